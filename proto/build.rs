@@ -1,0 +1,9 @@
+//! Compiles the messages with protox, so that no protoc is needed on the machine.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let files = protox::compile(["probe/v1/agent.proto", "probe/v1/control.proto"], ["proto"])?;
+    // Payloads stay slices of the received frame: no copy between the socket and the column.
+    tonic_prost_build::configure().bytes(".").compile_fds(files)?;
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Rows to packed columns: what an agent sends, and how the collector builds its own tables.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::table::{ColumnType, Row, Table, Text};
+use crate::v1;
+
+/// Collects rows of one table until they are taken as a [`v1::Batch`].
+#[derive(Debug)]
+pub struct BatchBuilder {
+    columns: Vec<ColumnBuilder>,
+    rows: usize,
+}
+
+impl BatchBuilder {
+    /// An empty one for `table`.
+    pub fn new(table: &'static Table) -> Self {
+        Self { columns: table.columns.iter().map(|c| ColumnBuilder::new(c.kind)).collect(), rows: 0 }
+    }
+
+    /// Appends a row.
+    pub fn push<R: Row>(&mut self, row: R) {
+        row.put(&mut self.columns);
+        self.rows += 1;
+    }
+
+    /// Rows waiting.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Takes what is waiting as columns, and leaves the builder empty. `seq`, `table` and `recorded` are the caller's.
+    pub fn take(&mut self) -> v1::Batch {
+        let rows = std::mem::take(&mut self.rows);
+        let columns = self.columns.iter_mut().map(|c| c.take(rows)).collect();
+        v1::Batch { seq: 0, table: 0, rows: rows as u32, columns, recorded: 0 }
+    }
+}
+
+/// One column on its way to a [`v1::Column`].
+#[derive(Debug)]
+pub struct ColumnBuilder {
+    kind: ColumnType,
+    /// Integer-like values, or the bits of floats.
+    values: Vec<i64>,
+    /// Row numbers of NULLs.
+    nulls: Vec<u32>,
+}
+
+impl ColumnBuilder {
+    fn new(kind: ColumnType) -> Self {
+        Self { kind, values: Vec::new(), nulls: Vec::new() }
+    }
+
+    /// Appends an integer, a boolean, a timestamp or a string id.
+    pub fn put_int(&mut self, value: i64) {
+        self.values.push(value);
+    }
+
+    /// Appends a float.
+    pub fn put_float(&mut self, value: f64) {
+        self.values.push(value.to_bits() as i64);
+    }
+
+    /// Appends a NULL.
+    pub fn put_null(&mut self) {
+        self.nulls.push(self.values.len() as u32);
+        // A value that widens nothing: the one before.
+        self.values.push(self.values.last().copied().unwrap_or_default());
+    }
+
+    fn take(&mut self, rows: usize) -> v1::Column {
+        debug_assert_eq!(self.values.len(), rows);
+        let values = std::mem::take(&mut self.values);
+        let nulls = std::mem::take(&mut self.nulls);
+        if nulls.len() == rows {
+            return v1::Column { nulls: true, ..Default::default() };
+        }
+        let mut validity = Vec::new();
+        if !nulls.is_empty() {
+            validity = vec![0xff_u8; rows.div_ceil(8)];
+            for row in nulls {
+                validity[row as usize / 8] &= !(1 << (row % 8));
+            }
+        }
+        let (base, width, data) = match self.kind {
+            ColumnType::Float64 => (0, 8, values.iter().flat_map(|v| v.to_le_bytes()).collect()),
+            _ => pack(&values),
+        };
+        v1::Column { data: Bytes::from(data), validity: Bytes::from(validity), base, width, nulls: false }
+    }
+}
+
+/// Packs integers as offsets from their smallest, in as few bytes each as the largest needs.
+fn pack(values: &[i64]) -> (i64, u32, Vec<u8>) {
+    let base = values.iter().copied().min().unwrap_or_default();
+    let largest = values.iter().map(|v| v.wrapping_sub(base) as u64).max().unwrap_or_default();
+    let offsets = values.iter().map(|v| v.wrapping_sub(base) as u64);
+    let (width, data) = match largest {
+        0 => (0, Vec::new()),
+        1..=0xff => (1, offsets.map(|v| v as u8).collect()),
+        0x100..=0xffff => (2, offsets.flat_map(|v| (v as u16).to_le_bytes()).collect()),
+        0x1_0000..=0xffff_ffff => (4, offsets.flat_map(|v| (v as u32).to_le_bytes()).collect()),
+        _ => (8, offsets.flat_map(u64::to_le_bytes).collect()),
+    };
+    (base, width, data)
+}
+
+/// Strings and their ids. Ids are given in order and stay what they are.
+#[derive(Debug, Default)]
+pub struct StringTable {
+    ids: HashMap<Box<str>, u32>,
+    values: Vec<Box<str>>,
+}
+
+impl StringTable {
+    /// The id of `text`, a new one where it is not there yet.
+    pub fn id(&mut self, text: &str) -> Text {
+        if let Some(id) = self.ids.get(text) {
+            return Text(*id);
+        }
+        let id = self.values.len() as u32;
+        self.ids.insert(text.into(), id);
+        self.values.push(text.into());
+        Text(id)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The text behind an id.
+    pub fn get(&self, id: Text) -> Option<&str> {
+        self.values.get(id.0 as usize).map(|value| &**value)
+    }
+
+    /// Entries from `first` on as a message, or None where there are none.
+    pub fn since(&self, first: usize) -> Option<v1::Strings> {
+        let values: Vec<String> = self.values.get(first..)?.iter().map(|v| v.to_string()).collect();
+        (!values.is_empty()).then_some(v1::Strings { first: first as u32, values })
+    }
+}

@@ -1,0 +1,35 @@
+//! Every environment variable that `probe` looks at, declared and documented here and nowhere else.
+
+/// A declared variable.
+#[derive(Debug)]
+pub struct EnvVar {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, one sentence.
+    pub doc: &'static str,
+    /// What holds where it is not set.
+    pub default: &'static str,
+}
+
+macro_rules! variables {
+    ($($ident:ident = $name:literal, $default:literal, $doc:literal;)*) => {
+        $(#[doc = $doc] pub const $ident: &str = $name;)*
+        /// All of them, in the order in which the documentation shows them.
+        pub static ALL: &[EnvVar] = &[$(EnvVar { name: $name, doc: $doc, default: $default }),*];
+    };
+}
+
+variables! {
+    PROBE = "PROBE", "", "1 activates the agent in every Python process that imports torch and has the wheel installed; 0 keeps it off, whatever else is set.";
+    PROBE_COLLECTOR = "PROBE_COLLECTOR", "a collector started by the first agent of the run", "Where agents send: unix:PATH or HOST:PORT.";
+    PROBE_ENDPOINT = "PROBE_ENDPOINT", "the only live run", "What commands ask when no ENDPOINT is given.";
+    PROBE_RUN = "PROBE_RUN", "the script's name", "The run's name.";
+    PROBE_DETAIL = "PROBE_DETAIL", "every-step", "Which steps have their modules recorded: every-step or off.";
+    PROBE_LAYERS = "PROBE_LAYERS", "all", "Layers of recording, comma-separated (forward, backward, optimizer, data, collectives); -NAME switches one off, NAME=MECHANISM chooses its mechanism.";
+    PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets.";
+    PROBE_HOME = "PROBE_HOME", "$XDG_STATE_HOME/probe, else ~/.local/state/probe", "Where run directories are kept.";
+    PROBE_RUNTIME_DIR = "PROBE_RUNTIME_DIR", "$XDG_RUNTIME_DIR/probe, else a directory of mode 0700 under the temporary one", "Where sockets of live collectors are.";
+    PROBE_TOKEN_FILE = "PROBE_TOKEN_FILE", "", "File with the token that a TCP endpoint asks for.";
+    PROBE_MEMORY = "PROBE_MEMORY", "a quarter of the machine's memory, at most 2 GiB", "Memory that the collector's rows may take: bytes, or 512M, 2G.";
+    PROBE_BIN = "PROBE_BIN", "the one installed with the wheel, else on PATH", "The probe binary that an agent starts when it finds no collector.";
+}

@@ -1,0 +1,35 @@
+//! The contract of `probe`: what agents and the collector say to each other, and the tables.
+//!
+//! Both sides depend on this crate and on nothing else of each other, so it stays small: generated messages ([`v1`]),
+//! the declarations of all tables ([`tables`]), rows to packed columns ([`encode`]) and back, checked ([`decode`]), and
+//! the names both sides must agree on ([`env`], [`config`]).
+
+pub mod config;
+pub mod decode;
+pub mod encode;
+pub mod env;
+pub mod table;
+pub mod tables;
+
+/// Generated from `proto/probe/v1/*.proto`.
+#[allow(unreachable_pub, clippy::all, missing_docs)]
+pub mod v1 {
+    tonic::include_proto!("probe.v1");
+}
+
+/// The version of the stream between agent and collector. A collector refuses a newer one.
+pub const PROTOCOL: u32 = 1;
+
+/// The version of this build: agent, collector and command line are released together.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// No frame on the stream may be larger (bytes); a batch is cut well below it.
+pub const MAX_FRAME: usize = 16 << 20;
+
+/// No batch may claim more rows.
+pub const MAX_ROWS: usize = 1 << 20;
+
+/// A connection's string table may not grow past this many entries, nor past [`MAX_STRING_BYTES`] in all.
+pub const MAX_STRINGS: usize = 1 << 20;
+/// Bytes of all strings of a connection.
+pub const MAX_STRING_BYTES: usize = 64 << 20;

@@ -1,0 +1,187 @@
+//! How a table is declared: [`Table`], [`Column`] and the [`table!`](crate::table!) macro that makes both and a row type from one text.
+
+use crate::encode::ColumnBuilder;
+pub use crate::v1::ColumnType;
+
+/// A table as people, the agent and the collector know it.
+#[derive(Debug)]
+pub struct Table {
+    /// SQL schema: `python`, `probe`.
+    pub schema: &'static str,
+    /// SQL name within the schema.
+    pub name: &'static str,
+    /// One sentence.
+    pub doc: &'static str,
+    /// Who fills it.
+    pub source: Source,
+    /// The table's own columns; rows that came from an agent also have [`IDENTITY`](crate::tables::IDENTITY).
+    pub columns: &'static [Column],
+    /// Column names in the order in which rows arrive sorted.
+    pub sort: &'static [&'static str],
+    /// Queries worth starting from.
+    pub examples: &'static [&'static str],
+}
+
+impl Table {
+    /// `schema.name`, as in SQL and on the wire.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.schema, self.name)
+    }
+
+    /// All columns as SQL sees them: identity first for tables filled by agents.
+    pub fn all_columns(&self) -> impl Iterator<Item = &'static Column> {
+        let identity: &'static [Column] = match self.source {
+            Source::Agent => crate::tables::IDENTITY,
+            Source::Collector => &[],
+        };
+        identity.iter().chain(self.columns)
+    }
+
+    /// The schema of this table for `Hello.tables`.
+    pub fn wire_schema(&self) -> crate::v1::TableSchema {
+        let columns = self.columns.iter();
+        crate::v1::TableSchema {
+            name: self.full_name(),
+            columns: columns.map(|c| crate::v1::ColumnSchema { name: c.name.to_owned(), r#type: c.kind as i32 }).collect(),
+        }
+    }
+}
+
+/// Who fills a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Agents, over the wire; rows carry the identity columns.
+    Agent,
+    /// The collector itself.
+    Collector,
+}
+
+/// A column of a [`Table`].
+#[derive(Debug)]
+pub struct Column {
+    /// SQL name.
+    pub name: &'static str,
+    /// Type on the wire and in SQL.
+    pub kind: ColumnType,
+    /// Whether it can be NULL.
+    pub nullable: bool,
+    /// Unit of the values; empty where there is none.
+    pub unit: &'static str,
+    /// One sentence.
+    pub doc: &'static str,
+}
+
+/// A value that a row can hold: how it is typed in SQL and packed on the wire.
+pub trait Cell {
+    /// Its type.
+    const KIND: ColumnType;
+    /// Whether it can be NULL.
+    const NULLABLE: bool = false;
+    /// Appends itself to its column.
+    fn put(self, column: &mut ColumnBuilder);
+}
+
+/// An id of the string table that the rows' builder keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Text(pub u32);
+
+/// Nanoseconds since 1970, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub i64);
+
+impl Cell for i32 {
+    const KIND: ColumnType = ColumnType::Int32;
+    fn put(self, column: &mut ColumnBuilder) {
+        column.put_int(i64::from(self));
+    }
+}
+impl Cell for i64 {
+    const KIND: ColumnType = ColumnType::Int64;
+    fn put(self, column: &mut ColumnBuilder) {
+        column.put_int(self);
+    }
+}
+impl Cell for f64 {
+    const KIND: ColumnType = ColumnType::Float64;
+    fn put(self, column: &mut ColumnBuilder) {
+        column.put_float(self);
+    }
+}
+impl Cell for bool {
+    const KIND: ColumnType = ColumnType::Bool;
+    fn put(self, column: &mut ColumnBuilder) {
+        column.put_int(i64::from(self));
+    }
+}
+impl Cell for Text {
+    const KIND: ColumnType = ColumnType::Text;
+    fn put(self, column: &mut ColumnBuilder) {
+        column.put_int(i64::from(self.0));
+    }
+}
+impl Cell for Time {
+    const KIND: ColumnType = ColumnType::Timestamp;
+    fn put(self, column: &mut ColumnBuilder) {
+        column.put_int(self.0);
+    }
+}
+impl<T: Cell> Cell for Option<T> {
+    const KIND: ColumnType = T::KIND;
+    const NULLABLE: bool = true;
+    fn put(self, column: &mut ColumnBuilder) {
+        match self {
+            Some(value) => value.put(column),
+            None => column.put_null(),
+        }
+    }
+}
+
+/// A row type that [`table!`](crate::table!) made.
+pub trait Row: Copy {
+    /// Its table.
+    const TABLE: &'static Table;
+    /// Appends every cell to its column, in order.
+    fn put(self, columns: &mut [ColumnBuilder]);
+}
+
+/// Declares a table and its row type in one text: `pub static TABLE` and `pub struct Row`.
+#[macro_export]
+macro_rules! table {
+    (
+        $schema:ident . $name:ident, $source:ident, $doc:literal;
+        sort: [$($sort:ident),*];
+        examples: [$($example:literal),* $(,)?];
+        $($column:ident : $type:ty, $unit:literal, $column_doc:literal;)*
+    ) => {
+        #[doc = $doc]
+        pub static TABLE: $crate::table::Table = $crate::table::Table {
+            schema: stringify!($schema),
+            name: stringify!($name),
+            doc: $doc,
+            source: $crate::table::Source::$source,
+            columns: &[$($crate::table::Column {
+                name: stringify!($column),
+                kind: <$type as $crate::table::Cell>::KIND,
+                nullable: <$type as $crate::table::Cell>::NULLABLE,
+                unit: $unit,
+                doc: $column_doc,
+            }),*],
+            sort: &[$(stringify!($sort)),*],
+            examples: &[$($example),*],
+        };
+
+        #[doc = $doc]
+        #[derive(Debug, Clone, Copy)]
+        pub struct Row {
+            $(#[doc = $column_doc] pub $column: $type,)*
+        }
+
+        impl $crate::table::Row for Row {
+            const TABLE: &'static $crate::table::Table = &TABLE;
+            fn put(self, columns: &mut [$crate::encode::ColumnBuilder]) {
+                let mut columns = columns.iter_mut();
+                $(if let Some(column) = columns.next() { $crate::table::Cell::put(self.$column, column); })*
+            }
+        }
+    };
+}

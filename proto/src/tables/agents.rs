@@ -1,0 +1,34 @@
+//! `probe.agents`: who is or was connected.
+
+use crate::table::{Text, Time};
+
+crate::table! {
+    probe.agents, Collector, "One row per agent that is or was connected to this collector.";
+    sort: [first_seen];
+    examples: [
+        "SELECT rank, pid, state, step, layers, rows_stored, rows_dropped FROM probe.agents ORDER BY rank",
+    ];
+    run: Text, "", "The run.";
+    host: Text, "", "Host name.";
+    pid: i32, "", "Process id on that host.";
+    rank: Option<i32>, "", "Global rank; NULL without a process group.";
+    local_rank: Option<i32>, "", "Rank within its host.";
+    world_size: Option<i32>, "ranks", "Ranks in the default process group.";
+    role: Text, "", "What the process is: trainer.";
+    state: Text, "", "live; ended (it said goodbye); lost (its stream broke and it has not come back).";
+    step: i64, "", "Optimizer steps finished, by its newest report.";
+    steps_per_second: Option<f64>, "1/s", "Over the last ten seconds or so, by its newest report.";
+    detail: Option<Text>, "", "Detail in force: every-step or off.";
+    layers: Text, "", "Which mechanism runs each layer: forward=tp_call backward=record_function ….";
+    agent_version: Text, "", "Version of the agent.";
+    python_version: Text, "", "Version of the interpreter.";
+    torch_version: Text, "", "Version of torch.";
+    rows_recorded: i64, "rows", "Rows it says it has recorded in batches received so far.";
+    rows_stored: i64, "rows", "Rows of it that were stored; some of them may have been evicted since (probe.drops).";
+    rows_dropped: i64, "rows", "Rows it dropped before sending, all reasons (probe.drops).";
+    first_seen: Time, "", "When it first connected.";
+    last_seen: Time, "", "When anything last came from it.";
+    clock_offset: Option<f64>, "s", "Its clock minus the collector's at its newest report, transit included.";
+    problem: Option<Text>, "", "The newest thing that went wrong in it, in words.";
+    command: Text, "", "Its command line.";
+}

@@ -1,0 +1,1 @@
+//! Records of the rings to rows of the tables, on the background thread.

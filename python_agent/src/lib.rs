@@ -1,0 +1,21 @@
+//! `probe_agent._native`: the native half of the agent.
+//!
+//! [`recording`] is what runs on training's threads: slots, callbacks, rings. [`analysis`] turns what they recorded
+//! into rows of the tables, and [`uplink`] sends the rows; both run on one background thread that never takes the GIL.
+//! [`shared`] is the little state that all of them, and the Python half, look at.
+
+use pyo3::prelude::*;
+
+pub mod analysis;
+pub mod recording;
+pub mod shared;
+pub mod sink;
+pub mod uplink;
+
+/// The extension module. Each part registers its own functions.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    recording::register(module)?;
+    uplink::register(module)?;
+    Ok(())
+}

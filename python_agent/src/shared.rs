@@ -1,0 +1,33 @@
+//! The little state that recording, analysis, uplink and the Python half share. All of it is atomics, or locks that
+//! training's threads never take.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+
+/// Off in a forked child and after detach: every hook of ours passes straight through.
+pub static ENABLED: AtomicBool = AtomicBool::new(false);
+
+/// Optimizer steps finished.
+pub static STEP: AtomicI64 = AtomicI64::new(0);
+
+/// Whether modules are to be recorded from the next step on (`detail`).
+pub static DETAIL_WANTED: AtomicBool = AtomicBool::new(true);
+
+/// Set when a snippet waits for the boundary between two steps; the boundary's fast path looks at this alone.
+pub static BOUNDARY_WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Python's thread identifier (`threading.get_ident`) of the training thread: the one that last finished an optimizer
+/// step, or, before there was one, called an outermost module. 0 when there was neither.
+pub static TRAINING_THREAD: AtomicU64 = AtomicU64::new(0);
+
+/// Which mechanism runs each layer: "forward" -> "tp_call".
+pub static LAYERS: Mutex<BTreeMap<&'static str, String>> = Mutex::new(BTreeMap::new());
+
+/// The newest thing that went wrong, in words; empty when nothing did.
+pub static PROBLEM: Mutex<String> = Mutex::new(String::new());
+
+/// Locks `mutex` whatever a thread that held it did: what we keep in locks stays valid at every point.
+pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,17 @@
+//! `probe`: SQL and Python inside a live PyTorch training run.
+//!
+//! The collector ([`collector`], [`eval`], [`server`]) keeps what agents send in a [`store`], answers SQL over it
+//! ([`query`]) and brokers snippets. Commands ([`cli`]) reach it, or a run's directory, through [`client`].
+
+pub mod cli;
+pub mod client;
+pub mod collector;
+pub mod endpoint;
+pub mod error;
+pub mod eval;
+pub mod output;
+pub mod paths;
+pub mod query;
+pub mod runs;
+pub mod server;
+pub mod store;
