@@ -1,0 +1,3 @@
+//! The services on the collector's one port.
+
+pub mod flight;
