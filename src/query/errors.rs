@@ -60,6 +60,10 @@ fn text(message: &str) -> String {
 
 /// A message of the planner, which brings its own hint for functions.
 fn planning(message: &str) -> Error {
+    if message.starts_with("Projections require unique expression names") {
+        return Error::failed("two columns of the result would have the same name")
+            .hint("give one of them another: … AS other_name");
+    }
     match message.split_once("\nDid you mean ") {
         Some((what, meant)) => {
             let meant = meant.trim_end_matches(['?', ' ']).trim_matches('\'');
