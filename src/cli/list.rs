@@ -9,7 +9,7 @@ use super::{Status, ask, report};
 use crate::client::Client;
 use crate::endpoint::{Place, Target};
 use crate::error::{Error, Result};
-use crate::output::{self, Format, rows};
+use crate::output::{Format, rows};
 use crate::{paths, runs};
 
 /// How long a collector may take to say who is there.
@@ -78,7 +78,7 @@ fn rows_of(description: v1::Description, all: bool) -> Vec<Row> {
 fn show(found: &[Row], format: Format) -> Result<()> {
     let agents = || found.iter().map(|row| row.agent.as_ref());
     let speed = |agent: &v1::AgentInfo| (agent.steps_per_second > 0.0).then_some(agent.steps_per_second);
-    output::unless_closed(rows::show(
+    rows::show(
         vec![
             ("run", rows::text(found.iter().map(|row| Some(&row.run)))),
             ("pid", rows::integers(agents().map(|agent| agent.map(|agent| i64::from(agent.pid))))),
@@ -89,5 +89,5 @@ fn show(found: &[Row], format: Format) -> Result<()> {
             ("command", rows::text(found.iter().map(|row| Some(&row.command)))),
         ],
         format,
-    ))
+    )
 }

@@ -87,8 +87,10 @@ fn parse_and_run(split: &words::Split) -> Result<Status> {
 
 fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
     let without = |name: &str| match endpoint {
-        Some(endpoint) => Err(Error::usage(format!("probe {name} takes no ENDPOINT, and '{endpoint}' stands before it"))
-            .hint(format!("probe {name} --help"))),
+        Some(endpoint) => {
+            Err(Error::usage(format!("probe {name} takes no ENDPOINT, and '{endpoint}' stands before it"))
+                .hint(format!("probe {name} --help")))
+        }
         None => Ok(()),
     };
     match command {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Status, report};
 use crate::error::Result;
-use crate::output::{self, Format, rows};
+use crate::output::{Format, rows};
 use crate::runs::{self, Run};
 
 /// List recorded runs, the newest last
@@ -41,7 +41,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         ("bytes", rows::integers(all.iter().map(|run| Some(size(&run.directory) as i64)))),
         ("command", rows::text(all.iter().map(|run| Some(&run.info.command)))),
     ];
-    output::unless_closed(rows::show(columns, args.format))?;
+    rows::show(columns, args.format)?;
     Ok(0)
 }
 

@@ -82,7 +82,8 @@ fn no_command(first: &str, second: Option<&str>) -> Error {
     if let Some(second) = second {
         // `probe gpt qurey …`
         if let Some(nearest) = nearest(second) {
-            return Error::usage(format!("there is no command '{second}'")).hint(format!("did you mean: probe {first} {nearest} …"));
+            return Error::usage(format!("there is no command '{second}'"))
+                .hint(format!("did you mean: probe {first} {nearest} …"));
         }
     }
     // `probe qurey …`
@@ -95,16 +96,19 @@ fn no_command(first: &str, second: Option<&str>) -> Error {
             .hint(format!("probe --help lists the commands; {}", live())),
         (Ok(_), Some(second)) => Error::usage(format!("there is no command '{second}'"))
             .hint(format!("probe --help lists the commands: probe {first} query …; {}", live())),
-        (Ok(_), None) => Error::usage(format!("no command after ENDPOINT '{first}' (the console that belongs here is not there yet)"))
-            .hint(format!("probe {first} query \"SELECT …\", or probe {first} eval CODE; {}", live())),
+        (Ok(_), None) => Error::usage(format!(
+            "no command after ENDPOINT '{first}' (the console that belongs here is not there yet)"
+        ))
+        .hint(format!("probe {first} query \"SELECT …\", or probe {first} eval CODE; {}", live())),
     }
 }
 
 /// The command that a mistyped word is nearest to, where one is near enough.
 fn nearest(word: &str) -> Option<String> {
     let visible = commands().into_iter().filter(|command| command != "generate-docs");
-    let (distance, command) =
-        visible.map(|command| (strsim::damerau_levenshtein(word, &command), command)).min_by_key(|(distance, _)| *distance)?;
+    let (distance, command) = visible
+        .map(|command| (strsim::damerau_levenshtein(word, &command), command))
+        .min_by_key(|(distance, _)| *distance)?;
     (distance <= (command.len() / 3).max(1)).then_some(command)
 }
 

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, TimeUnit};
-use arrow::temporal_conversions::{timestamp_ms_to_datetime, timestamp_ns_to_datetime, timestamp_s_to_datetime, timestamp_us_to_datetime};
+use arrow::temporal_conversions::{
+    timestamp_ms_to_datetime, timestamp_ns_to_datetime, timestamp_s_to_datetime, timestamp_us_to_datetime,
+};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use probe_proto::tables::{IDENTITY, TABLES};
 

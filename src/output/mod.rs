@@ -15,7 +15,11 @@ use std::io::{self, Write};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
-pub use terminal::{Terminal, stdout};
+use futures::StreamExt;
+pub use terminal::Terminal;
+
+use crate::client::Answer;
+use crate::error::{Error, Result};
 
 /// `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -59,6 +63,46 @@ impl Format {
     }
 }
 
+/// What was printed of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Printed {
+    /// Rows.
+    pub rows: usize,
+    /// Whether there are more that a limit kept back.
+    pub more: bool,
+}
+
+/// Writes an answer, or its first `limit` rows, to standard output as it comes.
+pub async fn print(mut answer: Answer, format: Format, limit: Option<usize>) -> Result<Printed> {
+    let out = Box::new(io::BufWriter::with_capacity(1 << 16, io::stdout()));
+    let mut writer = format.writer(answer.schema, Terminal::of_stdout(), out);
+    let mut printed = Printed { rows: 0, more: false };
+    while let Some(batch) = answer.batches.next().await {
+        let batch = batch?;
+        let room = limit.map_or(usize::MAX, |limit| limit - printed.rows);
+        printed.more = batch.num_rows() > room;
+        let batch = batch.slice(0, batch.num_rows().min(room));
+        printed.rows += batch.num_rows();
+        if batch.num_rows() > 0 && !unless_closed(writer.batch(&batch))? {
+            return Ok(printed);
+        }
+        if printed.more {
+            break;
+        }
+    }
+    unless_closed(writer.finish())?;
+    Ok(printed)
+}
+
+/// Whether standard output took it: false where its reader has gone (`| head`), which is no error.
+pub fn unless_closed(written: io::Result<()>) -> Result<bool> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Error::failed(format!("standard output: {error}"))),
+    }
+}
+
 /// What went wrong while writing, as an input/output error: a closed pipe stays recognisable.
 fn io_error(error: ArrowError) -> io::Error {
     match error {
@@ -75,6 +119,7 @@ fn time_formats(schema: &Schema) -> (&'static str, &'static str) {
         // A nested type may hide another zone.
         kind => !kind.is_nested(),
     };
-    let zoned = if schema.fields().iter().all(|field| is_utc(field.data_type())) { UTC } else { "%Y-%m-%dT%H:%M:%S%.f%:z" };
+    let zoned =
+        if schema.fields().iter().all(|field| is_utc(field.data_type())) { UTC } else { "%Y-%m-%dT%H:%M:%S%.f%:z" };
     (UTC, zoned)
 }

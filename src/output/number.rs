@@ -7,7 +7,13 @@ const SIGNIFICANT: i32 = 6;
 /// not 1.2e-5). Digits before the point are never rounded away.
 pub(super) fn float(value: f64, group: bool) -> String {
     if !value.is_finite() {
-        return if value.is_nan() { "NaN".into() } else if value > 0.0 { "inf".into() } else { "-inf".into() };
+        return if value.is_nan() {
+            "NaN".into()
+        } else if value > 0.0 {
+            "inf".into()
+        } else {
+            "-inf".into()
+        };
     }
     if value == 0.0 {
         return "0.0".into();
@@ -85,7 +91,8 @@ mod tests {
 
     #[test]
     fn thousands_stand_apart() {
-        for (digits, text) in [("1234", "1234"), ("12345", "12,345"), ("-1234567", "-1,234,567"), ("100000", "100,000")] {
+        for (digits, text) in [("1234", "1234"), ("12345", "12,345"), ("-1234567", "-1,234,567"), ("100000", "100,000")]
+        {
             assert_eq!(grouped(digits), text);
         }
     }

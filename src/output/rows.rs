@@ -3,11 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
-};
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray};
 
-use super::{Format, Terminal, terminal};
+use super::{Format, Terminal, unless_closed};
+use crate::error::Result;
 
 /// A column of text.
 pub fn text<S: AsRef<str>>(values: impl IntoIterator<Item = Option<S>>) -> ArrayRef {
@@ -30,10 +29,9 @@ pub fn times(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
 }
 
 /// Writes named columns, all of one length, to standard output.
-pub fn show(columns: Vec<(&str, ArrayRef)>, format: Format) -> io::Result<()> {
+pub fn show(columns: Vec<(&str, ArrayRef)>, format: Format) -> Result<()> {
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(super::io_error)?;
-    let mut writer = format.writer(batch.schema(), Terminal::of_stdout(), terminal::stdout());
-    writer.batch(&batch)?;
-    writer.finish()
+    let mut writer = format.writer(batch.schema(), Terminal::of_stdout(), Box::new(io::stdout()));
+    unless_closed(writer.batch(&batch).and_then(|()| writer.finish())).map(|_| ())
 }

@@ -71,7 +71,8 @@ impl Writer for TableWriter<'_> {
 impl TableWriter<'_> {
     fn write_table(&mut self, widths: &[usize]) -> io::Result<()> {
         let (header, faint) = styles(self.terminal);
-        let wrapped: Vec<Vec<String>> = self.columns.iter().zip(widths).map(|(c, w)| layout::wrap(&c.name, *w)).collect();
+        let wrapped: Vec<Vec<String>> =
+            self.columns.iter().zip(widths).map(|(c, w)| layout::wrap(&c.name, *w)).collect();
         let height = wrapped.iter().map(Vec::len).max().unwrap_or_default();
         for line in 0..height {
             let mut row = Line::default();
@@ -92,7 +93,9 @@ impl TableWriter<'_> {
             let mut line = Line::default();
             for (column, width) in self.columns.iter().zip(widths) {
                 match &column.cells[row] {
-                    Some(text) => line.cell(&layout::cut(text, *width), *width, column.align != Align::Left, Style::new()),
+                    Some(text) => {
+                        line.cell(&layout::cut(text, *width), *width, column.align != Align::Left, Style::new())
+                    }
                     None => line.cell(NULL, *width, column.align != Align::Left, faint),
                 }
             }

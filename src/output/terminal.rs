@@ -1,6 +1,6 @@
 //! What standard output is: a terminal of some width, or something that gets no wrapping, colour or progress.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use anstream::{AutoStream, ColorChoice};
 
@@ -31,9 +31,4 @@ impl Terminal {
     pub fn is_terminal(self) -> bool {
         self.width.is_some()
     }
-}
-
-/// Standard output behind a buffer, as all commands write it.
-pub fn stdout() -> Box<dyn Write> {
-    Box::new(std::io::BufWriter::with_capacity(1 << 16, std::io::stdout()))
 }
