@@ -111,6 +111,11 @@ impl CollectiveGroup {
         })
     }
 
+    /// Backends of the group.
+    fn backends(&self) -> Vec<&str> {
+        self.backends.iter().map(|(_, backend)| backend.as_str()).collect()
+    }
+
     /// For patched functions (torch without hooks): an operation begins. Its key, or 0.
     fn issue(&self, operation: &str, async_op: bool, inputs: &Bound<'_, PyList>, outputs: &Bound<'_, PyList>) -> PyResult<u64> {
         if !ENABLED.load(Ordering::Relaxed) {
@@ -120,7 +125,7 @@ impl CollectiveGroup {
             RECORD => {
                 let operation = KNOWN_WORDS.iter().find(|known| **known == operation).copied().unwrap_or("unknown");
                 self.issue_described(state, operation, async_op, inputs, outputs)?;
-                Ok(state.collective.get())
+                Ok(state.collective.replace(0))
             }
             BESIDE => Err(beside_error()),
             _ => Ok(0),
