@@ -131,6 +131,7 @@ fn slice(column: &Column, start: usize, end: usize) -> Column {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use probe_proto::decode;

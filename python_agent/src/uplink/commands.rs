@@ -160,6 +160,7 @@ pub fn outcome_of(name: &str) -> Option<v1::Outcome> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -73,8 +73,7 @@ fn start(settings: StartSettings) -> PyResult<bool> {
         return Ok(false);
     }
     let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
-    let identity =
-        Identity { rank: settings.rank, local_rank: settings.local_rank, world_size: settings.world_size };
+    let identity = Identity { rank: settings.rank, local_rank: settings.local_rank, world_size: settings.world_size };
     let settings = Settings {
         address,
         token_file: settings.token_file,

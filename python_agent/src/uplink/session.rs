@@ -50,12 +50,7 @@ struct Session<'a> {
 
 /// Speaks with the collector until the connection ends. `number` is this connection's, from 1.
 /// The second value says whether it was welcomed.
-pub async fn run(
-    link: &Link,
-    outbox: &RefCell<Outbox>,
-    mut client: AgentClient<Channel>,
-    number: u64,
-) -> (End, bool) {
+pub async fn run(link: &Link, outbox: &RefCell<Outbox>, mut client: AgentClient<Channel>, number: u64) -> (End, bool) {
     let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
     let mut session = Session {
         link,
