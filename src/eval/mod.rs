@@ -1,0 +1,1 @@
+//! Snippets: from whoever asks to the training processes, and their output back.

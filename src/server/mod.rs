@@ -1,0 +1,1 @@
+//! The services on one port, and who may reach them.
