@@ -235,8 +235,8 @@ fn unreachable(address: &Address, why: &str, before: bool) {
     let what = if before { "lost the collector" } else { "no collector" };
     set_problem(format!("{what} at {place}: {why}"));
     say(&format!(
-        "{what} at {place}: {why}; training goes on, the agent keeps trying; hint: start one with \
-         `probe serve --listen {place}`, or start training with `probe run`"
+        "{what} at {place}: {why}; training goes on, the agent keeps trying; hint: `probe serve` starts a collector, \
+         and `probe run` training together with one"
     ));
 }
 
