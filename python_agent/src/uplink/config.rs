@@ -5,9 +5,8 @@ use std::sync::Mutex;
 
 use probe_proto::config::{self, Detail};
 
+use crate::recording;
 use crate::shared::lock;
-
-use super::source;
 
 /// Key to value in force; keys that nobody has set are at their default.
 static SET: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
@@ -21,7 +20,7 @@ pub fn apply<'a>(values: impl IntoIterator<Item = (&'a String, &'a String)> + Cl
         if key == config::DETAIL
             && let Some(detail) = Detail::parse(value)
         {
-            source::set_detail(detail);
+            recording::set_detail(detail);
         }
         lock(&SET).insert(key.clone(), value.clone());
     }

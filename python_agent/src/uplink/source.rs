@@ -1,7 +1,6 @@
 //! Where rows come from: recording, or in tests something smaller.
 
-use probe_proto::config::Detail;
-
+use crate::recording;
 use crate::sink::Sink;
 
 /// Something that can be drained.
@@ -17,11 +16,10 @@ pub trait Source: Send + 'static {
 pub struct Recording;
 
 impl Source for Recording {
-    fn drain(&mut self, _sink: &mut Sink) {}
-    fn finish(&mut self) {}
-}
-
-/// Sets which steps carry module detail, from the next one on.
-pub fn set_detail(detail: Detail) {
-    crate::shared::DETAIL_WANTED.store(detail == Detail::EveryStep, std::sync::atomic::Ordering::Relaxed);
+    fn drain(&mut self, sink: &mut Sink) {
+        recording::drain(sink);
+    }
+    fn finish(&mut self) {
+        recording::flush_open();
+    }
 }
