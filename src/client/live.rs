@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
+use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use futures::TryStreamExt;
 use probe_proto::v1::{self, control_client::ControlClient};
@@ -43,7 +44,9 @@ impl Live {
     }
 
     pub(super) async fn query(&mut self, sql: &str) -> Result<Answer> {
-        let mut client = FlightSqlServiceClient::new(self.channel.clone());
+        // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); whose rows these are is trusted anyway.
+        let flight = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        let mut client = FlightSqlServiceClient::new_from_inner(flight);
         if let Some(pid) = self.pid {
             client.set_header("probe-pid", pid.to_string());
         }
