@@ -78,7 +78,8 @@ def install() -> None:
                 try:
                     _native.configure({"detail": detail})
                 except ValueError as error:
-                    _failed("PROBE_DETAIL", error)
+                    _native.set_problem(f"PROBE_DETAIL: {error}")
+                    _say(f"PROBE_DETAIL: {error}; recording every step")
             _native.set_first_use_callback(connect)
             torch.install()
         except Exception as error:

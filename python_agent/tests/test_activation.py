@@ -179,8 +179,7 @@ def test_helpers_and_launchers_are_no_agents(bench: Bench) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_of_a_data_loader_are_not_agents(bench: Bench, method: str) -> None:
-    code = (
-        """
+    code = """
 import os, sys, torch
 class Data(torch.utils.data.Dataset):
     def __init__(self): self.layer = None
@@ -196,16 +195,14 @@ if __name__ == "__main__":
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     seen = []
-    loader = torch.utils.data.DataLoader(Data(), num_workers=2, multiprocessing_context="%s")
+    loader = torch.utils.data.DataLoader(Data(), num_workers=2, multiprocessing_context="METHOD")
     model(torch.ones(1, 2)).sum().backward(); optimizer.step()
     for batch in loader:
         seen.append(batch.flatten().tolist())
         model(batch.float()).sum().backward(); optimizer.step()
     import probe_agent
     print(seen, probe_agent.status()["phase"], probe_agent.status()["step"])
-"""
-        % method
-    )
+""".replace("METHOD", method)
     assert bench.python(code, PROBE="1") == "[[0, 0], [0, 0], [0, 0], [0, 0]] connecting 5\n"
 
 

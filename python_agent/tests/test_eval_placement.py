@@ -7,7 +7,14 @@ import textwrap
 from typing import Any
 
 import pytest
+from eval_support import training_names
 from probe_agent.eval.placement import place
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return training_names(tmp_path_factory.mktemp("user"))
+
 
 # Reading: beside training.
 NOW = [

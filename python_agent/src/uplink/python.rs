@@ -16,7 +16,7 @@ use crate::shared::{self, lock};
 
 use super::commands::{Command, at_of, outcome_of};
 use super::connect::Address;
-use super::link::{Identity, Link, Phase, Settings, set_problem};
+use super::link::{Identity, Link, Phase, Settings};
 use super::{config, thread};
 
 /// The uplink of this process, from its start on.
@@ -34,7 +34,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(forked, module)?)?;
     module.add_function(wrap_pyfunction!(set_identity, module)?)?;
     module.add_function(wrap_pyfunction!(set_enabled, module)?)?;
-    module.add_function(wrap_pyfunction!(set_problem_text, module)?)?;
     module.add_function(wrap_pyfunction!(configure, module)?)?;
     module.add_function(wrap_pyfunction!(status, module)?)?;
     module.add_function(wrap_pyfunction!(want_boundary, module)?)?;
@@ -129,14 +128,6 @@ fn set_identity(rank: Option<i32>, local_rank: Option<i32>, world_size: Option<i
 #[pyfunction]
 fn set_enabled(enabled: bool) {
     shared::ENABLED.store(enabled && !FORKED.load(Ordering::Relaxed), Ordering::Relaxed);
-}
-
-/// Keeps what went wrong where `probe.agents` shows it.
-#[pyfunction(name = "set_problem")]
-fn set_problem_text(problem: String) {
-    if !FORKED.load(Ordering::Relaxed) {
-        set_problem(problem);
-    }
 }
 
 /// Applies settings, all or none; raises ValueError that says what is allowed.

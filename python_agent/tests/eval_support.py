@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import pathlib
 import queue
 import sys
 import threading
 import types
 from dataclasses import dataclass, field
 from typing import Any
-
-import pytest
 
 SCRIPT = """
 import math
@@ -72,10 +71,9 @@ def local_names():
 """
 
 
-@pytest.fixture(scope="session")
-def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def training_names(directory: pathlib.Path) -> dict[str, Any]:
     """Names as the training code of SCRIPT sees them, in a file that is the user's own."""
-    path = tmp_path_factory.mktemp("user") / "user_training.py"
+    path = directory / "user_training.py"
     path.write_text(SCRIPT)
     module = types.ModuleType("user_training")
     module.__file__ = str(path)
