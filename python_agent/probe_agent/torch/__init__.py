@@ -58,7 +58,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Stop recording and put torch back as it was, except for callbacks that can't be removed: they pass through."""
+    """Stop recording and put torch back as it was. Between two steps, please: what is open is not finished."""
     global _installed
     with _lock:
         if not _installed:

@@ -68,9 +68,12 @@ def use_for_optimizers() -> None:
 
 
 def remove() -> None:
-    """Put the engine's entry back, and leave the callback idle."""
-    global _original, _ours
+    """Put the engine's entry back, and take the callback out."""
+    global _original, _ours, _ready
     _use(nodes=False, optimizers=False)
+    if _ready:
+        _ready = None
+        _native.remove_record_function()
     if _original is not None:
         from torch import autograd
         from torch.autograd import graph

@@ -66,6 +66,12 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
     Ok(tables)
 }
 
+/// Analyses what has been recorded, as the background thread does, and keeps the rows for [`take_rows`].
+#[pyfunction]
+fn analyse(py: Python<'_>) {
+    py.detach(|| drain::drain(&mut shared::lock(&SINK)));
+}
+
 /// Sets `detail` as the collector would: from the next step on.
 #[pyfunction]
 fn set_detail(on: bool) {
@@ -75,5 +81,6 @@ fn set_detail(on: bool) {
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(take_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(analyse, module)?)?;
     module.add_function(wrap_pyfunction!(set_detail, module)?)
 }
