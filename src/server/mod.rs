@@ -1,1 +1,3 @@
 //! The services on one port, and who may reach them.
+
+pub mod flight;
