@@ -88,8 +88,9 @@ class Collector:
 
     def __init__(self, probe: str) -> None:
         self.directory = tempfile.mkdtemp(prefix="probe-bench-")
-        self.socket = f"{self.directory}/bench.sock"
-        self.environment = dict(os.environ, PROBE_HOME=self.directory, PROBE_RUNTIME_DIR=self.directory)
+        self.socket = f"{self.directory}/door/bench.sock"
+        os.mkdir(f"{self.directory}/door", 0o700)
+        self.environment = dict(os.environ, PROBE_HOME=self.directory, PROBE_RUNTIME_DIR=f"{self.directory}/run")
         self.process = subprocess.Popen(
             [probe, "serve", "--name", "bench", "--listen", f"unix:{self.socket}"], env=self.environment
         )

@@ -56,7 +56,7 @@ impl Client {
             Way::Recorded(engine) => {
                 let rows = engine.query(sql, self.pid.map(|pid| pid as i32)).await?;
                 let schema = rows.schema();
-                let batches = rows.map(|batch| batch.map_err(crate::query::error));
+                let batches = rows.map(|batch| batch.map_err(|error| crate::query::from_datafusion(&error)));
                 Ok(Answer { schema, batches: Box::pin(batches) })
             }
         }

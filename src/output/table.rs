@@ -1,154 +1,151 @@
-//! Aligned columns for people.
-//!
-//! What is not a terminal gets every cell whole, however wide. On a terminal a table that is too wide has its longest
-//! texts cut (…), and one that is too wide even then is shown a record at a time.
+//! `--format table`: columns for people. All rows are held until the end, since the widest cell sets a column's width;
+//! whoever feeds it bounds their number.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
+use anstyle::{Effects, Style};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
+use unicode_width::UnicodeWidthStr;
 
-use super::{Sink, value};
-use crate::error::Result;
+use super::cell::{self, Align, NULL};
+use super::layout::{self, Measure, Plan};
+use super::{Terminal, Writer, records};
 
-/// A table shows no more rows than this, unless told to.
-pub const MOST_ROWS: usize = 10_000;
+pub(super) const HEADER: Style = Style::new().effects(Effects::BOLD);
+pub(super) const FAINT: Style = Style::new().effects(Effects::DIMMED);
 
-/// A text is not cut below this many letters.
-const LEAST_TEXT: usize = 16;
-
-/// What the table is shown on.
-#[derive(Debug, Clone, Copy)]
-pub struct Screen {
-    /// Columns; None where it is no terminal and may be as wide as it likes.
-    pub width: Option<usize>,
+/// A column with all its cells.
+pub(super) struct Column {
+    pub(super) name: String,
+    align: Align,
+    /// Whether cells may be cut where the terminal is narrow.
+    may_cut: bool,
+    /// Whether integers get their thousands apart.
+    group: bool,
+    pub(super) cells: Vec<Option<String>>,
 }
 
-impl Screen {
-    /// Standard output.
-    pub fn of_stdout() -> Self {
-        let terminal = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
-        Self { width: terminal.map(|(width, _)| usize::from(width.0)) }
+/// Writes a table, or records where the table does not fit the terminal.
+pub(super) struct TableWriter<'a> {
+    columns: Vec<Column>,
+    terminal: Terminal,
+    out: Box<dyn Write + 'a>,
+}
+
+impl<'a> TableWriter<'a> {
+    pub(super) fn new(schema: SchemaRef, terminal: Terminal, out: Box<dyn Write + 'a>) -> Self {
+        let columns = schema.fields().iter().map(|field| Column {
+            name: field.name().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+            align: Align::of(field.data_type()),
+            may_cut: cell::may_cut(field.data_type()),
+            // What a program may read gets plain digits.
+            group: terminal.is_terminal() && cell::is_amount(field),
+            cells: Vec::new(),
+        });
+        Self { columns: columns.collect(), terminal, out }
     }
 }
 
-/// An answer's rows as text, up to a bound.
-pub struct Table {
-    names: Vec<String>,
-    right: Vec<bool>,
-    rows: Vec<Vec<Option<String>>>,
-    most: usize,
-    cut: bool,
-    screen: Screen,
+impl Writer for TableWriter<'_> {
+    fn batch(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
+            column.cells.extend(cell::texts(array, column.group)?);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        for column in self.columns.iter_mut().filter(|column| column.align == Align::Point) {
+            align_points(&mut column.cells);
+        }
+        let measures: Vec<Measure<'_>> = self.columns.iter().map(measure).collect();
+        match layout::plan(&measures, self.terminal.width) {
+            Plan::Table(widths) => self.write_table(&widths)?,
+            Plan::Records => records::write(&mut self.out, &self.columns, self.terminal)?,
+        }
+        self.out.flush()
+    }
 }
 
-impl Table {
-    /// An empty one, for at most `most` rows.
-    pub fn new(schema: &SchemaRef, most: usize, screen: Screen) -> Self {
-        Self {
-            names: schema.fields().iter().map(|field| field.name().clone()).collect(),
-            right: schema.fields().iter().map(|field| value::is_number(field.data_type())).collect(),
-            rows: Vec::new(),
-            most,
-            cut: false,
-            screen,
-        }
-    }
-
-    fn widths(&self) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.names.iter().map(|name| name.chars().count()).collect();
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.as_deref().map_or(0, |text| text.chars().count()));
+impl TableWriter<'_> {
+    fn write_table(&mut self, widths: &[usize]) -> io::Result<()> {
+        let (header, faint) = styles(self.terminal);
+        let wrapped: Vec<Vec<String>> =
+            self.columns.iter().zip(widths).map(|(c, w)| layout::wrap(&c.name, *w)).collect();
+        let height = wrapped.iter().map(Vec::len).max().unwrap_or_default();
+        for line in 0..height {
+            let mut row = Line::default();
+            for ((column, width), lines) in self.columns.iter().zip(widths).zip(&wrapped) {
+                // Wrapped headers stand on the rule.
+                let text = (line + lines.len()).checked_sub(height).map_or("", |place| lines[place].as_str());
+                row.cell(text, *width, column.align != Align::Left, header);
             }
+            writeln!(self.out, "{}", row.end())?;
         }
-        widths
-    }
-
-    /// Widths that fit the screen, texts cut where they must be; None where nothing helps.
-    fn fitted(&self) -> Option<Vec<usize>> {
-        let mut widths = self.widths();
-        let Some(screen) = self.screen.width else { return Some(widths) };
-        let room = screen.saturating_sub(3 * widths.len() + 1);
-        while widths.iter().sum::<usize>() > room {
-            let over = widths.iter().sum::<usize>() - room;
-            let texts = widths.iter().enumerate().filter(|(place, _)| !self.right[*place]);
-            let (place, widest) = texts.max_by_key(|(_, width)| **width).map(|(place, width)| (place, *width))?;
-            let least = LEAST_TEXT.max(self.names[place].chars().count());
-            if widest <= least {
-                return None;
+        let mut rule = Line::default();
+        for width in widths {
+            rule.cell(&"─".repeat(*width), *width, false, faint);
+        }
+        writeln!(self.out, "{}", rule.end())?;
+        let rows = self.columns.first().map_or(0, |column| column.cells.len());
+        for row in 0..rows {
+            let mut line = Line::default();
+            for (column, width) in self.columns.iter().zip(widths) {
+                match &column.cells[row] {
+                    Some(text) => {
+                        line.cell(&layout::cut(text, *width), *width, column.align != Align::Left, Style::new())
+                    }
+                    None => line.cell(NULL, *width, column.align != Align::Left, faint),
+                }
             }
-            widths[place] = widest.saturating_sub(over).max(least);
-        }
-        Some(widths)
-    }
-
-    fn grid(&self, widths: &[usize]) -> Grid {
-        let mut grid = Grid::new();
-        grid.load_preset(if self.screen.width.is_some() { presets::UTF8_FULL_CONDENSED } else { presets::ASCII_FULL_CONDENSED });
-        let align = |place: usize| if self.right[place] { CellAlignment::Right } else { CellAlignment::Left };
-        let header = self.names.iter().enumerate().map(|(n, name)| Cell::new(name).set_alignment(align(n)));
-        grid.set_header(header);
-        for row in &self.rows {
-            let cells = row.iter().enumerate();
-            grid.add_row(cells.map(|(n, cell)| {
-                Cell::new(cell.as_deref().map_or_else(String::new, |text| cut(text, widths[n]))).set_alignment(align(n))
-            }));
-        }
-        grid
-    }
-
-    /// A record at a time, a column a line.
-    fn records(&self, out: &mut dyn Write) -> io::Result<()> {
-        let width = self.names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
-        for (number, row) in self.rows.iter().enumerate() {
-            writeln!(out, "─ {} {}", number + 1, "─".repeat(width.max(8)))?;
-            for (name, cell) in self.names.iter().zip(row) {
-                writeln!(out, "{name:width$}  {}", cell.as_deref().unwrap_or_default())?;
-            }
+            writeln!(self.out, "{}", line.end())?;
         }
         Ok(())
     }
 }
 
-fn cut(text: &str, width: usize) -> String {
-    // A line break within a cell would break the row.
-    let text = text.replace('\n', "⏎");
-    if text.chars().count() <= width {
-        return text;
-    }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    format!("{kept}…")
+/// The styles of headers and of what is in the background.
+pub(super) fn styles(terminal: Terminal) -> (Style, Style) {
+    if terminal.colour { (HEADER, FAINT) } else { (Style::new(), Style::new()) }
 }
 
-impl Sink for Table {
-    fn batch(&mut self, batch: &RecordBatch, _out: &mut dyn Write) -> Result<bool> {
-        let wanted = batch.num_rows().min(self.most - self.rows.len());
-        self.cut |= wanted < batch.num_rows();
-        let columns = batch.slice(0, wanted);
-        let mut columns =
-            columns.columns().iter().map(|c| value::texts(c).map(Vec::into_iter)).collect::<Result<Vec<_>>>()?;
-        for _ in 0..wanted {
-            self.rows.push(columns.iter_mut().map(|column| column.next().flatten()).collect());
+fn measure(column: &Column) -> Measure<'_> {
+    let widths = column.cells.iter().map(|cell| cell.as_deref().unwrap_or(NULL).width());
+    Measure { header: &column.name, cells: widths.max().unwrap_or_default(), may_cut: column.may_cut }
+}
+
+/// Fills floats up at their right, so that their points come to stand below each other.
+fn align_points(cells: &mut [Option<String>]) {
+    let after_point = |text: &str| text.find('.').map_or(0, |point| text.len() - point);
+    let most = cells.iter().flatten().map(|text| after_point(text)).max().unwrap_or_default();
+    for text in cells.iter_mut().flatten() {
+        let missing = most - after_point(text);
+        text.extend(std::iter::repeat_n(' ', missing));
+    }
+}
+
+/// A line under construction; spaces before a cell are written when it comes, so that none are left at the end.
+#[derive(Default)]
+struct Line {
+    text: String,
+    spaces: usize,
+}
+
+impl Line {
+    fn cell(&mut self, text: &str, width: usize, right: bool, style: Style) {
+        let shown = text.trim_end();
+        let fill = width.saturating_sub(text.width());
+        let (before, after) = if right { (fill, 0) } else { (0, fill) };
+        self.spaces += before;
+        if !shown.is_empty() {
+            self.text.extend(std::iter::repeat_n(' ', std::mem::take(&mut self.spaces)));
+            self.text.push_str(&format!("{style}{shown}{style:#}"));
         }
-        Ok(!self.cut)
+        self.spaces += text.width() - shown.width() + after + layout::GAP;
     }
 
-    fn finish(&mut self, out: &mut dyn Write) -> Result<()> {
-        match self.fitted() {
-            Some(widths) => writeln!(out, "{}", self.grid(&widths))?,
-            None => self.records(out)?,
-        }
-        Ok(())
-    }
-
-    fn note(&self) -> Option<String> {
-        let rows = self.rows.len();
-        if self.cut {
-            return Some(format!("the first {rows} rows; --limit-rows N shows more, --format csv all of them"));
-        }
-        let s = if rows == 1 { "" } else { "s" };
-        self.screen.width.is_some().then(|| format!("({rows} row{s})"))
+    fn end(self) -> String {
+        self.text
     }
 }

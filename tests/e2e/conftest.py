@@ -52,6 +52,14 @@ class Home:
         }
         return {**kept, **mine, **more}
 
+    def serve(self, name: str) -> tuple[subprocess.Popen[str], str]:
+        """A collector by itself, on a socket whose address stays the same when another one takes its place."""
+        (self.sockets / "fixed").mkdir(mode=0o700, exist_ok=True)
+        address = f"unix:{self.sockets}/fixed/{name}.sock"
+        process = self.spawn("probe", "serve", "--name", name, "--listen", address)
+        wait_for(f"the collector of {name}", lambda: self.probe(address, "query", "SELECT 1").returncode == 0)
+        return process, address
+
     def probe(self, *arguments: str, stdin: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
         """Runs `probe ARGUMENTS` to its end."""
         return subprocess.run(

@@ -55,10 +55,9 @@ def test_a_process_that_does_not_train_is_no_agent(home: Home) -> None:
 
 
 def test_killed_trainer_keeps_its_rows_and_is_said_to_be_lost(home: Home) -> None:
-    serve = home.spawn("probe", "serve", "--name", "kept")
-    wait_for("the collector", lambda: "kept" in home.probe("list").stdout)
+    serve, address = home.serve("kept")
     trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1",
-                         PROBE_COLLECTOR=f"unix:{home.sockets}/kept.sock", PROBE_RUN="kept")  # fmt: skip
+                         PROBE_COLLECTOR=address, PROBE_RUN="kept")  # fmt: skip
     wait_for("20 steps", lambda: (home.query("kept", "SELECT MAX(step) AS s FROM python.steps")[0]["s"] or 0) >= 20)
     trainer.kill()
     trainer.wait(30)
@@ -71,16 +70,15 @@ def test_killed_trainer_keeps_its_rows_and_is_said_to_be_lost(home: Home) -> Non
 
 
 def test_training_outlives_its_collector_and_finds_the_next_one(home: Home) -> None:
-    first = home.spawn("probe", "serve", "--name", "mortal")
-    wait_for("the collector", lambda: "mortal" in home.probe("list").stdout)
+    first, address = home.serve("mortal")
     trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1",
-                         PROBE_COLLECTOR=f"unix:{home.sockets}/mortal.sock", PROBE_RUN="mortal")  # fmt: skip
+                         PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
     asked = "SELECT MAX(step) AS s FROM python.steps"
     wait_for("20 steps", lambda: (home.query("mortal", asked)[0]["s"] or 0) >= 20)
     first.kill()
     first.wait(30)
     assert trainer.poll() is None
-    home.spawn("probe", "serve", "--name", "mortal")
+    home.serve("mortal")
     wait_for("rows at the new collector", lambda: (trainer.poll() is None) and reached(home, asked))
     assert trainer.poll() is None
 
@@ -102,9 +100,8 @@ def test_probe_in_the_environment_is_enough(home: Home) -> None:
 
 
 def test_a_program_can_start_it(home: Home) -> None:
-    serve = home.spawn("probe", "serve", "--name", "own")
-    wait_for("the collector", lambda: "own" in home.probe("list").stdout)
-    trainer = home.spawn("python", str(SCRIPTS / "starts_itself.py"), PROBE_COLLECTOR=f"unix:{home.sockets}/own.sock")
+    serve, address = home.serve("own")
+    trainer = home.spawn("python", str(SCRIPTS / "starts_itself.py"), PROBE_COLLECTOR=address)
     assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     assert home.query("own", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": 12}]
     # configure(detail="off") after six steps, in the process itself.
