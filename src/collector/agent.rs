@@ -174,7 +174,13 @@ impl Agent {
 
     /// Stores rows unless they already are: appending and the sequence number change together, so that a batch that
     /// two connections of one agent bring is stored once.
-    pub(crate) fn store(&self, from: &Source<'_>, identity: &Arc<Identity>, rows: Rows, store: &Store) -> Result<(), Superseded> {
+    pub(crate) fn store(
+        &self,
+        from: &Source<'_>,
+        identity: &Arc<Identity>,
+        rows: Rows,
+        store: &Store,
+    ) -> Result<(), Superseded> {
         let mut state = self.state();
         if state.connection != from.connection {
             return Err(Superseded);

@@ -266,7 +266,8 @@ impl Session {
         let Some(declared) = self.tables.get(batch.table as usize) else {
             return Err(End::Malformed(format!("a batch of table {}, of {} declared", batch.table, self.tables.len())));
         };
-        let from = Source { connection: self.connection, seq: batch.seq, table: &declared.name, recorded: batch.recorded };
+        let from =
+            Source { connection: self.connection, seq: batch.seq, table: &declared.name, recorded: batch.recorded };
         if declared.mapping.table().is_none() {
             self.agent.lose(&from, u64::from(batch.rows), "unknown table")?;
             self.done = batch.seq;

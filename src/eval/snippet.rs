@@ -303,7 +303,9 @@ impl Snippet {
                 Hungup = self.feed.pump() => return Err(Stop::Hungup),
                 () = sleep_until((self.deadline + GRACE).into()) => return Err(Stop::Deadline),
             };
-            let Some(place) = self.group.targets.iter().position(|target| target.agent.key == from.agent) else { continue };
+            let Some(place) = self.group.targets.iter().position(|target| target.agent.key == from.agent) else {
+                continue;
+            };
             let concerned = self.attempt.as_ref().is_some_and(|(_, told)| told[place]);
             if !concerned || self.done[place].is_some() {
                 continue;
@@ -315,19 +317,22 @@ impl Snippet {
             if self.attempt.as_ref().is_none_or(|(route, _)| route.id != id) {
                 continue;
             }
-            return Ok((place, match reply {
-                Reply::Output(output) => {
-                    let target = &self.group.targets[place];
-                    if target.shown && !self.feed.output(target.rank, &output) {
-                        return Err(Stop::OutputLimit);
+            return Ok((
+                place,
+                match reply {
+                    Reply::Output(output) => {
+                        let target = &self.group.targets[place];
+                        if target.shown && !self.feed.output(target.rank, &output) {
+                            return Err(Stop::OutputLimit);
+                        }
+                        continue;
                     }
-                    continue;
-                }
-                Reply::Placed(placed) => Said::Placed(placed),
-                Reply::Armed(_) => Said::Armed,
-                Reply::Late(late) => Said::Late(late.step),
-                Reply::Done(done) => Said::Done(done),
-            }));
+                    Reply::Placed(placed) => Said::Placed(placed),
+                    Reply::Armed(_) => Said::Armed,
+                    Reply::Late(late) => Said::Late(late.step),
+                    Reply::Done(done) => Said::Done(done),
+                },
+            ));
         }
     }
 
@@ -401,7 +406,8 @@ impl Snippet {
     }
 
     fn verdict(&self) -> Finished {
-        let results = self.group.targets.iter().zip(&self.done).filter_map(|(target, done)| Some((target, done.as_ref()?)));
+        let results =
+            self.group.targets.iter().zip(&self.done).filter_map(|(target, done)| Some((target, done.as_ref()?)));
         verdict(&results.collect::<Vec<_>>())
     }
 
@@ -411,9 +417,14 @@ impl Snippet {
             Stop::Deadline => {
                 let told = self.attempt.as_ref().map_or(&[][..], |(_, told)| told);
                 let silent = self.group.targets.iter().zip(&self.done).zip(told);
-                let silent = silent.filter(|((_, done), told)| **told && done.is_none()).map(|((target, _), _)| target.name());
+                let silent =
+                    silent.filter(|((_, done), told)| **told && done.is_none()).map(|((target, _), _)| target.name());
                 let who = silent.collect::<Vec<_>>().join(", ");
-                (Outcome::Timeout, format!("no answer from {who} within {} s", self.call.timeout_s), hint(Outcome::Timeout).to_owned())
+                (
+                    Outcome::Timeout,
+                    format!("no answer from {who} within {} s", self.call.timeout_s),
+                    hint(Outcome::Timeout).to_owned(),
+                )
             }
             Stop::Hungup => (Outcome::Cancelled, "whoever asked is gone".into(), String::new()),
             Stop::OutputLimit => (

@@ -41,7 +41,10 @@ impl Accept for TcpListener {
 }
 
 /// Connections of a listener, without end and without errors. One too many is closed at once.
-pub(super) fn incoming<L: Accept>(listener: L, limit: Arc<Semaphore>) -> impl Stream<Item = io::Result<Counted<L::Io>>> {
+pub(super) fn incoming<L: Accept>(
+    listener: L,
+    limit: Arc<Semaphore>,
+) -> impl Stream<Item = io::Result<Counted<L::Io>>> {
     futures::stream::unfold((listener, limit), |(listener, limit)| async move {
         loop {
             match listener.accept().await {
