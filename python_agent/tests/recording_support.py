@@ -101,7 +101,11 @@ def in_process(body: Callable[..., Any] | str, layers: str = "", arguments: tupl
     path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "PROBE_LAYERS": layers}
     done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(arguments)], env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", script, json.dumps(arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]

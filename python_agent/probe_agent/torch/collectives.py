@@ -214,7 +214,9 @@ def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         return 0
     tensors: list[Any] = []
     for value in (*args, *kwargs.values()):
-        tensors += [item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, torch.Tensor)]
+        tensors += [
+            item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, torch.Tensor)
+        ]
     is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
     # The largest of the tensors given stands for all of them: input and output of a gather differ by the group's size.
     largest = max(tensors, key=lambda tensor: tensor.nbytes, default=None)
