@@ -25,12 +25,17 @@ class Recorder:
         from probe_agent import _native
 
         self.native = _native
+        self.drops: dict[tuple[str, str], int] = {}
         _native.mark_step()  # What the test before left open is no part of the first step.
         self.take()
 
     def take(self) -> dict[str, Any]:
-        """Table name -> rows."""
-        return self.native.take_rows()
+        """Table name -> rows; ``probe.drops`` counts since the last time."""
+        rows = self.native.take_rows()
+        now = rows["probe.drops"]
+        rows["probe.drops"] = {key: count - self.drops.get(key, 0) for key, count in now.items() if count > self.drops.get(key, 0)}
+        self.drops = now
+        return rows
 
 
 def by_stage(rows: list[Row], column: str = "duration") -> dict[str, float]:

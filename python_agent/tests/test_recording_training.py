@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from typing import Iterator
 
@@ -79,7 +80,7 @@ def test_steps_agree_with_a_hand_timed_loop(recorder: Recorder) -> None:
             return 30
 
         def __getitem__(self, item: int) -> torch.Tensor:
-            x = torch.full((96, 128), float(item))
+            x = torch.full((256, 128), float(item))
             for _ in range(30):
                 x = x.sin()
             return x
@@ -90,7 +91,7 @@ def test_steps_agree_with_a_hand_timed_loop(recorder: Recorder) -> None:
     for _ in range(5):
         train(model, optimizer, next(loader), 1)
     recorder.take()
-    hand = {"data_time": 0.0, "forward_time": 0.0, "backward_time": 0.0, "optimizer_time": 0.0, "duration": 0.0}
+    hand: dict[str, list[float]] = {"data_time": [], "forward_time": [], "backward_time": [], "optimizer_time": []}
     begin = clock()
     for _ in range(20):
         t0 = clock()
@@ -105,20 +106,21 @@ def test_steps_agree_with_a_hand_timed_loop(recorder: Recorder) -> None:
         optimizer.step()
         t5 = clock()
         optimizer.zero_grad()
-        hand["data_time"] += t1 - t0
-        hand["forward_time"] += t2 - t1
-        hand["backward_time"] += t4 - t3
-        hand["optimizer_time"] += t5 - t4
-    hand["duration"] = clock() - begin
+        for times, took in zip(hand.values(), (t1 - t0, t2 - t1, t4 - t3, t5 - t4)):
+            times.append(took)
+    wall = clock() - begin
     rows = recorder.take()
     steps = rows["python.steps"]
     assert len(steps) == 20
-    for column, expected in hand.items():
-        assert sum(step[column] for step in steps) == pytest.approx(expected, rel=0.05), column
+    assert sum(step["duration"] for step in steps) == pytest.approx(wall, rel=0.05)
+    for column, times in hand.items():
+        # The median step: a busy machine may take the processor away between two clocks.
+        ratio = statistics.median(step[column] / took for step, took in zip(steps, times))
+        assert ratio == pytest.approx(1.0, abs=0.05), column
     parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
     for step in steps:
         assert sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6)
-        assert (step["micro_steps"], step["samples"], step["detail"], step["clock"]) == (1, 96, True, "host")
+        assert (step["micro_steps"], step["samples"], step["detail"], step["clock"]) == (1, 256, True, "host")
     assert [step["step"] for step in steps] == list(range(steps[0]["step"], steps[0]["step"] + 20))
     for column, stage in (("forward_time", "forward"), ("backward_time", "backward"), ("optimizer_time", "step")):
         recorded = by_stage(rows["python.torch_trace"])[stage]

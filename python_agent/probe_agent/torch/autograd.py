@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from probe_agent import _native
 from probe_agent.torch import modules
-from probe_agent.torch.layers import Unavailable
+from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
 #: Versions of torch (major, minor) on which the RecordFunction callback has been verified.
 VERIFIED = {(2, 15)}
@@ -112,7 +112,7 @@ def _wrap_engine() -> None:
             if end():
                 _nodes_are_silent()
 
-    _original, _ours = original, _engine_run_backward
+    _original, _ours = original, skipped_by_dynamo(_engine_run_backward)
     autograd._engine_run_backward = _engine_run_backward
     graph._engine_run_backward = _engine_run_backward
 
