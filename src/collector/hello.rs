@@ -113,6 +113,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -182,6 +182,12 @@ impl Collector {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+    }
+}
+
 /// The run's own socket first, then what was asked for.
 async fn bind(places: &Places, run: &str, listen: &[Listen], has_token: bool) -> Result<Vec<Bound>> {
     places.checked_runtime()?;

@@ -138,6 +138,7 @@ fn ambiguous(what: &str, targets: &[&Target]) -> Error {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::collector::agent::About;
@@ -160,7 +161,10 @@ mod tests {
         ranks.iter().enumerate().map(agent).collect()
     }
 
-    fn chosen(live: &[Arc<Agent>], call: EvalCall) -> Result<(Vec<(i32, bool)>, bool, Vec<i32>)> {
+    /// Pids and whether they are shown; whether they run together; ranks that are missing.
+    type Chosen = (Vec<(i32, bool)>, bool, Vec<i32>);
+
+    fn chosen(live: &[Arc<Agent>], call: EvalCall) -> Result<Chosen> {
         let group = choose(live, &call, "gpt@1")?;
         Ok((group.targets.iter().map(|t| (t.pid, t.shown)).collect(), group.together, group.missing))
     }

@@ -28,6 +28,9 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How far ahead of the ranks' steps a common step is first chosen, and at most (seconds of training).
 const FIRST_LEAD: f64 = 0.25;
 const LONGEST_LEAD: f64 = 8.0;
+/// The same in steps, for runs whose speed is not known yet.
+const FIRST_MARGIN: i64 = 2;
+const LARGEST_MARGIN: i64 = 4096;
 /// Longest traceback (bytes).
 const LONGEST_ERROR: usize = 1 << 20;
 
@@ -174,9 +177,9 @@ impl Snippet {
             }
             return self.collect().await;
         }
-        let (mut lead, mut passed) = (FIRST_LEAD, -1);
+        let (mut lead, mut margin, mut passed) = (FIRST_LEAD, FIRST_MARGIN, -1);
         loop {
-            let step = self.common_step(lead, passed);
+            let step = self.common_step(lead, margin, passed);
             self.begin_attempt();
             for place in &everyone {
                 self.arm(*place, step);
@@ -191,6 +194,7 @@ impl Snippet {
                     self.cancel(&format!("a rank had passed step {step}; another one is chosen"));
                     passed = passed.max(at);
                     lead = (lead * 2.0).min(LONGEST_LEAD);
+                    margin = (margin * 2).min(LARGEST_MARGIN);
                 }
                 Armed::Failed => {
                     self.cancel("it cannot run on another rank");
@@ -245,7 +249,7 @@ impl Snippet {
     }
 
     /// A step that no rank should have reached by the time it hears of it.
-    fn common_step(&self, lead: f64, passed: i64) -> i64 {
+    fn common_step(&self, lead: f64, margin: i64, passed: i64) -> i64 {
         let now = Instant::now();
         let (mut furthest, mut rate) = (passed as f64, 0.0_f64);
         for target in &self.group.targets {
@@ -253,7 +257,7 @@ impl Snippet {
             furthest = furthest.max(state.estimated_step(now));
             rate = rate.max(state.steps_per_second);
         }
-        furthest.ceil() as i64 + ((rate * lead).ceil() as i64).max(2)
+        furthest.ceil() as i64 + ((rate * lead).ceil() as i64).max(margin)
     }
 
     async fn wait_until_armed(&mut self) -> Result<Armed, Stop> {

@@ -99,6 +99,7 @@ impl Interceptor for RequireToken {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
