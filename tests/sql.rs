@@ -1,6 +1,8 @@
 //! SQL over the store: `tests/sql/*.slt` (SQL in, rows out) against a live store and against the run directory that it
 //! writes, and what can't be said in SQL alone.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "sql/data.rs"]
 mod data;
 #[path = "sql/flight.rs"]

@@ -78,7 +78,8 @@ def install() -> None:
                 try:
                     _native.configure({"detail": detail})
                 except ValueError as error:
-                    _failed("PROBE_DETAIL", error)
+                    _native.set_problem(f"PROBE_DETAIL: {error}")
+                    _say(f"PROBE_DETAIL: {error}; recording every step")
             _native.set_first_use_callback(connect)
             torch.install()
         except Exception as error:
@@ -107,18 +108,21 @@ def _connect() -> None:
     from probe_agent.eval import runner
 
     address = _state.collector or os.environ.get("PROBE_COLLECTOR")
-    patience = PATIENCE_SECONDS
+    run, patience = _state.run or os.environ.get("PROBE_RUN") or "", PATIENCE_SECONDS
+    hint = "`probe serve` starts a collector, and `probe run` training together with one"
     if not address:
         address = collector.find_or_start(_state.run)
-        patience = STARTING_SECONDS
+        # It was started for this run alone, and knows its name.
+        run, patience = "", STARTING_SECONDS
+        hint = f"what the collector said is in {collector.log_of(address)}"
     rank, local_rank, world_size = process.identity()
     settings = {
         "collector": address,
         "token_file": os.environ.get("PROBE_TOKEN_FILE") or None,
         "patience_s": patience,
+        "hint": hint,
         "instance": _state.instance,
-        # The collector keeps one run, and knows its name.
-        "run": "",
+        "run": run,
         "host": platform.node(),
         "command": " ".join(process._original_arguments()),
         "python_version": platform.python_version(),

@@ -20,7 +20,13 @@ import time
 
 # A collector that nobody uses any more ends by itself.
 IDLE = "30s"
-_LOCKS: list[int] = []
+_COMMANDS = frozenset({
+    "attach", "compare", "completions", "config", "console", "crash", "detach", "doctor", "eval", "flamegraph", "hang",
+    "help", "list", "query", "run", "runs", "serve", "stack", "tables", "token", "unix",
+})  # fmt: skip
+# Locks of this process, kept open as long as it lives: path -> descriptor.
+_LOCKS: dict[str, int] = {}
+_KEY = f"pid {os.getpid()} {time.time_ns()}"
 
 
 class NoCollectorError(Exception):
@@ -64,8 +70,9 @@ def run_name(asked: str | None = None) -> str:
         else:
             file = getattr(main, "__file__", None) or (sys.argv[0] if sys.argv else "")
             name = os.path.splitext(os.path.basename(file))[0]
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", name.split("@")[0]).lstrip(".-")[:56]
-    return name or "python"
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", name.split("@")[0]).lstrip(".-")[:56] or "python"
+    # Where a name can stand, a command or a process can stand too (src/runs/name.rs).
+    return f"{name}-run" if name in _COMMANDS else f"run-{name}" if name.isdigit() else name
 
 
 def run_key() -> str:
@@ -74,7 +81,7 @@ def run_key() -> str:
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if elastic or (address and port and "RANK" in os.environ):
         return f"{elastic} {address}:{port}"
-    return f"pid {os.getpid()} {time.time_ns()}"
+    return _KEY
 
 
 def find_or_start(asked: str | None = None) -> str:
@@ -91,6 +98,11 @@ def find_or_start(asked: str | None = None) -> str:
 
 def _claim(lock: str, path: str, key: str, name: str) -> bool:
     """Whether the collector at `path` is this run's: it was, or it has just been started."""
+    if lock in _LOCKS:
+        # Stopped and started again.
+        if not is_live(path):
+            _spawn(path, name)
+        return True
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +124,7 @@ def _claim(lock: str, path: str, key: str, name: str) -> bool:
         os.ftruncate(descriptor, 0)
         os.close(descriptor)
         raise
-    _LOCKS.append(descriptor)
+    _LOCKS[lock] = descriptor
     return True
 
 
@@ -155,13 +167,18 @@ def binary() -> str:
     return found
 
 
+def log_of(address: str) -> str:
+    """Where a collector that was started here writes what it has to say."""
+    return os.path.splitext(address[len("unix:") :])[0] + ".log"
+
+
 def _spawn(path: str, name: str) -> None:
     """Starts a collector that outlives this process as long as anybody uses it; its words go to NAME.log."""
     command = [binary(), "serve", "--name", name, "--listen", f"unix:{path}", "--exit-when-idle", IDLE]
     # The collector is not to be activated, nor to think that it is a rank.
     environment = {key: value for key, value in os.environ.items() if key not in ("PROBE", "PROBE_COLLECTOR")}
     try:
-        with open(os.path.splitext(path)[0] + ".log", "wb") as log:
+        with open(log_of(f"unix:{path}"), "wb") as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -176,5 +193,8 @@ def _spawn(path: str, name: str) -> None:
         raise NoCollectorError(
             f"cannot start {command[0]}: {error}; hint: name the probe command in PROBE_BIN"
         ) from None
+    print(
+        f"probe: this run is {name}; ask with: probe {name} query 'SELECT …', probe {name} eval CODE", file=sys.stderr
+    )
     # Nobody waits for it, and that is no reason for Python's warning about a child that still runs.
     process.returncode = 0

@@ -1,7 +1,7 @@
 //! Segments as a source of rows for DataFusion: prunes when it is opened, not when it is planned, and makes only the
 //! columns that are asked for.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{ColumnStatistics, Result, Statistics};
+use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
 use datafusion::datasource::source::DataSource;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
@@ -227,12 +227,18 @@ impl fmt::Debug for SegmentSource {
 }
 
 /// A bound of a column, ordered: bounds of one column are of one type, which always compare.
-#[derive(PartialEq, Eq, PartialOrd)]
-struct Bound(datafusion::common::ScalarValue);
+#[derive(PartialEq, Eq)]
+struct Bound(ScalarValue);
+
+impl PartialOrd for Bound {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Ord for Bound {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.partial_cmp(&other.0).unwrap_or(std::cmp::Ordering::Equal)
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.partial_cmp(&other.0).unwrap_or(Ordering::Equal)
     }
 }
 

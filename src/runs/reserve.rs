@@ -43,6 +43,12 @@ impl Reservation {
         &self.name
     }
 
+    /// Gives the name back where nothing came of the run.
+    pub fn abandon(self) {
+        // Only an empty directory goes: one that something was written to is worth looking at.
+        let _ = fs::remove_dir(&self.directory);
+    }
+
     /// Where the run's files go.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -71,6 +77,7 @@ fn newest(runs: &Path, name: &str) -> Result<u32> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
 

@@ -16,6 +16,8 @@ mod schema;
 mod segment;
 mod strings;
 mod table;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::path::Path;

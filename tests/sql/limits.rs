@@ -102,6 +102,7 @@ async fn what_looks_at_the_tables_is_allowed() {
         "SHOW COLUMNS FROM python.steps",
         "DESCRIBE python.steps",
         "SHOW datafusion.execution.batch_size",
+        "SHOW ALL",
         "SHOW FUNCTIONS",
         "SELECT * FROM generate_series(1, 3)",
         "WITH s AS (SELECT step FROM python.steps) SELECT * FROM s",
@@ -118,9 +119,17 @@ async fn what_looks_at_the_tables_is_allowed() {
 async fn names_nearly_right_are_suggested() {
     let engine = data::live();
     for (sql, message, hint) in [
-        ("SELECT * FROM python.torch_trac", "there is no table 'python.torch_trac'", "did you mean python.torch_trace?"),
+        (
+            "SELECT * FROM python.torch_trac",
+            "there is no table 'python.torch_trac'",
+            "did you mean python.torch_trace?",
+        ),
         ("SELECT * FROM torch_trace", "there is no table 'torch_trace'", "did you mean python.torch_trace?"),
-        ("SELECT * FROM probe.torch_trace", "there is no table 'probe.torch_trace'", "did you mean python.torch_trace?"),
+        (
+            "SELECT * FROM probe.torch_trace",
+            "there is no table 'probe.torch_trace'",
+            "did you mean python.torch_trace?",
+        ),
         ("SELECT * FROM step", "there is no table 'step'", "did you mean python.steps?"),
         ("SELECT * FROM nowhere.land", "there is no table 'nowhere.land'", ALL),
         ("DESCRIBE python.stepz", "there is no table 'python.stepz'", "did you mean python.steps?"),
@@ -187,7 +196,11 @@ async fn a_scope_shows_one_process() {
             ("SELECT COUNT(*) FROM python.torch_trace", "48", "24"),
             ("SELECT COUNT(*) FROM python.torch_trace WHERE stage = 'step'", "8", "4"),
             ("SELECT MIN(pid) FROM python.steps", "100", "101"),
-            ("SELECT SUM(duration) FROM python.torch_trace WHERE step > (SELECT MAX(step) - 1 FROM python.steps)", "5.125", "2.625"),
+            (
+                "SELECT SUM(duration) FROM python.torch_trace WHERE step > (SELECT MAX(step) - 1 FROM python.steps)",
+                "5.125",
+                "2.625",
+            ),
             ("SELECT state FROM probe.agents ORDER BY rank LIMIT 1", "live", "lost"),
             ("SELECT COUNT(*) FROM probe.drops", "1", "1"),
             ("SELECT COUNT(*) FROM probe.evals", "0", "0"),

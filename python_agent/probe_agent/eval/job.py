@@ -13,7 +13,7 @@ from probe_agent.eval import output
 from probe_agent.eval.snippet import Execution, Outcome, Parsed, SnippetEnded, parse, words_of
 
 # What a snippet that was ended may still take before it is said to be running on, and between two attempts to end it.
-GRACE_SECONDS = 2.0
+GRACE_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 
 WAITING, RUNNING, OVER = range(3)

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from probe_agent.eval import boundary, guard, namespace
+from probe_agent.eval import boundary, namespace
 from probe_agent.eval.job import Job, parsed
 from probe_agent.eval.placement import Placement, place
 from probe_agent.eval.snippet import Outcome
@@ -20,6 +20,12 @@ from probe_agent.eval.snippet import Outcome
 TICK_SECONDS = 0.1
 # Recording's mode of a thread that runs a snippet beside training.
 BESIDE = 2
+# Recording ends a snippet beside training with this at what its syntax could not show: a module in training mode called
+# with gradients on, an optimizer's step, a collective.
+BESIDE_MESSAGE = (
+    "a snippet beside training must not train (call a module in training mode with gradients on, step an optimizer, "
+    "speak with other ranks); hint: --at step runs it between two steps"
+)
 
 _thread: threading.Thread | None = None
 
@@ -29,8 +35,7 @@ def start() -> None:
     global _thread
     from probe_agent import _native
 
-    if hasattr(_native, "set_beside_message"):
-        _native.set_beside_message(guard.MESSAGE.format(what="a module in training mode with gradients on"))
+    _native.set_beside_message(BESIDE_MESSAGE)
     _native.set_boundary_callback(boundary.run_pending)
     _thread = threading.Thread(target=Runner(_native).serve, name="probe-eval", daemon=True)
     _thread.start()
@@ -135,8 +140,7 @@ class Runner:
     def beside(self, job: Job, names: dict[str, Any]) -> None:
         """Runs a snippet on the calling thread, which is its own."""
         self.native.thread_mode(BESIDE)
-        with guard.guarded():
-            job.run(names)
+        job.run(names)
 
     def arm(self, command: Any) -> None:
         """Takes a snippet for a boundary, and answers whether that is still to come."""

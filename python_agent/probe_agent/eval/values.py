@@ -86,7 +86,7 @@ def live(known: Any = UNKNOWN) -> Value:
 
 SCALARS = (int, float, complex, bool, str, bytes, type(None), type(...), range, slice)
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter)
-ITERABLES = (*CONTAINERS, type({}.keys()), type({}.values()), type({}.items()), *SCALARS)
+ITERABLES: tuple[type, ...] = (*CONTAINERS, type({}.keys()), type({}.values()), type({}.items()), *SCALARS)
 
 # Methods that only read, of exactly these types.
 READING_METHODS: dict[type, frozenset[str]] = {

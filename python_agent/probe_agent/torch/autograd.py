@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from probe_agent import _native
 from probe_agent.torch import modules
-from probe_agent.torch.layers import Unavailable
+from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
 #: Versions of torch (major, minor) on which the RecordFunction callback has been verified.
 VERIFIED = {(2, 15)}
@@ -68,9 +68,12 @@ def use_for_optimizers() -> None:
 
 
 def remove() -> None:
-    """Put the engine's entry back, and leave the callback idle."""
-    global _original, _ours
+    """Put the engine's entry back, and take the callback out."""
+    global _original, _ours, _ready
     _use(nodes=False, optimizers=False)
+    if _ready:
+        _ready = None
+        _native.remove_record_function()
     if _original is not None:
         from torch import autograd
         from torch.autograd import graph
@@ -109,7 +112,7 @@ def _wrap_engine() -> None:
             if end():
                 _nodes_are_silent()
 
-    _original, _ours = original, _engine_run_backward
+    _original, _ours = original, skipped_by_dynamo(_engine_run_backward)
     autograd._engine_run_backward = _engine_run_backward
     graph._engine_run_backward = _engine_run_backward
 

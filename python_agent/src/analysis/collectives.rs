@@ -91,7 +91,21 @@ impl<N: Names> Analyser<N> {
             bytes: record.b,
             waited_for: !is_async && self.threads[number].is_idle(),
         };
+        self.threads[number].waiting_since = issued.waited_for.then_some(record.ts);
         self.operations.waiting.insert(record.a, issued);
+    }
+
+    /// The thread waits for an operation: communication, where it is not inside anything else. A synchronous operation is
+    /// waited for from its issue on, and until the thread runs again, not only until the operation is complete.
+    pub(super) fn wait(&mut self, number: usize, kind: Kind, now: u64) {
+        let thread = &mut self.threads[number];
+        if kind == Kind::WaitEnd {
+            if let Some(begin) = thread.waiting_since.take() {
+                thread.parts.wait(begin, now);
+            }
+        } else if thread.is_idle() {
+            thread.waiting_since.get_or_insert(now);
+        }
     }
 
     /// `end` None: completion will not be seen.
@@ -99,7 +113,7 @@ impl<N: Names> Analyser<N> {
         let Some(issued) = self.operations.waiting.remove(&key) else { return };
         if let (true, Some(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread)) {
             if issued.step == self.step {
-                thread.parts.comm += end.saturating_sub(issued.at);
+                thread.parts.wait(issued.at, end);
             }
         }
         self.push_operation(&issued, end, failed, sink);

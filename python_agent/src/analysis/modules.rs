@@ -41,6 +41,8 @@ pub(crate) struct Module {
     pub(crate) on_host: bool,
     pub(crate) compiled: bool,
     pub(crate) has_parameters: bool,
+    /// The registry knows it.
+    pub(crate) known: bool,
 }
 
 /// Modules that nobody found twice are not asked for again; so many are remembered.
@@ -91,6 +93,7 @@ impl Modules {
                 on_host: info.device.as_ref().is_none_or(|device| &**device == "cpu"),
                 compiled: info.compiled,
                 has_parameters: info.has_parameters,
+                known: true,
             },
             None => {
                 if self.hopeless.len() < HOPELESS && self.hopeless.insert(address) {
@@ -100,7 +103,7 @@ impl Modules {
                 // known either, so its device time is not.
                 let class = names.class(class).map(|class| strings.id(&class));
                 let on_host = self.places.get(&root).and_then(|id| self.all.get(*id as usize)).is_some_and(|root| root.on_host);
-                Module { name: class, class, device: None, on_host, compiled: false, has_parameters: false }
+                Module { name: class, class, device: None, on_host, compiled: false, has_parameters: false, known: false }
             }
         };
         self.on_device |= module.has_parameters && !module.on_host;

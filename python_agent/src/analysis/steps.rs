@@ -74,7 +74,8 @@ impl<N: Names> Analyser<N> {
         self.step = finished;
         self.broken = false;
         for thread in &mut self.threads {
-            thread.parts = Parts::default();
+            thread.parts = Parts { comm_until: now, ..Parts::default() };
+            thread.waiting_since = None;
             thread.breakpoints.end_step();
             thread.lost &= !thread.frames.is_empty();
             // Inside a backward call the step goes on being counted from here.

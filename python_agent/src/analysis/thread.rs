@@ -35,7 +35,8 @@ pub(crate) struct Pass {
 /// Something that is open.
 #[derive(Debug)]
 pub(crate) enum Frame {
-    Module { call: CallId, address: u64, tainted: bool },
+    /// `hidden`: part of `call`, a compiled region, and not a call of its own.
+    Module { call: CallId, address: u64, tainted: bool, hidden: bool },
     Pass(Box<Pass>),
     Node { owner: CallId },
     Optimizer { begin: u64, own: u64, class: u64 },
@@ -59,6 +60,8 @@ pub(crate) struct Thread {
     pub(crate) recomputed: IntMap<u32, i32>,
     /// Intervals were lost in this step: what autograd did can't be told apart any more.
     pub(crate) lost: bool,
+    /// Since when it has waited for a collective outside everything else.
+    pub(crate) waiting_since: Option<u64>,
     last: u64,
 }
 

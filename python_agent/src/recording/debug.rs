@@ -66,14 +66,28 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
     Ok(tables)
 }
 
+/// Analyses what has been recorded, as the background thread does, and keeps the rows for [`take_rows`].
+#[pyfunction]
+fn analyse(py: Python<'_>) {
+    py.detach(|| drain::drain(&mut shared::lock(&SINK)));
+}
+
 /// Sets `detail` as the collector would: from the next step on.
 #[pyfunction]
 fn set_detail(on: bool) {
     super::set_detail(if on { probe_proto::config::Detail::EveryStep } else { probe_proto::config::Detail::Off });
 }
 
+/// Says that a snippet waits for a boundary, as the uplink does.
+#[pyfunction]
+fn want_boundary(wanted: bool) {
+    shared::BOUNDARY_WANTED.store(wanted, std::sync::atomic::Ordering::Release);
+}
+
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(take_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(analyse, module)?)?;
+    module.add_function(wrap_pyfunction!(want_boundary, module)?)?;
     module.add_function(wrap_pyfunction!(set_detail, module)?)
 }

@@ -65,22 +65,23 @@ static OTHERS: AtomicU32 = AtomicU32::new(0);
 /// So many of them in a row, and the primary one has retired (training went on with another optimizer).
 const RETIRED: u32 = 64;
 
-/// An optimizer's step began.
+/// An optimizer's step began. One within another (torch's own range within our wrapper, an optimizer that wraps one) is
+/// the outer one's business.
 pub(super) fn begin(state: &ThreadState, class: &[u8]) {
-    if state.optimizers.depth() == 0 {
-        state.optimizer.set(0);
+    if state.optimizers.depth() > 0 {
+        return state.optimizers.open(|| false);
     }
+    state.optimizer.set(0);
     state.open(&state.optimizers, Class::Step, Kind::OptimizerBegin, intern(class));
 }
 
 /// It ended.
 pub(super) fn end(state: &ThreadState, class: &[u8]) {
-    let depth = state.optimizers.depth();
-    let ends_step = depth == 1 && ENABLED.load(Ordering::Relaxed) && state.mode.get() == RECORD && is_primary(state.optimizer.get());
+    let ends_step = state.optimizers.depth() == 1 && ENABLED.load(Ordering::Relaxed) && state.mode.get() == RECORD && is_primary(state.optimizer.get());
     // The record says how many steps there are, and the step is over before anyone is told.
     let steps = if ends_step { boundary::end_step(state) } else { STEP.load(Ordering::Relaxed) };
     state.close(&state.optimizers, Kind::OptimizerEnd, intern(class), u64::from(ends_step), steps as u64);
-    if ends_step && state.optimizers.depth() == 0 {
+    if ends_step {
         if !state.is_in_backward() {
             forward_hooks::close_all(state);
         }
@@ -114,13 +115,31 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<bool>
             if !record_function::OPTIMIZERS.load(Ordering::Relaxed) {
                 begin(state, optimizer.get_type().name()?.to_string().as_bytes());
             }
-            if state.optimizers.depth() == 1 {
+            if state.optimizer.get() == 0 {
                 state.optimizer.set(optimizer.as_ptr() as u64);
             }
             Ok(slot::was_reset())
         }
         BESIDE => Err(beside_error()),
         _ => Ok(false),
+    })
+}
+
+/// Before an optimizer's step and everything that torch does around it.
+#[pyfunction]
+fn optimizer_begin(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
+    thread::with(|state| {
+        begin(state, optimizer.get_type().name()?.to_string().as_bytes());
+        Ok(())
+    })
+}
+
+/// After it.
+#[pyfunction]
+fn optimizer_end(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
+    thread::with(|state| {
+        end(state, optimizer.get_type().name()?.to_string().as_bytes());
+        Ok(())
     })
 }
 
@@ -144,6 +163,8 @@ fn optimizer_gone(address: u64) {
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(optimizer_pre, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizer_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizer_end, module)?)?;
     module.add_function(wrap_pyfunction!(optimizer_post, module)?)?;
     module.add_function(wrap_pyfunction!(optimizer_gone, module)?)
 }

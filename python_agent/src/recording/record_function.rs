@@ -3,7 +3,7 @@
 //! The functions are C++ symbols of libtorch_cpu.so that no header promises to keep, found with `dlsym`. So: only for
 //! torch versions on the Python side's list, only on x86-64 (how a small C++ object is returned differs elsewhere), and
 //! only when the calibration of the one private field, the sequence number, gives exactly one answer.
-//! Callbacks are added once and never removed; [`ENABLED`](crate::shared::ENABLED) makes them pass.
+//! Callbacks are added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes them pass.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -41,7 +41,8 @@ static PEEK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static NAME: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// Where a RecordFunction keeps its sequence number, in bytes; 0: not known.
 static SEQUENCE: AtomicUsize = AtomicUsize::new(0);
-static ADDED: AtomicBool = AtomicBool::new(false);
+/// Handles of the callbacks that are there; 0: not.
+static ADDED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 /// Whether nodes are recorded by these callbacks (not by the fallback, nor off).
 pub(super) static NODES: AtomicBool = AtomicBool::new(false);
 /// Whether optimizer steps are.
@@ -274,15 +275,31 @@ fn add_record_function() -> PyResult<()> {
     if SEQUENCE.load(Ordering::Relaxed) == 0 {
         return Err(PyRuntimeError::new_err("the sequence number of RecordFunction has not been found"));
     }
-    if !ADDED.swap(true, Ordering::AcqRel) {
+    if ADDED[0].load(Ordering::Relaxed) == 0 {
         // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
-        unsafe {
+        let handles = unsafe {
             let add = std::mem::transmute::<*mut c_void, Add>(add);
-            add(callback(BACKWARD_FUNCTION, node_start as *const c_void, node_end as *const c_void));
-            add(callback(USER_SCOPE, range_start as *const c_void, range_end as *const c_void));
-        }
+            [
+                add(callback(BACKWARD_FUNCTION, node_start as *const c_void, node_end as *const c_void)),
+                add(callback(USER_SCOPE, range_start as *const c_void, range_end as *const c_void)),
+            ]
+        };
+        ADDED.iter().zip(handles).for_each(|(place, handle)| place.store(handle, Ordering::Relaxed));
     }
     Ok(())
+}
+
+/// Takes the callbacks out again. Ranges that are open still end through them.
+#[pyfunction]
+fn remove_record_function() {
+    let Some(remove) = symbol(c"_ZN2at14removeCallbackEm") else { return };
+    for place in &ADDED {
+        let handle = place.swap(0, Ordering::Relaxed);
+        if handle != 0 {
+            // SAFETY: torch's function of this name, with a handle that it gave.
+            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(remove)(handle) };
+        }
+    }
 }
 
 /// Chooses what the callbacks record.
@@ -297,5 +314,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(find_record_function, module)?)?;
     module.add_function(wrap_pyfunction!(calibrate_record_function, module)?)?;
     module.add_function(wrap_pyfunction!(add_record_function, module)?)?;
+    module.add_function(wrap_pyfunction!(remove_record_function, module)?)?;
     module.add_function(wrap_pyfunction!(use_record_function, module)?)
 }

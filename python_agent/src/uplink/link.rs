@@ -21,6 +21,8 @@ pub struct Settings {
     pub token_file: Option<std::path::PathBuf>,
     /// How long nothing is said about a collector that is not there: one that was just started needs a moment.
     pub patience: Duration,
+    /// What to do where it is not there.
+    pub hint: String,
     /// Random, made once in the life of the agent.
     pub instance: String,
     /// The run's name; empty: the collector's own run.

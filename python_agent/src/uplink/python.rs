@@ -16,7 +16,7 @@ use crate::shared::{self, lock};
 
 use super::commands::{Command, at_of, outcome_of};
 use super::connect::Address;
-use super::link::{Identity, Link, Phase, Settings, set_problem};
+use super::link::{Identity, Link, Phase, Settings};
 use super::{config, thread};
 
 /// The uplink of this process, from its start on.
@@ -34,7 +34,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(forked, module)?)?;
     module.add_function(wrap_pyfunction!(set_identity, module)?)?;
     module.add_function(wrap_pyfunction!(set_enabled, module)?)?;
-    module.add_function(wrap_pyfunction!(set_problem_text, module)?)?;
     module.add_function(wrap_pyfunction!(configure, module)?)?;
     module.add_function(wrap_pyfunction!(status, module)?)?;
     module.add_function(wrap_pyfunction!(want_boundary, module)?)?;
@@ -54,6 +53,7 @@ struct StartSettings {
     collector: String,
     token_file: Option<PathBuf>,
     patience_s: f64,
+    hint: String,
     instance: String,
     run: String,
     host: String,
@@ -78,6 +78,7 @@ fn start(settings: StartSettings) -> PyResult<bool> {
         address,
         token_file: settings.token_file,
         patience: seconds(settings.patience_s),
+        hint: settings.hint,
         instance: settings.instance,
         run: settings.run,
         host: settings.host,
@@ -127,14 +128,6 @@ fn set_identity(rank: Option<i32>, local_rank: Option<i32>, world_size: Option<i
 #[pyfunction]
 fn set_enabled(enabled: bool) {
     shared::ENABLED.store(enabled && !FORKED.load(Ordering::Relaxed), Ordering::Relaxed);
-}
-
-/// Keeps what went wrong where `probe.agents` shows it.
-#[pyfunction(name = "set_problem")]
-fn set_problem_text(problem: String) {
-    if !FORKED.load(Ordering::Relaxed) {
-        set_problem(problem);
-    }
 }
 
 /// Applies settings, all or none; raises ValueError that says what is allowed.

@@ -213,7 +213,7 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
         let patient = begun.elapsed() < link.settings.patience;
         if !said && (ending || !patient || welcomed_before) {
             said = true;
-            unreachable(&link.settings.address, &why, welcomed_before);
+            unreachable(link, &why, welcomed_before);
         }
         if ending && !patient {
             return;
@@ -227,17 +227,15 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
     }
 }
 
-fn unreachable(address: &Address, why: &str, before: bool) {
-    let place = match address {
+fn unreachable(link: &Link, why: &str, before: bool) {
+    let place = match &link.settings.address {
         Address::Unix(path) => format!("unix:{}", path.display()),
         Address::Tcp(host) => host.clone(),
     };
     let what = if before { "lost the collector" } else { "no collector" };
     set_problem(format!("{what} at {place}: {why}"));
-    say(&format!(
-        "{what} at {place}: {why}; training goes on, the agent keeps trying; hint: `probe serve` starts a collector, \
-         and `probe run` training together with one"
-    ));
+    let hint = &link.settings.hint;
+    say(&format!("{what} at {place}: {why}; training goes on, the agent keeps trying; hint: {hint}"));
 }
 
 /// The collector will never take us: stop costing training anything.

@@ -79,6 +79,7 @@ pub fn start(socket: &Path, rows: &Rows, capacity: usize, token_file: Option<Pat
         address: Address::Unix(socket.to_owned()),
         token_file,
         patience: Duration::ZERO,
+        hint: "none".into(),
         instance: "test".into(),
         run: "gpt".into(),
         host: "here".into(),
