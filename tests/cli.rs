@@ -11,6 +11,8 @@ mod formats;
 mod live;
 #[path = "cli/pages.rs"]
 mod pages;
+#[path = "cli/run.rs"]
+mod run;
 #[path = "cli/terminal.rs"]
 mod terminal;
 

@@ -85,13 +85,13 @@ fn no_command(first: &str, second: Option<&str>) -> Error {
         // `probe gpt qurey …`
         if let Some(nearest) = nearest(second) {
             return Error::usage(format!("there is no command '{second}'"))
-                .hint(format!("did you mean: probe {first} {nearest} …"));
+                .hint(format!("did you mean probe {first} {nearest} …?"));
         }
     }
     // `probe qurey …`
     if let Some(nearest) = nearest(first) {
         return Error::usage(format!("'{first}' is neither a command nor followed by one"))
-            .hint(format!("did you mean: probe {nearest} …; as an ENDPOINT, {}", live()));
+            .hint(format!("did you mean probe {nearest} …? ({})", live()));
     }
     match (Endpoint::parse(first), second) {
         (Err(error), _) => Error::usage(format!("'{first}' is neither a command nor an ENDPOINT ({error})"))
@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn a_mistyped_command_is_told_from_an_endpoint_alone() {
         for (line, says) in [
-            ("qurey X", "did you mean: probe query"),
-            ("lst", "did you mean: probe list"),
-            ("gpt qurey X", "did you mean: probe gpt query"),
+            ("qurey X", "did you mean probe query"),
+            ("lst", "did you mean probe list"),
+            ("gpt qurey X", "did you mean probe gpt query"),
             ("gpt", "probe gpt query"),
             ("gpt frobnicate", "probe --help"),
             ("a/b", "probe a/b query"),

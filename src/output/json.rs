@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use arrow::json::writer::{JsonArray, JsonFormat, LineDelimited, Writer as ArrowWriter, WriterBuilder};
+use arrow::error::ArrowError;
+use arrow::json::writer::{JsonFormat, LineDelimited, Writer as ArrowWriter, WriterBuilder};
 
 use super::{Writer, io_error, time_formats};
 
@@ -15,19 +16,35 @@ use super::{Writer, io_error, time_formats};
 pub(super) struct JsonWriter<W: Write, F: JsonFormat> {
     writer: ArrowWriter<W, F>,
     schema: SchemaRef,
-    /// What ends the whole.
-    end: &'static str,
 }
 
-impl<'a> JsonWriter<Box<dyn Write + 'a>, JsonArray> {
+/// An array with a row a line, for people and grep.
+#[derive(Debug, Default)]
+pub(super) struct Array;
+
+impl JsonFormat for Array {
+    fn start_stream<W: Write>(&self, out: &mut W) -> Result<(), ArrowError> {
+        Ok(out.write_all(b"[")?)
+    }
+
+    fn start_row<W: Write>(&self, out: &mut W, first: bool) -> Result<(), ArrowError> {
+        if first { Ok(()) } else { Ok(out.write_all(b",\n ")?) }
+    }
+
+    fn end_stream<W: Write>(&self, out: &mut W) -> Result<(), ArrowError> {
+        Ok(out.write_all(b"]\n")?)
+    }
+}
+
+impl<'a> JsonWriter<Box<dyn Write + 'a>, Array> {
     pub(super) fn array(schema: &SchemaRef, out: Box<dyn Write + 'a>) -> Self {
-        Self { writer: builder(schema).build(out), schema: distinct(schema), end: "\n" }
+        Self { writer: builder(schema).build(out), schema: distinct(schema) }
     }
 }
 
 impl<'a> JsonWriter<Box<dyn Write + 'a>, LineDelimited> {
     pub(super) fn lines(schema: &SchemaRef, out: Box<dyn Write + 'a>) -> Self {
-        Self { writer: builder(schema).build(out), schema: distinct(schema), end: "" }
+        Self { writer: builder(schema).build(out), schema: distinct(schema) }
     }
 }
 
@@ -46,7 +63,6 @@ impl<W: Write, F: JsonFormat> Writer for JsonWriter<W, F> {
 
     fn finish(&mut self) -> io::Result<()> {
         self.writer.finish().map_err(io_error)?;
-        self.writer.get_mut().write_all(self.end.as_bytes())?;
         self.writer.get_mut().flush()
     }
 }

@@ -90,7 +90,8 @@ pub async fn print(mut answer: Answer, format: Format, limit: Option<usize>) -> 
             break;
         }
     }
-    unless_closed(writer.finish())?;
+    // Who has stopped reading need not be told that there is more.
+    printed.more &= unless_closed(writer.finish())?;
     Ok(printed)
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Printer {
     /// With labels: the begun line of each rank and stream.
     begun: HashMap<Source, Vec<u8>>,
     placement: v1::Placement,
-    /// Steps that were finished when it ran, as the first rank says.
+    /// Steps that were finished when it ran, as the first rank says; None while it has run nowhere.
     step: Option<i64>,
     /// Whether a traceback was shown.
     traceback: bool,
@@ -59,7 +59,7 @@ impl Printer {
                 write(stderr, &label(rank, &line))?;
             }
         }
-        if done.outcome() != Outcome::Refused {
+        if matches!(done.outcome(), Outcome::Ok | Outcome::Error | Outcome::Timeout | Outcome::OutputLimit) {
             self.step.get_or_insert(done.step);
         }
         if done.outcome() == Outcome::Error && !done.error.is_empty() {
@@ -73,7 +73,7 @@ impl Printer {
     pub(super) fn finished(mut self, finished: v1::Finished) -> Result<Status> {
         let ranks: Vec<Option<i32>> = self.begun.keys().map(|(rank, _)| *rank).collect();
         for rank in ranks {
-            self.rank_done(rank, v1::Done { step: -1, ..Default::default() })?;
+            self.rank_done(rank, v1::Done::default())?;
         }
         if let Some(text) = self.between_steps(finished.training_waited_s) {
             report::note(text);
@@ -109,12 +109,10 @@ impl Printer {
         if self.placement.at() != v1::At::Step {
             return None;
         }
-        let step = self.step.filter(|step| *step >= 0).or(Some(self.placement.step).filter(|step| *step >= 0));
-        let place = match step {
-            // `step` steps are finished, and the first one is number 0.
-            Some(0) => "before step 0".to_owned(),
-            Some(step) => format!("between steps {} and {step}", step - 1),
-            None => return None,
+        let place = match self.step? {
+            // So many steps are finished, and the first one is number 0.
+            ..=0 => "before step 0".to_owned(),
+            step => format!("between steps {} and {step}", step - 1),
         };
         let ranks = match self.placement.ranks.len() {
             0 | 1 => String::new(),
@@ -173,11 +171,16 @@ mod tests {
         let mut printer = Printer::new(false);
         assert_eq!(printer.between_steps(0.0), None);
         printer.placed(v1::Placement { at: v1::At::Step as i32, step: 813, ranks: vec![0, 1], ..Default::default() });
-        assert_eq!(
-            printer.between_steps(0.312).unwrap(),
-            "ran between steps 812 and 813 on 2 ranks; training waited 0.31 s"
-        );
-        printer.rank_done(None, v1::Done { step: 0, ..Default::default() }).unwrap();
+        assert_eq!(printer.between_steps(0.0), None, "it may never run");
+        let mut done = |outcome: Outcome| {
+            let done = v1::Done { step: 813, outcome: outcome as i32, ..Default::default() };
+            printer.rank_done(None, done).unwrap();
+            printer.between_steps(0.312)
+        };
+        assert_eq!(done(Outcome::NoBoundary), None, "it has not run");
+        let said = done(Outcome::Ok).unwrap();
+        assert_eq!(said, "ran between steps 812 and 813 on 2 ranks; training waited 0.31 s");
+        printer.step = Some(0);
         assert_eq!(printer.between_steps(1.0).unwrap(), "ran before step 0 on 2 ranks; training waited 1.00 s");
     }
 
