@@ -60,7 +60,11 @@ fn sql_comes_from_the_argument_a_file_or_standard_input() {
     let file = file.to_str().unwrap();
     assert_eq!(home.stdout(["gpt", "query", sql, "--format", "csv"]), expected);
     assert_eq!(home.stdout(["gpt", "query", "-f", file, "--format", "csv"]), expected);
-    for words in [&["gpt", "query", "--format", "csv"][..], &["gpt", "query", "-", "--format=csv"], &["gpt", "query", "-f-", "--format=csv"]] {
+    for words in [
+        &["gpt", "query", "--format", "csv"][..],
+        &["gpt", "query", "-", "--format=csv"],
+        &["gpt", "query", "-f-", "--format=csv"],
+    ] {
         let words: [&str; 4] = std::array::from_fn(|place| words.get(place).copied().unwrap_or("--limit-rows=0"));
         let output = home.probe_with_input(words, sql);
         assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{words:?}");
@@ -95,7 +99,11 @@ fn a_closed_pipe_is_no_error() {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
-        assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(0), "") , "{format}");
+        assert_eq!(
+            (output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()),
+            (Some(0), ""),
+            "{format}"
+        );
     }
 }
 
@@ -106,7 +114,8 @@ fn a_run_can_be_named_in_every_way() {
     for endpoint in ["gpt", "gpt@1", directory.to_str().unwrap()] {
         assert_eq!(home.stdout([endpoint, "query", "SELECT 1 AS one", "--format", "csv"]), "one\n1\n", "{endpoint}");
     }
-    let output = home.command(["query", "SELECT 1 AS one", "--format", "csv"]).env("PROBE_ENDPOINT", "gpt").output().unwrap();
+    let output =
+        home.command(["query", "SELECT 1 AS one", "--format", "csv"]).env("PROBE_ENDPOINT", "gpt").output().unwrap();
     assert_eq!(output.stdout, b"one\n1\n");
 }
 

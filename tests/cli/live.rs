@@ -149,7 +149,10 @@ impl Drop for Live {
 }
 
 fn output(rank: Option<i32>, stderr: bool, text: &str) -> Event {
-    Event::Output(v1::RankOutput { rank, output: Some(v1::Output { stderr, data: text.to_owned().into_bytes().into() }) })
+    Event::Output(v1::RankOutput {
+        rank,
+        output: Some(v1::Output { stderr, data: text.to_owned().into_bytes().into() }),
+    })
 }
 
 fn placed(at: At, ranks: &[i32]) -> Event {
@@ -163,7 +166,12 @@ fn done(rank: Option<i32>, outcome: Outcome, error: &str) -> Event {
 }
 
 fn finished(outcome: Outcome, error: &str, hint: &str) -> Event {
-    Event::Finished(v1::Finished { outcome: outcome as i32, error: error.into(), hint: hint.into(), training_waited_s: 0.314 })
+    Event::Finished(v1::Finished {
+        outcome: outcome as i32,
+        error: error.into(),
+        hint: hint.into(),
+        training_waited_s: 0.314,
+    })
 }
 
 #[test]
@@ -227,7 +235,10 @@ fn output_of_a_snippet_is_passed_on_as_it_is() {
     ]);
     check!(live.home, "eval", live.home.probe(["gpt", "eval", "--timeout", "2s", "--at", "now", "print(1)"]));
     let asked = live.asked();
-    assert_eq!((asked.code.as_str(), asked.at(), asked.timeout_s, asked.max_output), ("print(1)", At::Now, 2.0, 16 << 20));
+    assert_eq!(
+        (asked.code.as_str(), asked.at(), asked.timeout_s, asked.max_output),
+        ("print(1)", At::Now, 2.0, 16 << 20)
+    );
     assert_eq!((asked.pid, asked.rank, asked.all_ranks), (None, None, false));
     live.home.stdout(["101", "eval", "--rank", "1", "print(1)"]);
     assert_eq!((live.asked().pid, live.asked().rank), (Some(101), Some(1)));
@@ -257,15 +268,27 @@ fn several_ranks_are_labelled_and_where_it_ran_is_said() {
 fn how_a_snippet_failed_is_an_exit_status() {
     let live = Live::start();
     let traceback = "Traceback (most recent call last):\n  File \"<eval>\", line 1, in <module>\nZeroDivisionError: division by zero\n";
-    live.answers([placed(At::Now, &[0]), done(Some(0), Outcome::Error, traceback), finished(Outcome::Error, "ZeroDivisionError: division by zero", "")]);
+    live.answers([
+        placed(At::Now, &[0]),
+        done(Some(0), Outcome::Error, traceback),
+        finished(Outcome::Error, "ZeroDivisionError: division by zero", ""),
+    ]);
     check!(live.home, "eval_raised", live.home.probe(["gpt", "eval", "1/0"]));
-    live.answers([placed(At::Step, &[0, 1]), finished(Outcome::NoBoundary, "no step ended within 30 s; rank 1 is in barrier", "--at now runs it beside training")]);
+    live.answers([
+        placed(At::Step, &[0, 1]),
+        finished(
+            Outcome::NoBoundary,
+            "no step ended within 30 s; rank 1 is in barrier",
+            "--at now runs it beside training",
+        ),
+    ]);
     check!(live.home, "eval_no_boundary", live.home.probe(["gpt", "eval", "1"]));
     live.answers([finished(Outcome::Timeout, "", "")]);
     check!(live.home, "eval_timeout", live.home.probe(["gpt", "eval", "1"]));
     live.answers([finished(Outcome::Refused, "this process runs no snippets (PROBE_EVAL=off)", "")]);
     check!(live.home, "eval_refused", live.home.probe(["gpt", "eval", "1"]));
-    live.script.lock().unwrap().refuse = Some(probe::error::Error::denied("no snippets over TCP").hint("use the socket").into());
+    live.script.lock().unwrap().refuse =
+        Some(probe::error::Error::denied("no snippets over TCP").hint("use the socket").into());
     check!(live.home, "eval_denied", live.home.probe(["gpt", "eval", "1"]));
     live.script.lock().unwrap().refuse = None;
     live.answers([output(Some(0), false, "begun\n")]);

@@ -6,7 +6,11 @@ use crate::support::Home;
 fn generated_pages_are_fresh() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/docs");
     let output = Home::empty().probe(["generate-docs", "--check", docs]);
-    assert!(output.status.success(), "{}\nrun: cargo run -- generate-docs docs", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\nrun: cargo run -- generate-docs docs",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]

@@ -80,7 +80,8 @@ impl Home {
 
     /// All that can be seen of a command, with this home's own paths taken out.
     pub(crate) fn shown(&self, output: &Output) -> String {
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap().replace(self.path().to_str().unwrap(), "[DIR]");
+        let text =
+            |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap().replace(self.path().to_str().unwrap(), "[DIR]");
         let status = output.status.code().map_or_else(|| output.status.to_string(), |code| code.to_string());
         format!("exit {status}\n--- stdout\n{}--- stderr\n{}", text(&output.stdout), text(&output.stderr))
     }

@@ -22,7 +22,11 @@ fn a_wide_table_stays_readable() {
         insta::assert_snapshot!("wide_at_80", seen);
     });
     assert!(widest(seen) <= 80, "{seen}");
-    let all = home.on_terminal(60, "NO_COLOR=1", &line("SELECT * FROM python.torch_trace WHERE rank = 0 AND step = 1 LIMIT 1"));
+    let all = home.on_terminal(
+        60,
+        "NO_COLOR=1",
+        &line("SELECT * FROM python.torch_trace WHERE rank = 0 AND step = 1 LIMIT 1"),
+    );
     assert!(all.starts_with("─ row 1 ─") && all.contains("\ntotal_duration   "), "a value a line:\n{all}");
     let wide = home.on_terminal(250, "NO_COLOR=1", &line(WIDE));
     assert!(wide.lines().next().unwrap().contains("average_duration_seconds  longest_duration_seconds"), "{wide}");
@@ -31,7 +35,8 @@ fn a_wide_table_stays_readable() {
 #[test]
 fn what_is_no_terminal_gets_every_column_on_one_line() {
     let home = Home::recorded();
-    let piped = String::from_utf8(home.command(["gpt", "query", WIDE]).env("COLUMNS", "40").output().unwrap().stdout).unwrap();
+    let piped =
+        String::from_utf8(home.command(["gpt", "query", WIDE]).env("COLUMNS", "40").output().unwrap().stdout).unwrap();
     assert!(piped.lines().next().unwrap().contains("average_duration_seconds  longest_duration_seconds"), "{piped}");
     assert!(!piped.contains(['\x1b', '…']), "{piped}");
 }

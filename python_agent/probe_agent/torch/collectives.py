@@ -241,4 +241,5 @@ def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
     # The largest of the tensors given stands for all of them: input and output of a gather differ by the group's size.
     largest = max(tensors, key=lambda tensor: tensor.nbytes, default=None)
-    return watcher.issue(name, is_async, [] if largest is None else [largest], [])
+    key: int = watcher.issue(name, is_async, [] if largest is None else [largest], [])
+    return key

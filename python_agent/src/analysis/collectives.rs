@@ -43,7 +43,10 @@ fn bus_factor(operation: &str, ranks: i32) -> f64 {
     let shared = (ranks - 1.0) / ranks;
     if operation.starts_with("all_reduce") {
         2.0 * shared
-    } else if ["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"].iter().any(|family| operation.starts_with(family)) {
+    } else if ["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"]
+        .iter()
+        .any(|family| operation.starts_with(family))
+    {
         shared
     } else {
         1.0
@@ -111,10 +114,10 @@ impl<N: Names> Analyser<N> {
     /// `end` None: completion will not be seen.
     fn complete(&mut self, key: u64, end: Option<u64>, failed: bool, sink: &mut Sink) {
         let Some(issued) = self.operations.waiting.remove(&key) else { return };
-        if let (true, Some(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread)) {
-            if issued.step == self.step {
-                thread.parts.wait(issued.at, end);
-            }
+        if let (true, Some(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread))
+            && issued.step == self.step
+        {
+            thread.parts.wait(issued.at, end);
         }
         self.push_operation(&issued, end, failed, sink);
     }
@@ -153,7 +156,8 @@ impl<N: Names> Analyser<N> {
             return;
         }
         let before = if last { u64::MAX } else { now.saturating_sub(self.ticks(GIVE_UP_NS)) };
-        let late: Vec<u64> = self.operations.waiting.iter().filter(|(_, issued)| issued.at < before).map(|(key, _)| *key).collect();
+        let late: Vec<u64> =
+            self.operations.waiting.iter().filter(|(_, issued)| issued.at < before).map(|(key, _)| *key).collect();
         for key in late {
             self.complete(key, None, false, sink);
         }
@@ -169,9 +173,13 @@ mod tests {
 
     #[test]
     fn bus_factors_are_those_of_nccl_tests() {
-        for (operation, ranks, factor) in
-            [("all_reduce", 2, 1.0), ("all_reduce_coalesced", 4, 1.5), ("all_gather_into_tensor", 4, 0.75), ("broadcast", 8, 1.0), ("barrier", 1, 1.0)]
-        {
+        for (operation, ranks, factor) in [
+            ("all_reduce", 2, 1.0),
+            ("all_reduce_coalesced", 4, 1.5),
+            ("all_gather_into_tensor", 4, 0.75),
+            ("broadcast", 8, 1.0),
+            ("barrier", 1, 1.0),
+        ] {
             assert!((bus_factor(operation, ranks) - factor).abs() < 1e-12, "{operation}");
         }
     }

@@ -44,7 +44,7 @@ impl Names for Everyone {
             group: "0".into(),
             group_size: 2,
             dtype: None,
-            async_op: id % 2 == 0,
+            async_op: id.is_multiple_of(2),
             backend: "gloo".into(),
         })
     }
@@ -97,9 +97,9 @@ fn rows(sink: &mut Sink) -> HashMap<String, Vec<Row>> {
             for (place, row) in made.iter_mut().enumerate() {
                 let cell = match &decoded.values {
                     _ if !decoded.is_valid(place) => Cell::Null,
-                    Values::Floats(bytes) => {
-                        Cell::Float(f64::from_le_bytes(bytes[place * 8..place * 8 + 8].try_into().expect("eight bytes")))
-                    }
+                    Values::Floats(bytes) => Cell::Float(f64::from_le_bytes(
+                        bytes[place * 8..place * 8 + 8].try_into().expect("eight bytes"),
+                    )),
                     Values::Constant(value) if column.kind == ColumnType::Text => text(sink, *value),
                     Values::Ints(values) if column.kind == ColumnType::Text => text(sink, values[place]),
                     Values::Constant(value) => Cell::Int(*value),
@@ -191,7 +191,8 @@ struct Tree {
 
 fn tree() -> impl Strategy<Value = Tree> {
     let leaf = (1..20_u64, 1..100_u64, 1..50_u64, 0..4_u8);
-    let leaf = leaf.prop_map(|(module, before, between, nodes)| Tree { module, before, between, nodes, children: Vec::new() });
+    let leaf =
+        leaf.prop_map(|(module, before, between, nodes)| Tree { module, before, between, nodes, children: Vec::new() });
     leaf.prop_recursive(4, 24, 4, |inner| {
         ((20..40_u64, 1..100_u64, 1..50_u64, 0..4_u8), prop::collection::vec(inner, 0..4))
             .prop_map(|((module, before, between, nodes), children)| Tree { module, before, between, nodes, children })
@@ -274,8 +275,29 @@ proptest! {
 fn kind_at(place: u64) -> Option<Kind> {
     use Kind::*;
     let kinds = [
-        Enter, Exit, Shape, NodeStart, NodeEnd, BackwardBegin, BackwardEnd, OptimizerBegin, OptimizerEnd, DataBegin, DataEnd,
-        SuspendBegin, SuspendEnd, Detail, MarkStep, Issue, Started, Finished, Done, Posted, GradReady, WaitBegin, WaitEnd,
+        Enter,
+        Exit,
+        Shape,
+        NodeStart,
+        NodeEnd,
+        BackwardBegin,
+        BackwardEnd,
+        OptimizerBegin,
+        OptimizerEnd,
+        DataBegin,
+        DataEnd,
+        SuspendBegin,
+        SuspendEnd,
+        Detail,
+        MarkStep,
+        Issue,
+        Started,
+        Finished,
+        Done,
+        Posted,
+        GradReady,
+        WaitBegin,
+        WaitEnd,
     ];
     kinds.get(place as usize).copied()
 }
@@ -293,7 +315,8 @@ fn nodes_go_to_the_call_that_made_them() {
     script.step();
     let (rows, _) = feed(&script, true);
     let own = |module: &str| {
-        let of = rows[TORCH_TRACE].iter().filter(|row| row["stage"].text() == "backward" && row["module"].text() == module);
+        let of =
+            rows[TORCH_TRACE].iter().filter(|row| row["stage"].text() == "backward" && row["module"].text() == module);
         of.map(|row| row["duration"].float()).sum::<f64>()
     };
     // Two nodes (a real one and its AccumulateGrad) for each made, 20 long, 2 to the next one.
@@ -360,7 +383,8 @@ fn what_was_lost_taints_what_was_open() {
 #[test]
 fn collectives_complete_on_other_threads() {
     let (mut analyser, mut sink) = (analyser(), Sink::default());
-    let mut put = |thread, kind, ts, payload, a, b| analyser.feed(thread, Record::new(kind, payload, ts, a, b), &mut sink);
+    let mut put =
+        |thread, kind, ts, payload, a, b| analyser.feed(thread, Record::new(kind, payload, ts, a, b), &mut sink);
     put(0, Kind::OptimizerBegin, 10, 0, 0, 0);
     put(0, Kind::OptimizerEnd, 20, 0, 1, 1);
     // Synchronous, 4000 bytes in 2 µs, finished by another thread.

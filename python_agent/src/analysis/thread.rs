@@ -36,10 +36,21 @@ pub(crate) struct Pass {
 #[derive(Debug)]
 pub(crate) enum Frame {
     /// `hidden`: part of `call`, a compiled region, and not a call of its own.
-    Module { call: CallId, address: u64, tainted: bool, hidden: bool },
+    Module {
+        call: CallId,
+        address: u64,
+        tainted: bool,
+        hidden: bool,
+    },
     Pass(Box<Pass>),
-    Node { owner: CallId },
-    Optimizer { begin: u64, own: u64, class: u64 },
+    Node {
+        owner: CallId,
+    },
+    Optimizer {
+        begin: u64,
+        own: u64,
+        class: u64,
+    },
     Data,
     Suspended,
 }
