@@ -1,1 +1,330 @@
 //! Records of the rings to rows of the tables, on the background thread.
+//!
+//! [`Analyser::feed`] takes records one by one, each thread's in order and the threads merged by time. Each thread has a
+//! stack of what is open on it ([`thread`]); the time between two records goes to the top of the stack, so that it is
+//! counted once and own times add up. Records may be missing or make no sense; nothing here panics over that.
+
+use probe_proto::encode::StringTable;
+use probe_proto::table::{Text, Time};
+use probe_proto::tables::torch_trace;
+
+use crate::recording::clock::Sample;
+use crate::recording::record::{Kind, Record};
+use crate::sink::Sink;
+
+mod backward;
+mod calls;
+mod clock;
+mod collectives;
+mod modules;
+pub mod names;
+mod parts;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use calls::{Call, CallId, Calls, NO_CALL};
+use clock::Clock;
+use modules::Modules;
+use names::Names;
+use thread::{Frame, Thread};
+
+/// `python.torch_trace`, as drops are counted.
+pub(crate) const TORCH_TRACE: &str = "python.torch_trace";
+/// `python.steps`.
+pub(crate) const STEPS: &str = "python.steps";
+/// `python.nccl_trace`.
+pub(crate) const NCCL_TRACE: &str = "python.nccl_trace";
+/// Why rows are missing after a ring had no room.
+pub(crate) const RING_FULL: &str = "ring full";
+/// Why rows are missing of intervals whose end never came.
+const INCOMPLETE: &str = "incomplete";
+
+/// All that is known between two drains.
+#[derive(Debug)]
+pub struct Analyser<N> {
+    names: N,
+    clock: Option<Clock>,
+    threads: Vec<Thread>,
+    modules: Modules,
+    calls: Calls,
+    /// Steps finished.
+    step: i64,
+    /// When the step under way began.
+    step_begin: Option<u64>,
+    /// Whether modules are recorded.
+    detail: bool,
+    /// Something that the step's times are made of was lost.
+    broken: bool,
+    operations: collectives::Operations,
+    words: Words,
+}
+
+/// Strings that many rows have, by id.
+#[derive(Debug, Default)]
+struct Words {
+    forward: Option<Text>,
+    backward: Option<Text>,
+    recompute: Option<Text>,
+    step: Option<Text>,
+    host: Option<Text>,
+}
+
+fn word(place: &mut Option<Text>, strings: &mut StringTable, text: &str) -> Text {
+    *place.get_or_insert_with(|| strings.id(text))
+}
+
+impl<N: Names> Analyser<N> {
+    /// One that asks `names` who is who.
+    pub fn new(names: N) -> Self {
+        Self {
+            names,
+            clock: None,
+            threads: Vec::new(),
+            modules: Modules::default(),
+            calls: Calls::default(),
+            step: 0,
+            step_begin: None,
+            detail: false,
+            broken: false,
+            operations: collectives::Operations::default(),
+            words: Words::default(),
+        }
+    }
+
+    /// Takes a comparison of the clocks into account. Nothing can be fed before the first.
+    pub fn compare_clocks(&mut self, sample: Sample) {
+        self.clock.get_or_insert_with(|| Clock::new(sample)).compare(sample);
+    }
+
+    /// Whether the clocks have been compared over less than a few milliseconds when `sample` was taken.
+    pub fn is_new_at(&self, sample: Sample) -> bool {
+        self.clock.is_none_or(|clock| clock.is_new_at(sample))
+    }
+
+    /// Ticks in `nanoseconds`.
+    pub fn ticks(&self, nanoseconds: u64) -> u64 {
+        self.clock.map_or(0, |clock| clock.ticks(nanoseconds))
+    }
+
+    /// The thread behind the number `thread`, with its operating-system id. Numbers are small: rings in order.
+    pub fn name_thread(&mut self, thread: usize, id: i64) {
+        if self.threads.len() <= thread {
+            self.threads.resize_with(thread + 1, Thread::default);
+        }
+        self.threads[thread].id = id;
+    }
+
+    /// The thread is over; its number may come to mean another one.
+    pub fn end_thread(&mut self, thread: usize) {
+        if let Some(thread) = self.threads.get_mut(thread) {
+            // What it did in this step stays done.
+            let parts = std::mem::take(&mut thread.parts);
+            *thread = Thread::default();
+            thread.parts = parts;
+        }
+    }
+
+    /// Takes the next record of `thread`.
+    pub fn feed(&mut self, thread: usize, record: Record, sink: &mut Sink) {
+        let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
+        if record.lost_detail() {
+            self.threads[thread].taint();
+        }
+        self.broken |= record.lost_other();
+        self.step_begin.get_or_insert(record.ts);
+        let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady];
+        if !within_passes.contains(&kind) && !kind.is_about_collectives() {
+            self.end_implicit_pass(thread, sink);
+        }
+        self.threads[thread].advance(record.ts, &mut self.calls);
+        match kind {
+            Kind::Enter => self.enter(thread, record, sink),
+            Kind::Exit => self.exit(thread, record, sink),
+            Kind::Shape => self.shape(thread, record, sink),
+            Kind::NodeStart => self.node_start(thread, record),
+            Kind::NodeEnd => self.node_end(thread),
+            Kind::GradReady => self.gradient_ready(thread, record),
+            Kind::BackwardBegin => self.backward_begin(thread, record.ts),
+            Kind::BackwardEnd => self.backward_end(thread, record, sink),
+            Kind::OptimizerBegin => {
+                self.threads[thread].push(Frame::Optimizer { begin: record.ts, own: 0, class: record.payload() });
+            }
+            Kind::OptimizerEnd => self.optimizer_end(thread, record, sink),
+            Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, sink),
+            Kind::DataBegin => self.threads[thread].push(Frame::Data),
+            Kind::DataEnd => self.close(thread, |frame| matches!(frame, Frame::Data), sink),
+            Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
+            Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
+            Kind::Detail => self.detail = record.payload() != 0,
+            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts),
+            Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
+                self.collective(thread, kind, record, sink);
+            }
+        }
+    }
+
+    /// Takes out a frame whose end is all there is to say about it.
+    fn close(&mut self, thread: usize, wanted: impl Fn(&Frame) -> bool, sink: &mut Sink) {
+        if let Some((_, missing @ 1..)) = self.threads[thread].take(wanted) {
+            sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
+        }
+    }
+
+    fn enter(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let thread = &mut self.threads[number];
+        let outermost = thread.outermost_call();
+        let recompute = thread.passes > 0;
+        if outermost.is_none() {
+            self.modules.refresh(&self.names);
+        }
+        let root = outermost.map_or(record.a, |(_, address)| address);
+        let module = self.modules.find(&self.names, &mut sink.strings, record.a, record.b, record.ts, root);
+        if let Some(call) =
+            thread.innermost_call().filter(|_| self.modules.get(module).is_some_and(|module| !module.known))
+        {
+            // What torch.compile made of a module is itself a module (fx's GraphModule), which is nobody's business.
+            let inner = self.calls.get(call).and_then(|call| self.modules.get(call.module));
+            if inner.is_some_and(|inner| inner.compiled) {
+                thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: true });
+                return;
+            }
+        }
+        if thread.modules == 0 && !recompute && self.modules.get(module).is_some_and(|module| module.has_parameters) {
+            thread.parts.micro_steps += 1;
+            thread.called.clear();
+        }
+        let called = if recompute { &mut thread.recomputed } else { &mut thread.called };
+        let calls_before = called.entry(module).or_insert(0);
+        let call_index = *calls_before;
+        *calls_before += 1;
+        let call = self.calls.push(Call {
+            module,
+            address: record.a,
+            parent: thread.innermost_call().unwrap_or(NO_CALL),
+            depth: thread.modules,
+            call_index,
+            step: self.step,
+            micro_step: (thread.parts.micro_steps - 1).max(0),
+            begin: record.ts,
+            own: 0,
+            recompute,
+            detail: self.detail,
+            shape: None,
+        });
+        if self.detail {
+            thread.breakpoints.push(record.payload(), call);
+        }
+        thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: false });
+    }
+
+    fn exit(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let thread = &mut self.threads[number];
+        let ours = |frame: &Frame| matches!(frame, Frame::Module { address, .. } if *address == record.a);
+        let Some((Frame::Module { call: id, tainted, hidden, .. }, missing)) = thread.take(ours) else { return };
+        if missing > 0 {
+            sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
+        }
+        if hidden {
+            return;
+        }
+        let Some(call) = self.calls.get(id) else { return };
+        if !call.detail {
+            return;
+        }
+        thread.breakpoints.push(record.payload(), thread.innermost_call().unwrap_or(NO_CALL));
+        if tainted {
+            sink.dropped(TORCH_TRACE, RING_FULL, 1);
+            return;
+        }
+        let total = record.ts.saturating_sub(call.begin);
+        let stage = if call.recompute {
+            word(&mut self.words.recompute, &mut sink.strings, "recompute")
+        } else {
+            word(&mut self.words.forward, &mut sink.strings, "forward")
+        };
+        let (begin, own, shape) = (call.begin, call.own.min(total), call.shape);
+        let (os_thread, idle) = (thread.id, thread.is_idle());
+        self.push_call(id, stage, begin, own, total, shape, os_thread, sink);
+        if idle {
+            let oldest = self.oldest_open();
+            self.calls.bound(oldest);
+        }
+    }
+
+    /// A row about a module call: `own` and `total` ticks of it in `stage`, from `begin` on.
+    #[expect(clippy::too_many_arguments, reason = "what a row differs in")]
+    fn push_call(
+        &self,
+        id: CallId,
+        stage: Text,
+        begin: u64,
+        own: u64,
+        total: u64,
+        shape: Option<Text>,
+        thread: i64,
+        sink: &mut Sink,
+    ) {
+        let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
+        let Some(module) = self.modules.get(call.module) else { return };
+        let host_duration = clock.seconds(own);
+        sink.push(torch_trace::Row {
+            step: call.step,
+            micro_step: call.micro_step,
+            call_index: call.call_index,
+            module: module.name,
+            module_type: module.class,
+            depth: call.depth,
+            stage,
+            ts: Time(clock.unix_ns(begin)),
+            // What was launched on a device is not done when the call returns.
+            duration: module.on_host.then_some(host_duration),
+            total_duration: module.on_host.then_some(clock.seconds(total)),
+            host_duration,
+            allocated: None,
+            allocated_delta: None,
+            max_allocated: None,
+            reserved: None,
+            input_shape: shape,
+            device: module.device,
+            compiled: module.compiled,
+            thread,
+        });
+    }
+
+    /// The shape given to the call that began last.
+    fn shape(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let thread = &mut self.threads[number];
+        let Some(Frame::Module { call: id, .. }) = thread.frames.last() else { return };
+        let (dimensions, first) = ((record.payload() >> 8) as usize, (record.payload() & 0xff) as usize);
+        let words = [record.a & 0xffff_ffff, record.a >> 32, record.b & 0xffff_ffff, record.b >> 32];
+        let known = dimensions.min(crate::recording::SHAPE_DIMENSIONS);
+        let here = words.iter().take(known.saturating_sub(first));
+        let depth = thread.modules;
+        let Some(call) = self.calls.get_mut(*id) else { return };
+        let is_root = self.modules.get(call.module).is_some_and(|module| module.has_parameters);
+        if first == 0 && depth == 1 && is_root && !call.recompute && dimensions > 0 {
+            let samples = thread.parts.samples.get_or_insert(0);
+            *samples = samples.saturating_add(words[0] as i64);
+        }
+        let listed: Vec<String> = here.map(u64::to_string).collect();
+        let more = if first + listed.len() == known && dimensions > known { ", …" } else { "" };
+        let text = match call.shape.and_then(|before| sink.strings.get(before)) {
+            Some(before) if first > 0 => format!("{}, {}{more}]", before.trim_end_matches(']'), listed.join(", ")),
+            _ => format!("[{}{more}]", listed.join(", ")),
+        };
+        call.shape = Some(sink.strings.id(&text));
+    }
+
+    /// The oldest call that is still open on any thread.
+    fn oldest_open(&self) -> CallId {
+        self.threads.iter().filter_map(Thread::outermost_call).map(|(call, _)| call).min().unwrap_or(NO_CALL)
+    }
+
+    /// Everything up to `ticks` has been fed: forgets what only the past needed, and gives up what never ended.
+    pub fn settle(&mut self, ticks: u64, last: bool, sink: &mut Sink) {
+        self.names.forget_before(ticks);
+        self.give_up_collectives(ticks, last, sink);
+    }
+}

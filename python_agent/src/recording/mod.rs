@@ -1,8 +1,122 @@
 //! What runs on training's threads: slots, callbacks, rings.
+//!
+//! Python calls and C++ callbacks become [`record::Record`]s in the ring of the thread they happen on
+//! ([`thread`], [`ring`]); [`crate::analysis`] makes rows of them. All `unsafe` of the agent is in here.
 
+use std::sync::atomic::Ordering;
+use std::sync::{LazyLock, Mutex};
+
+use probe_proto::config::Detail;
 use pyo3::prelude::*;
 
+use crate::analysis::Analyser;
+use crate::shared::{self, DETAIL_WANTED, ENABLED};
+
+mod backward;
+mod boundary;
+pub(crate) mod clock;
+mod collectives;
+mod debug;
+mod drain;
+mod first_use;
+mod fork;
+mod forward;
+mod forward_hooks;
+mod names;
+mod optimizer;
+pub mod record;
+mod record_function;
+mod ring;
+mod shape;
+mod slot;
+mod test_mode;
+mod thread;
+
+pub use drain::{drain, flush_open};
+pub(crate) use shape::DIMENSIONS as SHAPE_DIMENSIONS;
+
+static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> = LazyLock::new(|| Mutex::new(Analyser::new(names::Known)));
+
+/// Sets which steps have their modules recorded, from the next step on.
+pub fn set_detail(detail: Detail) {
+    DETAIL_WANTED.store(detail == Detail::EveryStep, Ordering::Relaxed);
+}
+
+/// An error of ours is nobody's business in training: it is kept as the newest problem.
+fn swallow(py: Python<'_>, what: &str, result: PyResult<()>) {
+    if let Err(error) = result {
+        *shared::lock(&shared::PROBLEM) = format!("{what}: {}", error.value(py));
+    }
+}
+
+/// Switches recording on or off. Off, everything of ours passes straight through.
+#[pyfunction]
+fn enable(on: bool) {
+    if on {
+        fork::watch();
+    }
+    ENABLED.store(on, Ordering::Relaxed);
+}
+
+/// Whether anything is recorded in this process.
+#[pyfunction]
+fn is_enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed)
+}
+
+/// Chooses the clock and begins to compare it with the system's. Before anything is recorded; again does nothing.
+#[pyfunction]
+fn prepare() {
+    drain::prepare();
+}
+
+/// Says which mechanism runs a layer.
+#[pyfunction]
+fn set_layer(layer: &str, mechanism: String) {
+    let known = ["forward", "backward", "optimizer", "data", "collectives"];
+    if let Some(layer) = known.into_iter().find(|known| *known == layer) {
+        shared::lock(&shared::LAYERS).insert(layer, mechanism);
+    }
+}
+
+/// Which mechanism runs each layer.
+#[pyfunction]
+fn layers() -> std::collections::BTreeMap<&'static str, String> {
+    shared::lock(&shared::LAYERS).clone()
+}
+
+/// Keeps what went wrong, in words.
+#[pyfunction]
+fn set_problem(problem: String) {
+    *shared::lock(&shared::PROBLEM) = problem;
+}
+
+/// The newest thing that went wrong; empty when nothing did.
+#[pyfunction]
+fn problem() -> String {
+    shared::lock(&shared::PROBLEM).clone()
+}
+
 /// Adds this part's functions to the module.
-pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    backward::register(module)?;
+    boundary::register(module)?;
+    collectives::register(module)?;
+    debug::register(module)?;
+    first_use::register(module)?;
+    forward::register(module)?;
+    forward_hooks::register(module)?;
+    names::register(module)?;
+    optimizer::register(module)?;
+    record_function::register(module)?;
+    shape::register(module)?;
+    slot::register(module)?;
+    test_mode::register(module)?;
+    module.add_function(wrap_pyfunction!(enable, module)?)?;
+    module.add_function(wrap_pyfunction!(is_enabled, module)?)?;
+    module.add_function(wrap_pyfunction!(prepare, module)?)?;
+    module.add_function(wrap_pyfunction!(set_layer, module)?)?;
+    module.add_function(wrap_pyfunction!(layers, module)?)?;
+    module.add_function(wrap_pyfunction!(set_problem, module)?)?;
+    module.add_function(wrap_pyfunction!(problem, module)?)
 }

@@ -1,0 +1,103 @@
+"""What the agent does to torch: one file a layer, and how they are put in and taken out.
+
+Each layer has mechanisms in order of preference. One that fails its self-test, or that ``PROBE_LAYERS`` forbids, gives
+way to the next; the last resort is ``off``. Which one runs is in ``probe.agents.layers``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import Callable
+
+from probe_agent import _native
+from probe_agent.torch import autograd, collectives, data, forward, modules, optimizer
+from probe_agent.torch.layers import OFF, Unavailable, parse
+
+_LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
+    "backward": [("record_function", autograd.use_record_function), ("grad-hooks", autograd.use_grad_hooks)],
+    "forward": [("tp_call", forward.use_tp_call), ("python-hooks", forward.use_python_hooks)],
+    "optimizer": [("record_function", optimizer.use_record_function), ("step-hooks", optimizer.use_step_hooks)],
+    "data": [("next-patch", data.use_next_patch)],
+    "collectives": [
+        ("pg_hooks", collectives.use_group_hooks),
+        ("patched-functions", collectives.use_patched_functions),
+    ],
+}
+
+_lock = threading.Lock()
+_installed = False
+_exit_registered = False
+
+
+def install() -> None:
+    """Begin to record. Torch must be imported. Again does nothing; never raises.
+
+    Layers that can't be installed are ``off`` in ``_native.layers()``, and why is in ``_native.problem()``.
+    """
+    global _installed, _exit_registered
+    with _lock:
+        if _installed:
+            return
+        _installed = True
+        problems: list[str] = []
+        try:
+            wanted = parse(
+                os.environ.get("PROBE_LAYERS"), {layer: [name for name, _ in chain] for layer, chain in _LAYERS.items()}
+            )
+            problems += wanted.problems
+            _prepare()
+            for layer, chain in _LAYERS.items():
+                _install_layer(layer, chain, wanted.mechanisms[layer], wanted.is_explicit(layer), problems)
+        except Exception as error:  # Training goes on, whatever happens to us.
+            problems.append(f"recording is off: {error!r}")
+            _native.enable(False)
+            for layer in _LAYERS:
+                _native.set_layer(layer, OFF)
+        if problems:
+            _native.set_problem("; ".join(problems))
+        if not _exit_registered:
+            _exit_registered = True
+            atexit.register(collectives.remove_hooks)
+
+
+def uninstall() -> None:
+    """Stop recording and put torch back as it was. Between two steps, please: what is open is not finished."""
+    global _installed
+    with _lock:
+        if not _installed:
+            return
+        _installed = False
+        _native.enable(False)
+        for part in (forward, autograd, optimizer, data, collectives, modules):
+            part.remove()
+        for layer in _LAYERS:
+            _native.set_layer(layer, OFF)
+
+
+def _prepare() -> None:
+    import torch
+
+    _native.prepare()
+    _native.set_tensor_types(torch.Tensor, torch.nn.Parameter)
+    _native.set_walker(modules.register)
+    _native.enable(True)
+
+
+def _install_layer(
+    layer: str, chain: list[tuple[str, Callable[[bool], None]]], allowed: list[str], explicit: bool, problems: list[str]
+) -> None:
+    """Put in the first mechanism of ``allowed`` that works."""
+    by_name = dict(chain)
+    for mechanism in allowed:
+        try:
+            by_name[mechanism](explicit)
+        except Unavailable as reason:
+            problems.append(f"{layer}: no {mechanism}: {reason}")
+        except Exception as error:
+            problems.append(f"{layer}: no {mechanism}: {error!r}")
+        else:
+            _native.set_layer(layer, mechanism)
+            return
+    _native.set_layer(layer, OFF)

@@ -1,0 +1,130 @@
+"""Backward: the calls of ``backward()`` and ``grad()``, and the autograd nodes they run."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from probe_agent import _native
+from probe_agent.torch import modules
+from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
+
+#: Versions of torch (major, minor) on which the RecordFunction callback has been verified.
+VERIFIED = {(2, 15)}
+
+_original: Callable[..., Any] | None = None
+_ours: Callable[..., Any] | None = None
+_ready: bool | None = None
+_users = {"nodes": False, "optimizers": False}
+
+
+def use_record_function(explicit: bool) -> None:
+    """Nodes by torch's RecordFunction callback."""
+    require_record_function(explicit)
+    _wrap_engine()
+    _use(nodes=True)
+
+
+def use_grad_hooks(explicit: bool) -> None:
+    """Modules by their gradients becoming ready: public hooks, coarser times."""
+    import torch
+
+    if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+        raise Unavailable("this torch has no post-accumulate-grad hooks")
+    _wrap_engine()
+    modules.want_gradient_hooks()
+
+
+def require_record_function(explicit: bool) -> None:
+    """Make the RecordFunction callback ready, or say why it can't be used. ``explicit``: on any version of torch."""
+    global _ready
+    import torch
+
+    if _ready:
+        return
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2] if part.isdigit())
+    if version not in VERIFIED and not explicit:
+        raise Unavailable(f"not verified with torch {torch.__version__}")
+    _native.find_record_function()
+    with torch.inference_mode(False), torch.enable_grad():
+        a = torch.ones(1, device="cpu", requires_grad=True)
+        b = torch.ones(1, device="cpu")
+        _native.calibrate_record_function(lambda: torch.mul(a, b))
+    _native.add_record_function()
+    mode = _native.begin_self_test()
+    try:
+        with torch.autograd.profiler.record_function("probe_agent.self_test"):
+            pass
+    finally:
+        _, ranges = _native.end_self_test(mode)
+    if ranges != 1:
+        raise Unavailable("its callback is not called")
+    _ready = True
+
+
+def use_for_optimizers() -> None:
+    """Let the callback record optimizer steps too."""
+    _use(optimizers=True)
+
+
+def remove() -> None:
+    """Put the engine's entry back, and take the callback out."""
+    global _original, _ours, _ready
+    _use(nodes=False, optimizers=False)
+    if _ready:
+        _ready = None
+        _native.remove_record_function()
+    if _original is not None:
+        from torch import autograd
+        from torch.autograd import graph
+
+        # Somebody may have wrapped ours since; then ours stays, and passes through.
+        for namespace in (autograd, graph):
+            if getattr(namespace, "_engine_run_backward", None) is _ours:
+                namespace._engine_run_backward = _original
+        _original = _ours = None
+
+
+def _use(**users: bool) -> None:
+    _users.update(users)
+    _native.use_record_function(_users["nodes"], _users["optimizers"])
+
+
+def _wrap_engine() -> None:
+    """Wrap the one function through which Python runs the engine, where torch.autograd looks it up."""
+    global _original, _ours
+    from torch import autograd
+    from torch.autograd import graph
+
+    if _original is not None:
+        return
+    found = getattr(graph, "_engine_run_backward", None)
+    if found is None or getattr(autograd, "_engine_run_backward", None) is not found:
+        raise Unavailable("this torch runs its engine through another function")
+    original: Any = found
+    begin, end = _native.backward_begin, _native.backward_end
+
+    @functools.wraps(original)
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        begin()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if end():
+                _nodes_are_silent()
+
+    _original, _ours = original, skipped_by_dynamo(_engine_run_backward)
+    autograd._engine_run_backward = _engine_run_backward
+    graph._engine_run_backward = _engine_run_backward
+
+
+def _nodes_are_silent() -> None:
+    """The callback was never called for a node: fall back, and say so."""
+    try:
+        _use(nodes=False)
+        _native.set_problem("backward: no record_function: no autograd node came through it")
+        modules.want_gradient_hooks()
+        _native.set_layer("backward", "grad-hooks")
+    except Exception as error:
+        _native.set_layer("backward", "off")
+        _native.set_problem(f"backward: {error!r}")

@@ -1,0 +1,245 @@
+"""Collectives: hooks on every process group, else patched functions of torch.distributed."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from typing import Any, Callable
+
+from probe_agent import _native
+from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
+
+#: Ours among the hooks of a process group; hooks run in the order of their numbers.
+_HOOK = 0x70726F62
+
+_originals: list[tuple[Any, str, Any, Any]] = []
+_watched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_hooks = False
+
+
+def use_group_hooks(explicit: bool) -> None:
+    """Register a hook before and after each operation on every group there is and will be."""
+    global _hooks
+    c10d = _c10d()
+    if not hasattr(c10d.ProcessGroup, "register_pre_hook") or not hasattr(c10d.ProcessGroup, "register_post_hook"):
+        raise Unavailable("this torch's process groups have no hooks")
+    _hooks = True
+    _wrap_makers(c10d)
+    _wrap_wait(c10d)
+    watch_groups()
+
+
+def use_patched_functions(explicit: bool) -> None:
+    """Patch torch.distributed's functions. Misses what does not go through them: DDP's and FSDP's own operations."""
+    import torch.distributed as dist
+
+    c10d = _c10d()
+    _wrap_makers(c10d)
+    for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast", "reduce",
+                 "all_to_all_single", "barrier"):  # fmt: skip
+        original = getattr(c10d, name)
+        _patch(c10d, name, _recorded(name, original))
+        _replace(dist, name, original, getattr(c10d, name))
+
+
+def watch_groups() -> None:
+    """Watch every process group that is not watched yet."""
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    if c10d is None:
+        return
+    for group in list(c10d._world.pg_map):
+        try:
+            if group not in _watched:
+                _watch(c10d, group)
+        except Exception as error:
+            _native.set_problem(f"collectives: a process group is not watched: {error!r}")
+
+
+def remove_hooks() -> None:
+    """Take the hooks out of every group. Also at exit: a group may outlive the interpreter that the hooks need."""
+    for group in list(_watched):
+        try:
+            group.unregister_pre_hook(_HOOK)
+            group.unregister_post_hook(_HOOK)
+        except Exception:  # Destroyed, or without hooks.
+            pass
+    _watched.clear()
+
+
+def remove() -> None:
+    """Take out hooks and patches."""
+    global _hooks
+    _hooks = False
+    remove_hooks()
+    while _originals:
+        namespace, name, ours, original = _originals.pop()
+        if getattr(namespace, name, None) is ours:
+            setattr(namespace, name, original)
+
+
+def _c10d() -> Any:
+    import torch
+
+    if not torch.distributed.is_available():
+        raise Unavailable("this torch is built without torch.distributed")
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    if c10d is None:
+        raise Unavailable("torch.distributed has not been imported")
+    return c10d
+
+
+def _watch(c10d: Any, group: Any) -> None:
+    name = c10d._world.pg_names.get(group) or group.group_name
+    watcher = _native.CollectiveGroup(str(name), group.size(), _backends(c10d._world.pg_map[group][0]))
+    _watched[group] = watcher
+    if not _hooks:
+        return
+
+    def post(args: Any) -> None:
+        key = watcher.post()
+        if key:
+            _await(key, args.work, watcher)
+
+    group.register_pre_hook(_HOOK, watcher.pre)
+    group.register_post_hook(_HOOK, post)
+
+
+def _backends(text: str) -> list[tuple[str, str]]:
+    """``gloo`` or ``cpu:gloo,cuda:nccl`` as pairs of device type (empty: any) and backend."""
+    pairs = [part.split(":", 1) for part in str(text).split(",")]
+    return [(pair[0], pair[1]) if len(pair) == 2 else ("", pair[0]) for pair in pairs]
+
+
+def _await(key: int, work: Any, watcher: Any) -> None:
+    """Have the operation's future say when it is done, where a future does: NCCL's is done when it is enqueued."""
+    try:
+        if work is None or "nccl" in watcher.backends():
+            raise RuntimeError
+        future = work.get_future()
+    except Exception:
+        _native.collective_posted(key)
+        return
+
+    def done(finished: Any) -> None:
+        try:
+            finished.value()
+        except Exception:
+            _native.collective_done(key, True)
+        else:
+            _native.collective_done(key, False)
+
+    future.add_done_callback(done)
+
+
+def _wrap_makers(c10d: Any) -> None:
+    """Look for new groups after every function that makes one."""
+    import torch.distributed as dist
+
+    def after(original: Callable[..., Any], learn: Callable[[], None]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            try:
+                learn()
+            except Exception as error:
+                _native.set_problem(f"collectives: {error!r}")
+            return result
+
+        return make
+
+    for name in ("_new_process_group_helper", "new_group", "split_group", "init_process_group"):
+        original = getattr(c10d, name, None)
+        if original is not None:
+            _patch(c10d, name, after(original, _initialized if name == "init_process_group" else watch_groups))
+            _replace(dist, name, original, getattr(c10d, name))
+
+
+def _wrap_wait(c10d: Any) -> None:
+    """See how long threads wait for operations."""
+    import torch
+
+    original = c10d.Work.wait
+    is_compiling, begin, end = torch.compiler.is_compiling, _native.wait_begin, _native.wait_end
+
+    @functools.wraps(original)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        begin()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            end()
+
+    _patch(c10d.Work, "wait", skipped_by_dynamo(wait))
+
+
+def _initialized() -> None:
+    watch_groups()
+    _native.first_use()
+    try:
+        from probe_agent import process
+    except ImportError:
+        return
+    process.identity_changed()
+
+
+def _patch(namespace: Any, name: str, ours: Any) -> None:
+    _originals.append((namespace, name, ours, getattr(namespace, name)))
+    setattr(namespace, name, ours)
+
+
+def _replace(namespace: Any, name: str, original: Any, ours: Any) -> None:
+    if getattr(namespace, name, None) is original:
+        _patch(namespace, name, ours)
+
+
+def _recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """``original``, recorded: the fallback without hooks."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        import torch
+
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        key = _issue(name, args, kwargs)
+        if not key:
+            return original(*args, **kwargs)
+        try:
+            work = original(*args, **kwargs)
+        except BaseException:
+            _native.collective_done(key, True)
+            raise
+        if work is None:
+            _native.collective_done(key, False)
+        else:
+            _await(key, work, _group(args, kwargs))
+        return work
+
+    return call
+
+
+def _group(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    c10d = sys.modules["torch.distributed.distributed_c10d"]
+    given = [value for value in (*args, *kwargs.values()) if isinstance(value, c10d.ProcessGroup)]
+    return _watched.get(given[0] if given else c10d._get_default_group())
+
+
+def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    import torch
+
+    watcher = _group(args, kwargs)
+    if watcher is None:
+        return 0
+    tensors: list[Any] = []
+    for value in (*args, *kwargs.values()):
+        tensors += [
+            item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, torch.Tensor)
+        ]
+    is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
+    # The largest of the tensors given stands for all of them: input and output of a gather differ by the group's size.
+    largest = max(tensors, key=lambda tensor: tensor.nbytes, default=None)
+    key: int = watcher.issue(name, is_async, [] if largest is None else [largest], [])
+    return key

@@ -1,0 +1,45 @@
+"""Data: how long training waits for its DataLoader."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from probe_agent import _native
+from probe_agent.torch.layers import skipped_by_dynamo
+
+_original: Callable[[Any], Any] | None = None
+_ours: Callable[[Any], Any] | None = None
+
+
+def use_next_patch(explicit: bool) -> None:
+    """Wrap the ``__next__`` that every DataLoader iterator has."""
+    global _original, _ours
+    from torch.utils.data import dataloader
+
+    if _original is not None:
+        return
+    original = dataloader._BaseDataLoaderIter.__next__
+    begin, end = _native.data_begin, _native.data_end
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:
+        begin()
+        try:
+            return original(self)
+        finally:
+            end()
+
+    _original, _ours = original, skipped_by_dynamo(__next__)
+    dataloader._BaseDataLoaderIter.__next__ = __next__
+
+
+def remove() -> None:
+    """Put the original back."""
+    global _original, _ours
+    if _original is not None:
+        from torch.utils.data import dataloader
+
+        if dataloader._BaseDataLoaderIter.__next__ is _ours:
+            dataloader._BaseDataLoaderIter.__next__ = _original
+        _original = _ours = None

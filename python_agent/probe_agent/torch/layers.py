@@ -1,0 +1,77 @@
+"""``PROBE_LAYERS``: which layers record, and by which mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+OFF = "off"
+
+
+class Unavailable(Exception):
+    """A mechanism does not work here; the message says why."""
+
+
+def skipped_by_dynamo(function: _Function) -> _Function:
+    """Have Dynamo compile what ``function`` calls as if ``function`` was not there. Imports nothing of torch.compile."""
+    try:
+        from torch._C._dynamo import eval_frame
+
+        getattr(eval_frame, "skip_code")(function.__code__)  # noqa: B009  (torch's stubs lack it)
+    except (ImportError, AttributeError):  # A torch without it: the function is traced like any other.
+        pass
+    return function
+
+
+@dataclass
+class Wanted:
+    """What to try for each layer, best first; nothing to try means off."""
+
+    mechanisms: dict[str, list[str]]
+    chosen: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+    def is_explicit(self, layer: str) -> bool:
+        """Whether somebody chose the layer's mechanism by name, and so answers for it."""
+        return layer in self.chosen
+
+
+def _same(a: str, b: str) -> bool:
+    return a.replace("_", "-") == b.replace("_", "-")
+
+
+def parse(text: str | None, layers: dict[str, list[str]]) -> Wanted:
+    """Read ``PROBE_LAYERS``.
+
+    Comma-separated: ``NAME`` (only the layers named so), ``-NAME`` (not this one), ``NAME=MECHANISM`` (this mechanism, else
+    those after it; ``off`` is one too), ``all``. What makes no sense is left out, and said in ``problems``.
+    """
+    wanted = Wanted({layer: list(mechanisms) for layer, mechanisms in layers.items()})
+    only: set[str] = set()
+    everything = False
+    for item in filter(None, (part.strip() for part in (text or "").split(","))):
+        name, _, mechanism = item.lstrip("-").partition("=")
+        name = name.strip()
+        if item == "all":
+            everything = True
+        elif name not in layers:
+            wanted.problems.append(f"PROBE_LAYERS: there is no layer '{name}'; there is {', '.join(layers)}")
+        elif item.startswith("-") or mechanism.strip() == OFF:
+            wanted.mechanisms[name] = []
+        elif mechanism:
+            places = [place for place, known in enumerate(layers[name]) if _same(known, mechanism.strip())]
+            if places:
+                wanted.mechanisms[name] = layers[name][places[0] :]
+                wanted.chosen.add(name)
+            else:
+                known = ", ".join([*layers[name], OFF])
+                wanted.problems.append(f"PROBE_LAYERS: {name} can't be '{mechanism.strip()}'; it can be {known}")
+        else:
+            only.add(name)
+    if only and not everything:
+        for layer in layers:
+            if layer not in only | wanted.chosen:
+                wanted.mechanisms[layer] = []
+    return wanted

@@ -1,0 +1,160 @@
+"""Modules' names: walked from the outermost one when it is first called, and forgotten when they die."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any
+
+from probe_agent import _native
+from probe_agent.torch import forward
+
+#: Classes of torch that wrap a module, and the attribute it is under, which is no part of a module's name.
+_WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "OptimizedModule": "_orig_mod",
+    "ActivationWrapper": "_checkpoint_wrapped_module",
+}
+
+#: Outermost modules that may be walked; beyond it (modules made anew for each call) names come from classes alone.
+_WALKS = 10_000
+
+_known: dict[int, weakref.ref[Any]] = {}
+_root_of: dict[int, weakref.ref[Any]] = {}
+_walks = 0
+
+#: Whether the gradients' hooks are wanted (the fallback of backward), and those that are there.
+_grad_hooks = False
+_hooked: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+
+def register(root: Any, again: bool) -> None:
+    """Name every module below ``root``. Called by the slot before an outermost call of a module it does not know.
+
+    ``again``: modules were met in it that the walk before did not find.
+    """
+    global _walks
+    if again:
+        owner = _root_of.get(id(root))
+        root = (owner() if owner is not None else None) or root
+    elif id(root) in _known or _walks >= _WALKS:
+        return
+    _walks += 1
+    found: list[_Found] = []
+    _walk(root, "", None, found, set())
+    devices: dict[int, str | None] = {}
+    described = []
+    for entry in found:
+        device = entry.device or (devices.get(id(entry.parent)) if entry.parent is not None else None)
+        devices[id(entry.module)] = device
+        module = entry.module
+        compiled = entry.wrapper == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+        described.append((id(module), entry.shown, type(module).__name__, device, compiled, entry.has_parameters))
+    root_reference = weakref.ref(root)
+    for entry in found:
+        _remember(entry.module, root_reference)
+        if forward.slots_are_patched():
+            _native.patch_type(type(entry.module))
+            _native.name_type(type(entry.module))
+        if _grad_hooks:
+            _hook_gradients(entry.module)
+    _native.name_modules(described)
+
+
+def want_gradient_hooks() -> None:
+    """Hook the gradients of every module from now on, and of those that are known."""
+    global _grad_hooks
+    _grad_hooks = True
+    for reference in list(_known.values()):
+        module = reference()
+        if module is not None:
+            _hook_gradients(module)
+
+
+def remove() -> None:
+    """Forget everything and take the gradients' hooks out."""
+    global _grad_hooks, _walks
+    _grad_hooks = False
+    _walks = 0
+    for _, handle in _hooked.values():
+        handle.remove()
+    _hooked.clear()
+    for address in list(_known):
+        _forget(address, None)
+
+
+class _Found:
+    """A module on the walk. ``shown``: its qualified name, or None where its class name stands for it."""
+
+    __slots__ = ("device", "has_parameters", "module", "parent", "shown", "wrapper")
+
+    def __init__(self, module: Any, shown: str | None, parent: Any, wrapper: str | None) -> None:
+        self.module = module
+        self.shown = shown
+        self.parent = parent
+        self.wrapper = wrapper
+        self.device: str | None = None
+        self.has_parameters = False
+
+
+def _wrapper(module: Any) -> str | None:
+    for cls in type(module).__mro__:
+        if cls.__name__ in _WRAPPERS and cls.__module__.startswith("torch."):
+            return cls.__name__
+    return None
+
+
+def _walk(module: Any, path: str, parent: Any, found: list[_Found], seen: set[int]) -> _Found:
+    """Add ``module`` and those below it, parents first. A module in two places has the name of the first."""
+    seen.add(id(module))
+    wrapper = _wrapper(module)
+    # A compiled module's inner one is never called as such, so the compiled one has the name.
+    shown = path if path and wrapper in (None, "OptimizedModule") else None
+    entry = _Found(module, shown, parent, wrapper)
+    found.append(entry)
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            entry.device = str(parameter.device)
+            entry.has_parameters = True
+            break
+    for name, child in module._modules.items():
+        if child is None or id(child) in seen:
+            continue
+        if wrapper is not None and name == _WRAPPERS[wrapper]:
+            below = _walk(child, path, module, found, seen)
+        else:
+            below = _walk(child, f"{path}.{name}" if path else name, module, found, seen)
+        entry.device = entry.device or below.device
+        entry.has_parameters = entry.has_parameters or below.has_parameters
+    return entry
+
+
+def _remember(module: Any, root: weakref.ref[Any]) -> None:
+    address = id(module)
+    _root_of[address] = root
+    if address not in _known:
+        try:
+            _known[address] = weakref.ref(module, partial(_forget, address))
+        except TypeError:  # A class without weak references: its address must not be taken for another's.
+            pass
+
+
+def _forget(address: int, _reference: Any) -> None:
+    _known.pop(address, None)
+    _root_of.pop(address, None)
+    _native.forget_module(address)
+
+
+def _hook_gradients(module: Any) -> None:
+    for parameter in module._parameters.values():
+        if parameter is None or not parameter.requires_grad or not parameter.is_leaf or id(parameter) in _hooked:
+            continue
+        handle = parameter.register_post_accumulate_grad_hook(partial(_native.gradient_ready, id(module)))
+        gone = weakref.ref(parameter, partial(_unhook, id(parameter)))
+        _hooked[id(parameter)] = (gone, handle)
+
+
+def _unhook(address: int, _reference: Any) -> None:
+    _hooked.pop(address, None)

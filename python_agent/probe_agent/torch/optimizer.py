@@ -1,0 +1,106 @@
+"""Optimizers' steps, which end training steps."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from functools import partial
+from typing import Any, Callable
+
+from probe_agent import _native
+from probe_agent.torch import autograd, forward
+from probe_agent.torch.layers import skipped_by_dynamo
+
+_handles: list[Any] = []
+_seen: dict[int, weakref.ref[Any]] = {}
+_profile_hook_step: Any = None
+
+
+def use_record_function(explicit: bool) -> None:
+    """Times by the RecordFunction range around each step; the hook before it says whose it is.
+
+    torch takes some ten microseconds to enter and leave that range, which are the step's too: optimizers made from now on
+    (torch wraps a class's ``step`` when its first optimizer is made) get a wrapper around it.
+    """
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    autograd.require_record_function(explicit)
+    autograd.use_for_optimizers()
+    _handles.append(register_optimizer_step_pre_hook(_pre))
+    _wrap_steps()
+
+
+def use_step_hooks(explicit: bool) -> None:
+    """Times by torch's global hooks before and after each step."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    _handles.append(register_optimizer_step_pre_hook(_pre))
+    _handles.append(register_optimizer_step_post_hook(_post))
+
+
+def remove() -> None:
+    """Take the hooks out."""
+    global _profile_hook_step
+    for handle in _handles:
+        handle.remove()
+    _handles.clear()
+    if _profile_hook_step is not None:
+        from torch.optim import Optimizer
+
+        Optimizer.profile_hook_step = _profile_hook_step
+        _profile_hook_step = None
+    for address in list(_seen):
+        _gone(address, None)
+
+
+def _wrap_steps() -> None:
+    global _profile_hook_step
+    import torch
+
+    _profile_hook_step = torch.optim.Optimizer.__dict__.get("profile_hook_step")
+    if _profile_hook_step is None:
+        return
+    original: Callable[[Any], Any] = torch.optim.Optimizer.profile_hook_step
+    is_compiling, begin, end = torch.compiler.is_compiling, _native.optimizer_begin, _native.optimizer_end
+
+    def profile_hook_step(func: Any) -> Any:
+        hooked = original(func)
+
+        @functools.wraps(hooked)
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return hooked(self, *args, **kwargs)
+            begin(self)
+            try:
+                return hooked(self, *args, **kwargs)
+            finally:
+                end(self)
+
+        return skipped_by_dynamo(step)
+
+    torch.optim.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+
+def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
+    import torch
+
+    if torch.compiler.is_compiling():
+        return
+    address = id(optimizer)
+    if address not in _seen:
+        _seen[address] = weakref.ref(optimizer, partial(_gone, address))
+    if _native.optimizer_pre(optimizer) and forward.slots_are_patched():
+        # fx assigned nn.Module.__call__ (symbolic_trace), which put the original back into every slot.
+        forward.patch_all()
+
+
+def _post(optimizer: Any, args: Any, kwargs: Any) -> None:
+    import torch
+
+    if not torch.compiler.is_compiling():
+        _native.optimizer_post(optimizer)
+
+
+def _gone(address: int, _reference: Any) -> None:
+    _seen.pop(address, None)
+    _native.optimizer_gone(address)

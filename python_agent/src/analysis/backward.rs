@@ -1,0 +1,200 @@
+//! Backward passes: which module call each stretch of one belongs to.
+//!
+//! A node belongs to the call that was innermost when the forward pass made it, by its sequence number; one without a
+//! number (`AccumulateGrad`) to the owner of the node before it. What the engine does between two nodes goes with the
+//! first of them.
+
+use std::collections::HashMap;
+
+use probe_proto::table::Time;
+use probe_proto::tables::torch_trace;
+
+use super::calls::{CallId, NO_CALL};
+use super::modules::IntMap;
+use super::names::Names;
+use super::thread::{Frame, Pass, Work};
+use super::{Analyser, INCOMPLETE, RING_FULL, TORCH_TRACE, word};
+use crate::recording::record::Record;
+use crate::sink::Sink;
+
+impl<N: Names> Analyser<N> {
+    pub(super) fn backward_begin(&mut self, number: usize, now: u64) {
+        let thread = &mut self.threads[number];
+        if thread.passes == 0 {
+            thread.recomputed.clear();
+        }
+        thread.push(Frame::Pass(Box::new(Pass { begin: now, explicit: true, of: number, ..Pass::default() })));
+    }
+
+    pub(super) fn node_start(&mut self, number: usize, record: Record) {
+        if self.threads[number].passes == 0 {
+            // Nodes on a thread of the engine (a device's), or run by something that calls the engine itself.
+            let of = self.explicit_pass().unwrap_or(number);
+            self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, of, ..Pass::default() })));
+        }
+        let Some(pass) = self.threads[number].pass() else { return };
+        let (of, previous) = (pass.of, pass.owner.unwrap_or(NO_CALL));
+        let owner = match record.a {
+            u64::MAX => previous,
+            sequence => self.threads.get(of).map_or(NO_CALL, |thread| thread.breakpoints.owner(sequence)),
+        };
+        let thread = &mut self.threads[number];
+        let is_inner = matches!(thread.frames.last(), Some(Frame::Node { .. }));
+        if let Some(pass) = thread.pass() {
+            if !is_inner {
+                // The way from the last node to this one was the last one's.
+                let linger = std::mem::take(&mut pass.linger);
+                if let Some(last) = pass.owner {
+                    pass.work.entry(last).or_default().own += linger;
+                }
+                pass.owner = Some(owner);
+            }
+            let work = pass.work.entry(owner).or_default();
+            if work.begin == 0 {
+                work.begin = record.ts;
+            }
+        }
+        thread.push(Frame::Node { owner });
+    }
+
+    pub(super) fn node_end(&mut self, number: usize) {
+        let _ = self.threads[number].take(|frame| matches!(frame, Frame::Node { .. }));
+    }
+
+    /// The fallback: a module's gradient became ready, so what passed since the last one's did was its work.
+    pub(super) fn gradient_ready(&mut self, number: usize, record: Record) {
+        if self.threads[number].passes == 0 {
+            let of = self.explicit_pass().unwrap_or(number);
+            self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, of, ..Pass::default() })));
+        }
+        let calls = &self.calls;
+        let thread = &mut self.threads[number];
+        let Some(Frame::Pass(pass)) = thread.frames.last_mut() else { return };
+        let newest = pass.newest.get_or_insert_with(|| calls.iter().map(|(id, call)| (call.address, id)).collect());
+        let owner = newest.get(&record.a).copied().unwrap_or(NO_CALL);
+        let ticks =
+            std::mem::take(&mut pass.linger) + if pass.owner.is_none() { std::mem::take(&mut pass.head) } else { 0 };
+        let work = pass.work.entry(owner).or_default();
+        if work.begin == 0 {
+            work.begin = record.ts.saturating_sub(ticks);
+        }
+        work.own += ticks;
+        pass.owner = Some(owner);
+    }
+
+    pub(super) fn backward_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let thread = &mut self.threads[number];
+        let Some((Frame::Pass(pass), missing)) =
+            thread.take(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit))
+        else {
+            return;
+        };
+        if missing > 0 {
+            sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
+        }
+        if thread.passes == 0 {
+            // Of the whole call, backward is what lies between the first node's start and the last one's end.
+            let end = record.ts;
+            let (begin, whole) = (pass.begin, std::mem::take(&mut thread.parts.pending));
+            let first = if record.a == 0 { begin } else { record.a }.clamp(begin, end);
+            let last = if record.b == 0 { first } else { record.b }.clamp(first, end);
+            let head = (first - begin).min(whole);
+            let tail = (end - last).min(whole - head);
+            thread.parts.backward += whole - head - tail;
+            match thread.frames.last() {
+                Some(Frame::Module { .. }) => thread.parts.forward += head + tail,
+                Some(Frame::Optimizer { .. }) => thread.parts.optimizer += head + tail,
+                // After the last node, DDP waits for its last buckets.
+                _ if pass.collectives => thread.parts.comm += tail,
+                _ => {}
+            }
+        }
+        // Its rim was the time of whatever called it.
+        thread.give(pass.head + pass.linger, &mut self.calls);
+        self.push_pass(number, *pass, sink);
+        for other in 0..self.threads.len() {
+            if self.threads[other].pass().is_some_and(|pass| !pass.explicit && pass.of == number) {
+                self.end_implicit_pass(other, sink);
+            }
+        }
+    }
+
+    /// Ends a pass that nodes began and no call, if one is open.
+    pub(super) fn end_implicit_pass(&mut self, number: usize, sink: &mut Sink) {
+        let thread = &mut self.threads[number];
+        let implicit = |frame: &Frame| matches!(frame, Frame::Pass(pass) if !pass.explicit);
+        // What is open inside a node (recomputation) is part of it.
+        if !thread.frames.last().is_some_and(implicit) {
+            return;
+        }
+        if let Some((Frame::Pass(pass), _)) = thread.take(implicit) {
+            let pending = std::mem::take(&mut thread.parts.pending);
+            thread.parts.backward += pending;
+            self.push_pass(number, *pass, sink);
+        }
+    }
+
+    /// A thread that is inside `backward()`.
+    pub(super) fn explicit_pass(&self) -> Option<usize> {
+        self.threads
+            .iter()
+            .position(|thread| thread.frames.iter().any(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit)))
+    }
+
+    /// The rows of a pass: one for each call that had work in it, and for each that such a call was within.
+    fn push_pass(&mut self, number: usize, pass: Pass, sink: &mut Sink) {
+        if pass.work.is_empty() {
+            return;
+        }
+        let thread = &self.threads[number];
+        if thread.lost || self.threads.get(pass.of).is_some_and(|thread| thread.lost) {
+            sink.dropped(TORCH_TRACE, RING_FULL, pass.work.len() as u64);
+            return;
+        }
+        let (id, micro_step) = (thread.id, (thread.parts.micro_steps - 1).max(0));
+        let stage = word(&mut self.words.backward, &mut sink.strings, "backward");
+        let mut totals: IntMap<CallId, Work> = HashMap::default();
+        for (call, work) in &pass.work {
+            let mut within = *call;
+            while let Some(call) = self.calls.get(within) {
+                let total = totals.entry(within).or_insert(Work { own: 0, begin: work.begin });
+                total.own += work.own;
+                total.begin = total.begin.min(work.begin);
+                within = call.parent;
+            }
+        }
+        let mut rows: Vec<(CallId, Work)> = totals.into_iter().collect();
+        rows.sort_unstable_by_key(|(_, work)| work.begin);
+        for (call, total) in rows {
+            let own = pass.work.get(&call).map_or(0, |work| work.own);
+            self.push_call(call, stage, total.begin, own, total.own, None, id, sink);
+        }
+        // Work of the loss and of whatever else was computed outside every module, or by a module that is forgotten.
+        let outside = pass.work.iter().filter(|(call, _)| self.calls.get(**call).is_none()).map(|(_, work)| *work);
+        let outside = outside.reduce(|a, b| Work { own: a.own + b.own, begin: a.begin.min(b.begin) });
+        let (Some(outside), Some(clock)) = (outside, &self.clock) else { return };
+        let on_host = self.modules.computes_on_host();
+        let host_duration = clock.seconds(outside.own);
+        sink.push(torch_trace::Row {
+            step: self.step,
+            micro_step,
+            call_index: 0,
+            module: None,
+            module_type: None,
+            depth: 0,
+            stage,
+            ts: Time(clock.unix_ns(outside.begin)),
+            duration: on_host.then_some(host_duration),
+            total_duration: on_host.then_some(host_duration),
+            host_duration,
+            allocated: None,
+            allocated_delta: None,
+            max_allocated: None,
+            reserved: None,
+            input_shape: None,
+            device: None,
+            compiled: false,
+            thread: id,
+        });
+    }
+}

@@ -1,0 +1,140 @@
+//! Module calls, and which of them an autograd node belongs to.
+
+use std::collections::VecDeque;
+
+use probe_proto::table::Text;
+
+/// A call, by the order in which calls began; [`NO_CALL`] is none.
+pub(crate) type CallId = u64;
+/// Outside every module.
+pub(crate) const NO_CALL: CallId = u64::MAX;
+
+/// A module call that has begun.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) module: u32,
+    pub(crate) address: u64,
+    pub(crate) parent: CallId,
+    pub(crate) depth: i32,
+    pub(crate) call_index: i32,
+    pub(crate) step: i64,
+    pub(crate) micro_step: i32,
+    pub(crate) begin: u64,
+    /// Own time so far.
+    pub(crate) own: u64,
+    pub(crate) recompute: bool,
+    /// Its modules are recorded: it gets a row.
+    pub(crate) detail: bool,
+    pub(crate) shape: Option<Text>,
+}
+
+/// Calls kept at most; beyond it the oldest are forgotten, and backward work of theirs belongs to no module.
+const KEPT: usize = 1 << 18;
+
+/// Calls of this step and the one before: as long as autograd may come back to them.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    first: CallId,
+    calls: VecDeque<Call>,
+}
+
+impl Calls {
+    pub(crate) fn push(&mut self, call: Call) -> CallId {
+        self.calls.push_back(call);
+        self.first + self.calls.len() as u64 - 1
+    }
+
+    pub(crate) fn get(&self, id: CallId) -> Option<&Call> {
+        self.calls.get(usize::try_from(id.checked_sub(self.first)?).ok()?)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        self.calls.get_mut(usize::try_from(id.checked_sub(self.first)?).ok()?)
+    }
+
+    /// All of them, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
+        (self.first..).zip(&self.calls)
+    }
+
+    /// Forgets calls of steps before `step`, down to the oldest that is still open.
+    pub(crate) fn forget_before(&mut self, step: i64, oldest_open: CallId) {
+        while self.first < oldest_open && self.calls.front().is_some_and(|call| call.step < step) {
+            self.forget_first();
+        }
+    }
+
+    /// Keeps the number of calls bounded where no step ever ends.
+    pub(crate) fn bound(&mut self, oldest_open: CallId) {
+        if self.calls.len() > KEPT {
+            while self.first < oldest_open && self.calls.len() > KEPT / 2 {
+                self.forget_first();
+            }
+        }
+    }
+
+    fn forget_first(&mut self) {
+        self.calls.pop_front();
+        self.first += 1;
+    }
+}
+
+/// On one thread, from which sequence number on which call was the innermost.
+#[derive(Debug, Default)]
+pub(crate) struct Breakpoints {
+    points: VecDeque<(u64, CallId)>,
+    /// Sequence number at the end of the step before.
+    step: u64,
+}
+
+impl Breakpoints {
+    /// From `sequence` on, `call` is the innermost one.
+    pub(crate) fn push(&mut self, sequence: u64, call: CallId) {
+        match self.points.back_mut() {
+            Some(last) if last.0 == sequence => last.1 = call,
+            Some(last) if last.0 > sequence => {
+                // Numbers of a thread only grow: another thread has this ring now.
+                self.points.clear();
+                self.points.push_back((sequence, call));
+            }
+            _ => self.points.push_back((sequence, call)),
+        }
+        if self.points.len() > KEPT {
+            self.points.drain(..KEPT / 2);
+        }
+    }
+
+    /// The call that was innermost when the node with this number was made.
+    pub(crate) fn owner(&self, sequence: u64) -> CallId {
+        let after = self.points.partition_point(|(first, _)| *first <= sequence);
+        after.checked_sub(1).and_then(|place| self.points.get(place)).map_or(NO_CALL, |(_, call)| *call)
+    }
+
+    /// A step has ended: forgets what came before the step before it.
+    pub(crate) fn end_step(&mut self) {
+        let keep = self.points.partition_point(|(first, _)| *first <= self.step).saturating_sub(1);
+        self.points.drain(..keep);
+        self.step = self.points.back().map_or(0, |(first, _)| *first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_belong_to_the_innermost_call() {
+        let mut points = Breakpoints::default();
+        assert_eq!(points.owner(3), NO_CALL);
+        for (sequence, call) in [(10, 0), (10, 1), (14, 0), (14, 2), (14, 0), (20, NO_CALL)] {
+            points.push(sequence, call);
+        }
+        let owners: Vec<CallId> = [9, 10, 13, 14, 19, 20, 500].map(|sequence| points.owner(sequence)).to_vec();
+        assert_eq!(owners, [NO_CALL, 1, 1, 0, 0, NO_CALL, NO_CALL]);
+        points.end_step();
+        points.push(30, 7);
+        points.end_step();
+        assert_eq!(points.owner(31), 7);
+        assert_eq!(points.owner(12), NO_CALL, "two steps back is forgotten");
+    }
+}

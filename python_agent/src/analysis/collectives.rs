@@ -1,0 +1,186 @@
+//! Collectives: issued here, completed there, one row each.
+
+use std::collections::HashMap;
+
+use probe_proto::table::Time;
+use probe_proto::tables::nccl_trace;
+
+use super::modules::IntMap;
+use super::names::{Names, Operation};
+use super::{Analyser, NCCL_TRACE};
+use crate::recording::record::{Kind, Record};
+use crate::sink::Sink;
+
+/// An operation whose completion has not been seen for this long gets its row as issued, so that a hang shows.
+const GIVE_UP_NS: u64 = 120_000_000_000;
+/// Operations that may wait; beyond it new ones are not kept.
+const WAITING: usize = 1 << 16;
+
+/// An operation that was issued.
+#[derive(Debug, Clone, Copy)]
+struct Issued {
+    thread: usize,
+    at: u64,
+    step: i64,
+    seq: i64,
+    kind: u64,
+    bytes: u64,
+    /// Nothing else was open on its thread, which waits for it: that is communication time.
+    waited_for: bool,
+}
+
+/// Operations under way.
+#[derive(Debug, Default)]
+pub(super) struct Operations {
+    waiting: IntMap<u64, Issued>,
+    handles: IntMap<u64, u64>,
+    kinds: HashMap<u64, Operation>,
+}
+
+/// Bytes that each link carries, over the operation's bytes, in a group of `ranks`. (As nccl-tests defines it.)
+fn bus_factor(operation: &str, ranks: i32) -> f64 {
+    let ranks = f64::from(ranks.max(1));
+    let shared = (ranks - 1.0) / ranks;
+    if operation.starts_with("all_reduce") {
+        2.0 * shared
+    } else if ["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"]
+        .iter()
+        .any(|family| operation.starts_with(family))
+    {
+        shared
+    } else {
+        1.0
+    }
+}
+
+impl<N: Names> Analyser<N> {
+    pub(super) fn collective(&mut self, number: usize, kind: Kind, record: Record, sink: &mut Sink) {
+        match kind {
+            Kind::Issue => self.issue(number, record, sink),
+            Kind::Started => {
+                self.operations.handles.insert(record.b, record.a);
+            }
+            Kind::Finished => {
+                if let Some(key) = self.operations.handles.remove(&record.a) {
+                    self.complete(key, Some(record.ts), record.payload() != 0, sink);
+                }
+            }
+            Kind::Done => self.complete(record.a, Some(record.ts), record.payload() != 0, sink),
+            _ => self.complete(record.a, None, false, sink),
+        }
+    }
+
+    fn issue(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let id = record.payload() & 0xff_ffff;
+        if !self.operations.kinds.contains_key(&id) {
+            let Some(operation) = self.names.operation(id) else { return };
+            self.operations.kinds.insert(id, operation);
+        }
+        let is_async = self.operations.kinds.get(&id).is_some_and(|operation| operation.async_op);
+        let inside = if self.threads[number].passes > 0 { Some(number) } else { self.explicit_pass() };
+        if let Some(pass) = inside.and_then(|thread| self.threads[thread].outermost_pass()) {
+            pass.collectives = true;
+        }
+        if self.operations.waiting.len() >= WAITING {
+            sink.dropped(NCCL_TRACE, "too many under way", 1);
+            return;
+        }
+        let issued = Issued {
+            thread: number,
+            at: record.ts,
+            step: self.step,
+            seq: (record.payload() >> 24) as i64,
+            kind: id,
+            bytes: record.b,
+            waited_for: !is_async && self.threads[number].is_idle(),
+        };
+        self.threads[number].waiting_since = issued.waited_for.then_some(record.ts);
+        self.operations.waiting.insert(record.a, issued);
+    }
+
+    /// The thread waits for an operation: communication, where it is not inside anything else. A synchronous operation is
+    /// waited for from its issue on, and until the thread runs again, not only until the operation is complete.
+    pub(super) fn wait(&mut self, number: usize, kind: Kind, now: u64) {
+        let thread = &mut self.threads[number];
+        if kind == Kind::WaitEnd {
+            if let Some(begin) = thread.waiting_since.take() {
+                thread.parts.wait(begin, now);
+            }
+        } else if thread.is_idle() {
+            thread.waiting_since.get_or_insert(now);
+        }
+    }
+
+    /// `end` None: completion will not be seen.
+    fn complete(&mut self, key: u64, end: Option<u64>, failed: bool, sink: &mut Sink) {
+        let Some(issued) = self.operations.waiting.remove(&key) else { return };
+        if let (true, Some(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread))
+            && issued.step == self.step
+        {
+            thread.parts.wait(issued.at, end);
+        }
+        self.push_operation(&issued, end, failed, sink);
+    }
+
+    fn push_operation(&self, issued: &Issued, end: Option<u64>, failed: bool, sink: &mut Sink) {
+        let (Some(clock), Some(operation)) = (&self.clock, self.operations.kinds.get(&issued.kind)) else { return };
+        let seconds = end.map(|end| clock.seconds(end.saturating_sub(issued.at))).filter(|seconds| *seconds > 0.0);
+        let speed = seconds.filter(|_| !failed && issued.bytes > 0).map(|seconds| issued.bytes as f64 / seconds / 1e9);
+        let status = match end {
+            None => "issued",
+            Some(_) if failed => "failed",
+            Some(_) => "completed",
+        };
+        let row = nccl_trace::Row {
+            step: issued.step,
+            seq: issued.seq,
+            operation_type: sink.strings.id(operation.name),
+            group: sink.strings.id(&operation.group),
+            group_size: operation.group_size,
+            bytes: i64::try_from(issued.bytes).unwrap_or(i64::MAX),
+            dtype: operation.dtype.as_ref().map(|dtype| sink.strings.id(dtype)),
+            async_op: operation.async_op,
+            backend: sink.strings.id(&operation.backend),
+            ts: Time(clock.unix_ns(issued.at)),
+            duration_ms: seconds.map(|seconds| seconds * 1e3),
+            status: sink.strings.id(status),
+            algbw_gbps: speed,
+            busbw_gbps: speed.map(|speed| speed * bus_factor(operation.name, operation.group_size)),
+        };
+        sink.push(row);
+    }
+
+    /// Operations that wait since long before `now`, or all of them at the `last` drain, get their rows as issued.
+    pub(super) fn give_up_collectives(&mut self, now: u64, last: bool, sink: &mut Sink) {
+        if self.operations.waiting.is_empty() {
+            return;
+        }
+        let before = if last { u64::MAX } else { now.saturating_sub(self.ticks(GIVE_UP_NS)) };
+        let late: Vec<u64> =
+            self.operations.waiting.iter().filter(|(_, issued)| issued.at < before).map(|(key, _)| *key).collect();
+        for key in late {
+            self.complete(key, None, false, sink);
+        }
+        if self.operations.waiting.is_empty() {
+            self.operations.handles.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bus_factor;
+
+    #[test]
+    fn bus_factors_are_those_of_nccl_tests() {
+        for (operation, ranks, factor) in [
+            ("all_reduce", 2, 1.0),
+            ("all_reduce_coalesced", 4, 1.5),
+            ("all_gather_into_tensor", 4, 0.75),
+            ("broadcast", 8, 1.0),
+            ("barrier", 1, 1.0),
+        ] {
+            assert!((bus_factor(operation, ranks) - factor).abs() < 1e-12, "{operation}");
+        }
+    }
+}

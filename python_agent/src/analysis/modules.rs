@@ -1,0 +1,135 @@
+//! Modules as rows show them: what the registry knows, looked up once and kept.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use probe_proto::encode::StringTable;
+use probe_proto::table::Text;
+
+use super::names::Names;
+
+/// Hashes one integer. Addresses and ids are spread well enough by a multiplication.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct IntHasher(u64);
+
+impl Hasher for IntHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+/// A map from integers.
+pub(crate) type IntMap<K, V> = HashMap<K, V, BuildHasherDefault<IntHasher>>;
+
+/// A module, ready for rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Module {
+    pub(crate) name: Option<Text>,
+    pub(crate) class: Option<Text>,
+    pub(crate) device: Option<Text>,
+    /// Its time on the host is its time: it computes on the CPU.
+    pub(crate) on_host: bool,
+    pub(crate) compiled: bool,
+    pub(crate) has_parameters: bool,
+    /// The registry knows it.
+    pub(crate) known: bool,
+}
+
+/// Modules that nobody found twice are not asked for again; so many are remembered.
+const HOPELESS: usize = 1 << 14;
+
+/// Modules met so far.
+#[derive(Debug, Default)]
+pub(crate) struct Modules {
+    generation: u64,
+    places: IntMap<u64, u32>,
+    all: Vec<Module>,
+    ids: HashMap<Module, u32>,
+    hopeless: HashSet<u64>,
+    /// A module was met whose parameters are on a device.
+    on_device: bool,
+}
+
+impl Modules {
+    /// What the registry has learned since counts from here on. Called where an outermost call begins.
+    pub(crate) fn refresh(&mut self, names: &impl Names) {
+        let generation = names.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.places.clear();
+        }
+    }
+
+    /// The module behind an id that [`Modules::find`] gave.
+    pub(crate) fn get(&self, id: u32) -> Option<&Module> {
+        self.all.get(id as usize)
+    }
+
+    /// Whether what no module stands for (the loss, the optimizer) computes on the host, as far as the modules met tell.
+    pub(crate) fn computes_on_host(&self) -> bool {
+        !self.on_device
+    }
+
+    /// The module at `address`, of the class at `class`, called at the time `at` within the outermost call of `root`.
+    pub(crate) fn find(
+        &mut self,
+        names: &impl Names,
+        strings: &mut StringTable,
+        address: u64,
+        class: u64,
+        at: u64,
+        root: u64,
+    ) -> u32 {
+        if let Some(id) = self.places.get(&address) {
+            return *id;
+        }
+        let module = match names.module(address, at) {
+            Some(info) => Module {
+                name: Some(strings.id(&info.name)),
+                class: Some(strings.id(&info.class)),
+                device: info.device.as_ref().map(|device| strings.id(device)),
+                on_host: info.device.as_ref().is_none_or(|device| &**device == "cpu"),
+                compiled: info.compiled,
+                has_parameters: info.has_parameters,
+                known: true,
+            },
+            None => {
+                if self.hopeless.len() < HOPELESS && self.hopeless.insert(address) {
+                    names.walk_again(root);
+                }
+                // In no list of modules that torch knows of: its class is all there is to say. Where it computes is not
+                // known either, so its device time is not.
+                let class = names.class(class).map(|class| strings.id(&class));
+                let on_host =
+                    self.places.get(&root).and_then(|id| self.all.get(*id as usize)).is_some_and(|root| root.on_host);
+                Module {
+                    name: class,
+                    class,
+                    device: None,
+                    on_host,
+                    compiled: false,
+                    has_parameters: false,
+                    known: false,
+                }
+            }
+        };
+        self.on_device |= module.has_parameters && !module.on_host;
+        let next = self.all.len() as u32;
+        let id = *self.ids.entry(module).or_insert(next);
+        if id == next {
+            self.all.push(module);
+        }
+        self.places.insert(address, id);
+        id
+    }
+}

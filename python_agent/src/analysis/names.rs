@@ -1,0 +1,56 @@
+//! What the analysis asks of the registry that Python fills: who is behind an address or an id.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A module, as its walk from the outermost one found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleInfo {
+    /// Qualified name below the root; the class name for a root or a wrapper.
+    pub name: Arc<str>,
+    /// Class name.
+    pub class: Arc<str>,
+    /// Device of its parameters: `cpu`, `cuda:0`. None where nothing says.
+    pub device: Option<Arc<str>>,
+    /// Runs as a compiled region.
+    pub compiled: bool,
+    /// Has parameters, itself or below it.
+    pub has_parameters: bool,
+}
+
+/// What collectives of one kind on one group have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// In torch.distributed's words.
+    pub name: &'static str,
+    /// Number of the group in this process.
+    pub group_id: u32,
+    /// Its name.
+    pub group: String,
+    /// Ranks in it.
+    pub group_size: i32,
+    /// Type of the elements, without `torch.`.
+    pub dtype: Option<String>,
+    /// Issued asynchronously.
+    pub async_op: bool,
+    /// `gloo`, `nccl`.
+    pub backend: String,
+}
+
+/// The registry. Times are in ticks.
+pub trait Names: Debug + Send {
+    /// Grows whenever an answer may have changed.
+    fn generation(&self) -> u64;
+    /// The module that was at `address` at the time `at`.
+    fn module(&self, address: u64, at: u64) -> Option<Arc<ModuleInfo>>;
+    /// The class name of the module type at `address`.
+    fn class(&self, address: u64) -> Option<Arc<str>>;
+    /// Asks for another walk below the outermost module at `root`.
+    fn walk_again(&self, root: u64);
+    /// The optimizer class behind an id.
+    fn optimizer(&self, id: u64) -> Option<String>;
+    /// The kind of collective behind an id.
+    fn operation(&self, id: u64) -> Option<Operation>;
+    /// Nothing before `ticks` will be asked for any more.
+    fn forget_before(&self, ticks: u64);
+}

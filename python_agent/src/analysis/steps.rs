@@ -1,0 +1,113 @@
+//! The end of optimizers' steps and of training steps.
+
+use probe_proto::table::{Text, Time};
+use probe_proto::tables::{steps, torch_trace};
+
+use super::names::Names;
+use super::parts::Parts;
+use super::thread::Frame;
+use super::{Analyser, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, word};
+use crate::recording::record::Record;
+use crate::sink::Sink;
+
+impl<N: Names> Analyser<N> {
+    pub(super) fn optimizer_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let thread = &mut self.threads[number];
+        if let Some((Frame::Optimizer { begin, own, class }, missing)) =
+            thread.take(|frame| matches!(frame, Frame::Optimizer { .. }))
+        {
+            if missing > 0 {
+                sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
+            }
+            // An optimizer within an optimizer (a wrapper's) is the outer one's business.
+            let is_outermost = !thread.frames.iter().any(|frame| matches!(frame, Frame::Optimizer { .. }));
+            if !is_outermost {
+                thread.give(own, &mut self.calls);
+            } else if self.detail {
+                self.push_optimizer(number, begin, own, record.ts, class, sink);
+            }
+        }
+        if record.a == 1 {
+            self.end_step(number, record.ts, record.b as i64, sink);
+        }
+    }
+
+    fn push_optimizer(&mut self, number: usize, begin: u64, own: u64, end: u64, class: u64, sink: &mut Sink) {
+        let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
+        let class: Option<Text> = self.names.optimizer(class).map(|class| sink.strings.id(&class));
+        let on_host = self.modules.computes_on_host();
+        let host_duration = clock.seconds(own);
+        let row = torch_trace::Row {
+            step: self.step,
+            micro_step: (thread.parts.micro_steps - 1).max(0),
+            call_index: 0,
+            module: class,
+            module_type: class,
+            depth: 0,
+            stage: word(&mut self.words.step, &mut sink.strings, "step"),
+            ts: Time(clock.unix_ns(begin)),
+            duration: on_host.then_some(host_duration),
+            total_duration: on_host.then_some(clock.seconds(end.saturating_sub(begin))),
+            host_duration,
+            allocated: None,
+            allocated_delta: None,
+            max_allocated: None,
+            reserved: None,
+            input_shape: None,
+            device: None,
+            compiled: false,
+            thread: thread.id,
+        };
+        sink.push(row);
+    }
+
+    /// A training step ended on thread `number` at `now`; with it, `finished` steps have.
+    pub(super) fn end_step(&mut self, number: usize, now: u64, finished: i64, sink: &mut Sink) {
+        let (Some(clock), Some(begin)) = (self.clock, self.step_begin.replace(now)) else { return };
+        let parts = std::mem::take(&mut self.threads[number].parts);
+        let ended = finished - 1;
+        let missed = ended.saturating_sub(self.step);
+        if missed > 0 || self.broken {
+            // The ends of steps were lost with their times: one row that spans several would be wrong.
+            sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
+        } else {
+            self.push_step(&clock, ended, begin, now, parts, sink);
+        }
+        self.step = finished;
+        self.broken = false;
+        for thread in &mut self.threads {
+            thread.parts = Parts { comm_until: now, ..Parts::default() };
+            thread.waiting_since = None;
+            thread.breakpoints.end_step();
+            thread.lost &= !thread.frames.is_empty();
+            // Inside a backward call the step goes on being counted from here.
+            if let Some(pass) = thread.outermost_pass() {
+                pass.begin = now;
+            }
+        }
+        let oldest = self.oldest_open();
+        self.calls.forget_before(finished - 1, oldest);
+    }
+
+    fn push_step(&mut self, clock: &super::Clock, step: i64, begin: u64, end: u64, mut parts: Parts, sink: &mut Sink) {
+        parts.backward += std::mem::take(&mut parts.pending);
+        let duration = end.saturating_sub(begin).saturating_sub(parts.suspended);
+        let row = steps::Row {
+            step,
+            ts: Time(clock.unix_ns(begin)),
+            duration: clock.seconds(duration),
+            data_time: clock.seconds(parts.data),
+            forward_time: clock.seconds(parts.forward),
+            backward_time: clock.seconds(parts.backward),
+            optimizer_time: clock.seconds(parts.optimizer),
+            comm_time: clock.seconds(parts.comm),
+            other_time: clock.seconds(duration.saturating_sub(parts.sum())),
+            clock: word(&mut self.words.host, &mut sink.strings, "host"),
+            micro_steps: parts.micro_steps,
+            samples: parts.samples,
+            max_allocated: None,
+            detail: self.detail,
+        };
+        sink.push(row);
+    }
+}

@@ -1,0 +1,407 @@
+//! The analysis fed records that a ring could hold, sensible and not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use probe_proto::decode::{self, Values};
+use probe_proto::table::{ColumnType, Text};
+use proptest::prelude::*;
+
+use super::names::{ModuleInfo, Names, Operation};
+use super::{Analyser, STEPS, TORCH_TRACE};
+use crate::recording::clock::Sample;
+use crate::recording::record::{Kind, LOST_DETAIL, Record};
+use crate::sink::Sink;
+
+/// Every address is a module of parameters called `m<address>`.
+#[derive(Debug)]
+struct Everyone;
+
+impl Names for Everyone {
+    fn generation(&self) -> u64 {
+        1
+    }
+    fn module(&self, address: u64, _at: u64) -> Option<Arc<ModuleInfo>> {
+        Some(Arc::new(ModuleInfo {
+            name: format!("m{address}").into(),
+            class: "Module".into(),
+            device: Some("cpu".into()),
+            compiled: false,
+            has_parameters: true,
+        }))
+    }
+    fn class(&self, _address: u64) -> Option<Arc<str>> {
+        None
+    }
+    fn walk_again(&self, _root: u64) {}
+    fn optimizer(&self, id: u64) -> Option<String> {
+        (id < 4).then(|| format!("Optimizer{id}"))
+    }
+    fn operation(&self, id: u64) -> Option<Operation> {
+        (id < 4).then(|| Operation {
+            name: "all_reduce",
+            group_id: 0,
+            group: "0".into(),
+            group_size: 2,
+            dtype: None,
+            async_op: id.is_multiple_of(2),
+            backend: "gloo".into(),
+        })
+    }
+    fn forget_before(&self, _ticks: u64) {}
+}
+
+type Row = HashMap<&'static str, Cell>;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Cell {
+    Null,
+    Int(i64),
+    Float(f64),
+    Text(String),
+}
+
+impl Cell {
+    fn float(&self) -> f64 {
+        if let Self::Float(value) = self { *value } else { panic!("{self:?} is no float") }
+    }
+    fn int(&self) -> i64 {
+        if let Self::Int(value) = self { *value } else { panic!("{self:?} is no integer") }
+    }
+    fn text(&self) -> &str {
+        if let Self::Text(value) = self { value } else { panic!("{self:?} is no text") }
+    }
+}
+
+/// An analyser whose ticks are nanoseconds, with two threads.
+fn analyser() -> Analyser<Everyone> {
+    let mut analyser = Analyser::new(Everyone);
+    analyser.compare_clocks(Sample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
+    analyser.compare_clocks(Sample { ticks: 1_000_000_000, monotonic_ns: 1_000_000_000, unix_ns: 1_000_000_000 });
+    analyser.name_thread(0, 100);
+    analyser.name_thread(1, 101);
+    analyser
+}
+
+/// Rows by table, decoded as the collector would.
+fn rows(sink: &mut Sink) -> HashMap<String, Vec<Row>> {
+    let tables: Vec<_> = sink.tables().collect();
+    let mut all: HashMap<String, Vec<Row>> = tables.iter().map(|table| (table.full_name(), Vec::new())).collect();
+    for batch in sink.take() {
+        let table = tables[batch.table as usize];
+        let count = decode::rows(&batch).expect("a size that is allowed");
+        let mut made = vec![Row::new(); count];
+        for (column, packed) in table.columns.iter().zip(&batch.columns) {
+            let decoded = decode::column(column.name, column.kind, column.nullable, packed, count, sink.strings.len())
+                .expect("a column that decodes");
+            for (place, row) in made.iter_mut().enumerate() {
+                let cell = match &decoded.values {
+                    _ if !decoded.is_valid(place) => Cell::Null,
+                    Values::Floats(bytes) => Cell::Float(f64::from_le_bytes(
+                        bytes[place * 8..place * 8 + 8].try_into().expect("eight bytes"),
+                    )),
+                    Values::Constant(value) if column.kind == ColumnType::Text => text(sink, *value),
+                    Values::Ints(values) if column.kind == ColumnType::Text => text(sink, values[place]),
+                    Values::Constant(value) => Cell::Int(*value),
+                    Values::Ints(values) => Cell::Int(values[place]),
+                    Values::Nulls => Cell::Null,
+                };
+                row.insert(column.name, cell);
+            }
+        }
+        all.insert(table.full_name(), made);
+    }
+    all
+}
+
+fn text(sink: &Sink, id: i64) -> Cell {
+    Cell::Text(sink.strings.get(Text(id as u32)).expect("a known string").to_owned())
+}
+
+fn sum(rows: &[Row], stage: &str, column: &str) -> f64 {
+    rows.iter().filter(|row| row["stage"].text() == stage).map(|row| row[column].float()).sum()
+}
+
+/// A training step as a script would record it.
+#[derive(Debug, Default)]
+struct Script {
+    now: u64,
+    sequence: u64,
+    steps: u64,
+    records: Vec<Record>,
+    /// Sequence numbers given out, and by which module's call.
+    made: Vec<(u64, u64)>,
+}
+
+impl Script {
+    fn put(&mut self, kind: Kind, payload: u64, a: u64, b: u64) {
+        self.records.push(Record::new(kind, payload, self.now, a, b));
+    }
+    fn pass(&mut self, ticks: u64) {
+        self.now += ticks;
+    }
+    /// A call of `module` that computes, makes `nodes` nodes, and calls what is in `tree` below it.
+    fn call(&mut self, tree: &Tree) {
+        self.put(Kind::Enter, self.sequence, tree.module, 7);
+        self.pass(tree.before);
+        for _ in 0..tree.nodes {
+            self.made.push((self.sequence, tree.module));
+            self.sequence += 1;
+            self.pass(3);
+        }
+        for child in &tree.children {
+            self.call(child);
+            self.pass(tree.between);
+        }
+        self.put(Kind::Exit, self.sequence, tree.module, 0);
+    }
+    /// The backward pass over everything made, newest first, an `AccumulateGrad` after each node.
+    fn backward(&mut self, ticks: u64) {
+        self.put(Kind::BackwardBegin, 0, 0, 0);
+        self.pass(11);
+        let (first, mut last) = (self.now, 0);
+        for (sequence, _) in std::mem::take(&mut self.made).into_iter().rev() {
+            for number in [sequence, u64::MAX] {
+                self.put(Kind::NodeStart, 0, number, 0);
+                self.pass(ticks);
+                self.put(Kind::NodeEnd, 0, 0, 0);
+                last = self.now;
+                self.pass(2);
+            }
+        }
+        self.pass(50);
+        self.put(Kind::BackwardEnd, 0, if last == 0 { 0 } else { first }, last);
+    }
+    fn step(&mut self) {
+        self.put(Kind::OptimizerBegin, 1, 0, 0);
+        self.pass(40);
+        self.steps += 1;
+        self.put(Kind::OptimizerEnd, 1, 1, self.steps);
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Tree {
+    module: u64,
+    before: u64,
+    between: u64,
+    nodes: u8,
+    children: Vec<Tree>,
+}
+
+fn tree() -> impl Strategy<Value = Tree> {
+    let leaf = (1..20_u64, 1..100_u64, 1..50_u64, 0..4_u8);
+    let leaf =
+        leaf.prop_map(|(module, before, between, nodes)| Tree { module, before, between, nodes, children: Vec::new() });
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        ((20..40_u64, 1..100_u64, 1..50_u64, 0..4_u8), prop::collection::vec(inner, 0..4))
+            .prop_map(|((module, before, between, nodes), children)| Tree { module, before, between, nodes, children })
+    })
+}
+
+fn feed(script: &Script, detail: bool) -> (HashMap<String, Vec<Row>>, Sink) {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    analyser.feed(0, Record::new(Kind::Detail, u64::from(detail), 1, 0, 0), &mut sink);
+    for record in &script.records {
+        // Without detail the callbacks record no nodes, and the slot no calls within a call (which this feeds all the same).
+        if detail || !matches!(record.kind(), Some(Kind::NodeStart | Kind::NodeEnd)) {
+            analyser.feed(0, *record, &mut sink);
+        }
+    }
+    analyser.settle(script.now, true, &mut sink);
+    (rows(&mut sink), sink)
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-9
+}
+
+proptest! {
+    #[test]
+    fn own_times_add_up(trees in prop::collection::vec(tree(), 1..4), ticks in 1..30_u64) {
+        let mut script = Script { now: 1, ..Script::default() };
+        for _ in 0..2 {
+            for tree in &trees {
+                script.pass(5);
+                script.call(tree);
+            }
+            script.backward(ticks);
+            script.step();
+        }
+        let (rows, sink) = feed(&script, true);
+        prop_assert!(sink.drops.is_empty());
+        prop_assert_eq!(rows[STEPS].len(), 2);
+        for step in &rows[STEPS] {
+            let trace: Vec<Row> = rows[TORCH_TRACE].iter().filter(|row| row["step"] == step["step"]).cloned().collect();
+            prop_assert!(close(sum(&trace, "forward", "duration"), step["forward_time"].float()));
+            prop_assert!(close(sum(&trace, "backward", "duration"), step["backward_time"].float()));
+            prop_assert!(close(sum(&trace, "step", "duration"), step["optimizer_time"].float()));
+            let parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"];
+            prop_assert!(close(parts.iter().map(|part| step[part].float()).sum(), step["duration"].float()));
+            prop_assert_eq!(step["micro_steps"].int(), trees.len() as i64);
+            let outermost: f64 = trace.iter().filter(|row| row["stage"].text() == "forward" && row["depth"] == Cell::Int(0))
+                .map(|row| row["total_duration"].float()).sum();
+            prop_assert!(close(outermost, step["forward_time"].float()));
+            // Backward is spread: a module that made nodes has backward work, nobody else's own time grows.
+            for row in trace.iter().filter(|row| row["stage"].text() == "backward") {
+                prop_assert!(row["total_duration"].float() >= row["duration"].float() - 1e-12);
+                prop_assert_ne!(&row["module"], &Cell::Null);
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_never_panics(
+        records in prop::collection::vec((0..3_usize, 0..26_u64, any::<u64>(), 0..6_u64, any::<(u64, u64)>(), 0..1_000_u64), 0..400),
+    ) {
+        let (mut analyser, mut sink) = (analyser(), Sink::default());
+        let mut now = 0_u64;
+        for (thread, kind, payload, small, (a, b), delta) in records {
+            // Mostly forward in time, and mostly small words, so that some of it fits together.
+            now = if delta == 0 { a } else { now.wrapping_add(delta) };
+            let (a, b) = if delta % 3 == 0 { (a, b) } else { (small, small + 1) };
+            let payload = if delta % 5 == 0 { payload } else { small };
+            let Some(kind) = kind_at(kind) else { continue };
+            let record = Record::new(kind, payload, now, a, b);
+            analyser.feed(thread, if delta == 7 { record.flagged(LOST_DETAIL) } else { record }, &mut sink);
+        }
+        analyser.settle(now, false, &mut sink);
+        analyser.settle(u64::MAX, true, &mut sink);
+        analyser.end_thread(0);
+        rows(&mut sink);
+    }
+}
+
+fn kind_at(place: u64) -> Option<Kind> {
+    use Kind::*;
+    let kinds = [
+        Enter,
+        Exit,
+        Shape,
+        NodeStart,
+        NodeEnd,
+        BackwardBegin,
+        BackwardEnd,
+        OptimizerBegin,
+        OptimizerEnd,
+        DataBegin,
+        DataEnd,
+        SuspendBegin,
+        SuspendEnd,
+        Detail,
+        MarkStep,
+        Issue,
+        Started,
+        Finished,
+        Done,
+        Posted,
+        GradReady,
+        WaitBegin,
+        WaitEnd,
+    ];
+    kinds.get(place as usize).copied()
+}
+
+fn leaf(module: u64, nodes: u8) -> Tree {
+    Tree { module, before: 100, between: 10, nodes, children: Vec::new() }
+}
+
+#[test]
+fn nodes_go_to_the_call_that_made_them() {
+    let root = Tree { children: vec![leaf(1, 2), leaf(2, 1)], ..leaf(9, 0) };
+    let mut script = Script { now: 1, ..Script::default() };
+    script.call(&root);
+    script.backward(20);
+    script.step();
+    let (rows, _) = feed(&script, true);
+    let own = |module: &str| {
+        let of =
+            rows[TORCH_TRACE].iter().filter(|row| row["stage"].text() == "backward" && row["module"].text() == module);
+        of.map(|row| row["duration"].float()).sum::<f64>()
+    };
+    // Two nodes (a real one and its AccumulateGrad) for each made, 20 long, 2 to the next one.
+    assert!(close(own("m1"), (4.0 * 22.0 - 2.0) * 1e-9), "{}", own("m1"));
+    assert!(close(own("m2"), 44e-9));
+    assert!(close(own("m9"), 0.0));
+}
+
+#[test]
+fn detail_off_leaves_the_steps_alone() {
+    let root = Tree { children: vec![leaf(1, 2)], ..leaf(9, 1) };
+    let mut script = Script { now: 1, ..Script::default() };
+    script.call(&root);
+    script.backward(20);
+    script.step();
+    let (on, off) = (feed(&script, true).0, feed(&script, false).0);
+    assert!(off[TORCH_TRACE].is_empty());
+    for column in ["forward_time", "backward_time", "optimizer_time", "duration"] {
+        assert_eq!(on[STEPS][0][column], off[STEPS][0][column], "{column}");
+    }
+    assert_eq!((&on[STEPS][0]["detail"], &off[STEPS][0]["detail"]), (&Cell::Int(1), &Cell::Int(0)));
+}
+
+#[test]
+fn recomputation_is_taken_out_of_its_node() {
+    let mut script = Script { now: 1, ..Script::default() };
+    script.call(&leaf(1, 1));
+    script.put(Kind::BackwardBegin, 0, 0, 0);
+    let first = script.now;
+    script.put(Kind::NodeStart, 0, 0, 0);
+    script.pass(30);
+    script.call(&leaf(1, 0));
+    script.pass(20);
+    script.put(Kind::NodeEnd, 0, 0, 0);
+    let last = script.now;
+    script.put(Kind::BackwardEnd, 0, first, last);
+    script.step();
+    let (rows, _) = feed(&script, true);
+    let trace = &rows[TORCH_TRACE];
+    assert!(close(sum(trace, "recompute", "duration"), 100e-9));
+    assert!(close(sum(trace, "backward", "duration"), 50e-9));
+    assert!(close(rows[STEPS][0]["backward_time"].float(), 150e-9));
+    assert!(close(sum(trace, "forward", "duration"), rows[STEPS][0]["forward_time"].float()));
+}
+
+#[test]
+fn what_was_lost_taints_what_was_open() {
+    let mut script = Script { now: 1, ..Script::default() };
+    script.put(Kind::Enter, 0, 9, 7);
+    script.pass(10);
+    script.call(&leaf(1, 1));
+    script.pass(10);
+    let last = Record::new(Kind::Exit, 5, script.now, 9, 0).flagged(LOST_DETAIL);
+    script.records.push(last);
+    script.backward(20);
+    script.step();
+    let (rows, sink) = feed(&script, true);
+    let forward: Vec<&str> =
+        rows[TORCH_TRACE].iter().filter(|row| row["stage"].text() != "step").map(|row| row["module"].text()).collect();
+    assert_eq!(forward, ["m1"], "the finished one is right, the others are not known");
+    assert!(sink.drops[&(TORCH_TRACE, super::RING_FULL)] >= 2);
+}
+
+#[test]
+fn collectives_complete_on_other_threads() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let mut put =
+        |thread, kind, ts, payload, a, b| analyser.feed(thread, Record::new(kind, payload, ts, a, b), &mut sink);
+    put(0, Kind::OptimizerBegin, 10, 0, 0, 0);
+    put(0, Kind::OptimizerEnd, 20, 0, 1, 1);
+    // Synchronous, 4000 bytes in 2 µs, finished by another thread.
+    put(0, Kind::Issue, 1_000, 5 << 24 | 1, 77, 4_000);
+    put(0, Kind::Started, 1_010, 0, 77, 0xbeef);
+    put(1, Kind::Finished, 3_000, 0, 0xbeef, 0);
+    put(0, Kind::WaitBegin, 1_100, 0, 0, 0);
+    put(0, Kind::WaitEnd, 3_200, 0, 0, 0);
+    put(0, Kind::OptimizerBegin, 4_000, 0, 0, 0);
+    put(0, Kind::OptimizerEnd, 5_000, 0, 1, 2);
+    analyser.settle(6_000, true, &mut sink);
+    let rows = rows(&mut sink);
+    let row = &rows[super::NCCL_TRACE][0];
+    assert_eq!((row["step"].int(), row["seq"].int(), row["bytes"].int()), (1, 5, 4_000));
+    assert!(close(row["duration_ms"].float(), 0.002));
+    assert!((row["algbw_gbps"].float() - 2.0).abs() < 1e-6);
+    assert_eq!(row["status"].text(), "completed");
+    // Until the thread ran again, from the issue on, counted once.
+    assert!(close(rows[STEPS][1]["comm_time"].float(), 2.2e-6));
+}

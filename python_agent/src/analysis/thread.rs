@@ -1,0 +1,215 @@
+//! What is open on one thread: a stack, and to whom its time goes.
+
+use super::calls::{Breakpoints, CallId, Calls};
+use super::modules::IntMap;
+use super::parts::{Part, Parts};
+
+/// Backward work of one module call in one pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Work {
+    pub(crate) own: u64,
+    pub(crate) begin: u64,
+}
+
+/// A call of `backward()` that is open, or nodes that the engine runs on a thread of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    pub(crate) begin: u64,
+    /// Begun by a call on this thread, not by nodes that just came.
+    pub(crate) explicit: bool,
+    /// The thread whose call it is.
+    pub(crate) of: usize,
+    /// Before the first node.
+    pub(crate) head: u64,
+    /// Since the last node ended: the next one's start makes it its owner's.
+    pub(crate) linger: u64,
+    /// Owner of the last node.
+    pub(crate) owner: Option<CallId>,
+    pub(crate) work: IntMap<CallId, Work>,
+    /// Collectives were issued in it.
+    pub(crate) collectives: bool,
+    /// The newest call of each module, by address: only for the fallback that knows modules and not calls.
+    pub(crate) newest: Option<IntMap<u64, CallId>>,
+}
+
+/// Something that is open.
+#[derive(Debug)]
+pub(crate) enum Frame {
+    /// `hidden`: part of `call`, a compiled region, and not a call of its own.
+    Module {
+        call: CallId,
+        address: u64,
+        tainted: bool,
+        hidden: bool,
+    },
+    Pass(Box<Pass>),
+    Node {
+        owner: CallId,
+    },
+    Optimizer {
+        begin: u64,
+        own: u64,
+        class: u64,
+    },
+    Data,
+    Suspended,
+}
+
+/// A thread's state.
+#[derive(Debug, Default)]
+pub(crate) struct Thread {
+    /// Operating-system id.
+    pub(crate) id: i64,
+    pub(crate) frames: Vec<Frame>,
+    /// How many of the frames are passes, and modules.
+    pub(crate) passes: u32,
+    pub(crate) modules: i32,
+    pub(crate) breakpoints: Breakpoints,
+    pub(crate) parts: Parts,
+    /// Calls of each module in the forward pass under way, and in the backward pass under way.
+    pub(crate) called: IntMap<u32, i32>,
+    pub(crate) recomputed: IntMap<u32, i32>,
+    /// Intervals were lost in this step: what autograd did can't be told apart any more.
+    pub(crate) lost: bool,
+    /// Since when it has waited for a collective outside everything else.
+    pub(crate) waiting_since: Option<u64>,
+    last: u64,
+}
+
+impl Thread {
+    /// The time up to `now` goes to what is open.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: u64, calls: &mut Calls) {
+        let ticks = now.saturating_sub(self.last);
+        // A first record has nothing before it.
+        let ticks = if self.last == 0 { 0 } else { ticks };
+        self.last = self.last.max(now);
+        let part = self.part();
+        self.parts.credit(part, ticks);
+        match self.frames.last_mut() {
+            Some(Frame::Module { call, .. }) => {
+                if let Some(call) = calls.get_mut(*call) {
+                    call.own += ticks;
+                }
+            }
+            Some(Frame::Optimizer { own, .. }) => *own += ticks,
+            Some(Frame::Pass(pass)) if pass.owner.is_some() => pass.linger += ticks,
+            Some(Frame::Pass(pass)) => pass.head += ticks,
+            Some(Frame::Node { owner }) => {
+                let owner = *owner;
+                if let Some(pass) = self.pass() {
+                    pass.work.entry(owner).or_default().own += ticks;
+                }
+            }
+            Some(Frame::Data | Frame::Suspended) | None => {}
+        }
+    }
+
+    /// Gives `ticks` to what is open now, besides the time that passes.
+    pub(crate) fn give(&mut self, ticks: u64, calls: &mut Calls) {
+        match self.frames.last_mut() {
+            Some(Frame::Module { call, .. }) => {
+                if let Some(call) = calls.get_mut(*call) {
+                    call.own += ticks;
+                }
+            }
+            Some(Frame::Optimizer { own, .. }) => *own += ticks,
+            Some(Frame::Node { owner }) => {
+                let owner = *owner;
+                if let Some(pass) = self.pass() {
+                    pass.work.entry(owner).or_default().own += ticks;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn part(&self) -> Part {
+        match self.frames.last() {
+            None => Part::Other,
+            Some(Frame::Module { .. }) if self.passes == 0 => Part::Forward,
+            Some(Frame::Module { .. } | Frame::Node { .. } | Frame::Pass(_)) => Part::Backward,
+            Some(Frame::Optimizer { .. }) => Part::Optimizer,
+            Some(Frame::Data) => Part::Data,
+            Some(Frame::Suspended) => Part::Suspended,
+        }
+    }
+
+    /// The innermost pass.
+    pub(crate) fn pass(&mut self) -> Option<&mut Pass> {
+        self.frames.iter_mut().rev().find_map(|frame| match frame {
+            Frame::Pass(pass) => Some(&mut **pass),
+            _ => None,
+        })
+    }
+
+    /// The outermost pass.
+    pub(crate) fn outermost_pass(&mut self) -> Option<&mut Pass> {
+        self.frames.iter_mut().find_map(|frame| match frame {
+            Frame::Pass(pass) => Some(&mut **pass),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn push(&mut self, frame: Frame) {
+        match frame {
+            Frame::Pass(_) => self.passes += 1,
+            Frame::Module { .. } => self.modules += 1,
+            _ => {}
+        }
+        self.frames.push(frame);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Frame> {
+        let frame = self.frames.pop()?;
+        match frame {
+            Frame::Pass(_) => self.passes = self.passes.saturating_sub(1),
+            Frame::Module { .. } => self.modules = (self.modules - 1).max(0),
+            _ => {}
+        }
+        Some(frame)
+    }
+
+    /// Takes the innermost frame that `wanted` accepts, and whatever is open within it, whose ends are missing: how many
+    /// those were. None, and nothing changes, where there is no such frame.
+    pub(crate) fn take(&mut self, wanted: impl Fn(&Frame) -> bool) -> Option<(Frame, u64)> {
+        let place = self.frames.iter().rposition(wanted)?;
+        let mut within = 0;
+        while self.frames.len() > place + 1 {
+            self.pop();
+            within += 1;
+        }
+        Some((self.pop()?, within))
+    }
+
+    /// The innermost module call that is open.
+    pub(crate) fn innermost_call(&self) -> Option<CallId> {
+        self.frames.iter().rev().find_map(|frame| match frame {
+            Frame::Module { call, .. } => Some(*call),
+            _ => None,
+        })
+    }
+
+    /// The oldest module call that is open, and the address of its module.
+    pub(crate) fn outermost_call(&self) -> Option<(CallId, u64)> {
+        self.frames.iter().find_map(|frame| match frame {
+            Frame::Module { call, address, .. } => Some((*call, *address)),
+            _ => None,
+        })
+    }
+
+    /// Whether nothing is open: the thread's time is nobody's.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Module intervals of this thread were lost: nobody's own time is sure any more.
+    pub(crate) fn taint(&mut self) {
+        self.lost = true;
+        for frame in &mut self.frames {
+            if let Frame::Module { tainted, .. } = frame {
+                *tainted = true;
+            }
+        }
+    }
+}

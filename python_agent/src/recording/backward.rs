@@ -1,0 +1,98 @@
+//! Calls of `backward()` and `grad()`: their begin and end, and the fallback for autograd's nodes.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pyo3::prelude::*;
+
+use super::boundary::{DETAIL, SUSPENSIONS};
+use super::clock::ticks;
+use super::record::{Kind, Record};
+use super::record_function::{FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES};
+use super::ring::Class;
+use super::thread::{self, RECORD};
+use crate::shared::ENABLED;
+
+/// Passes in which the callback showed no node, before it ever showed one.
+static SILENT: AtomicU32 = AtomicU32::new(0);
+/// So many, and the callback does not work here.
+const TOO_SILENT: u32 = 3;
+
+/// The engine is about to run.
+#[pyfunction]
+fn backward_begin() {
+    thread::with(|state| {
+        if state.backward.depth() == 0 {
+            state.first_node.set(0);
+            state.last_node.set(0);
+            FIRST_ELSEWHERE.store(0, Ordering::Relaxed);
+            LAST_ELSEWHERE.store(0, Ordering::Relaxed);
+        }
+        state.open(&state.backward, Class::Step, Kind::BackwardBegin, 0);
+    });
+}
+
+/// It has run. True when the callback that should show its nodes never shows any.
+#[pyfunction]
+fn backward_end() -> bool {
+    thread::with(|state| {
+        // Zero is "none", so the earliest of both is the smaller one after wrapping below it.
+        let earliest = |a: u64, b: u64| a.wrapping_sub(1).min(b.wrapping_sub(1)).wrapping_add(1);
+        let first = earliest(state.first_node.get(), FIRST_ELSEWHERE.load(Ordering::Relaxed));
+        let last = state.last_node.get().max(LAST_ELSEWHERE.load(Ordering::Relaxed));
+        state.close(&state.backward, Kind::BackwardEnd, 0, first, last);
+        NODES.load(Ordering::Relaxed)
+            && !NODE_SEEN.load(Ordering::Relaxed)
+            && state.mode.get() == RECORD
+            && SILENT.fetch_add(1, Ordering::Relaxed) + 1 == TOO_SILENT
+    })
+}
+
+/// Fallback for nodes: a gradient of the module at `module` became ready.
+#[pyfunction]
+#[pyo3(signature = (module, _parameter = None))]
+fn gradient_ready(module: u64, _parameter: Option<&Bound<'_, PyAny>>) {
+    if !ENABLED.load(Ordering::Relaxed) || SUSPENSIONS.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    thread::with(|state| {
+        if state.mode.get() != RECORD {
+            return;
+        }
+        let now = ticks();
+        if state.backward.depth() == 0 {
+            LAST_ELSEWHERE.fetch_max(now, Ordering::Relaxed);
+        } else {
+            state.last_node.set(now);
+        }
+        if DETAIL.load(Ordering::Relaxed) {
+            state.instant(Class::Detail, Record::new(Kind::GradReady, 0, now, module, 0));
+        }
+    });
+}
+
+/// The DataLoader is about to be asked.
+#[pyfunction]
+fn data_begin(py: Python<'_>) {
+    thread::with(|state| {
+        if state.data.depth() == 0 && ENABLED.load(Ordering::Relaxed) {
+            super::boundary::check(py, state);
+            state.data_seen.set(true);
+        }
+        state.open(&state.data, Class::Step, Kind::DataBegin, 0);
+    });
+}
+
+/// It has answered.
+#[pyfunction]
+fn data_end() {
+    thread::with(|state| state.close(&state.data, Kind::DataEnd, 0, 0, 0));
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(backward_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(backward_end, module)?)?;
+    module.add_function(wrap_pyfunction!(gradient_ready, module)?)?;
+    module.add_function(wrap_pyfunction!(data_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(data_end, module)?)
+}

@@ -1,0 +1,132 @@
+//! Steps: when one ends, where snippets may run between two, and the switches that take effect there.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+
+use super::clock::ticks;
+use super::record::{Kind, Record};
+use super::ring::Class;
+use super::thread::{self, RECORD, SUSPENDED, ThreadState};
+use crate::shared::{self, BOUNDARY_WANTED, DETAIL_WANTED, STEP, TRAINING_THREAD};
+
+/// Whether modules are recorded in the step that is under way.
+pub(crate) static DETAIL: AtomicBool = AtomicBool::new(false);
+/// Whether [`DETAIL`] has been put into a ring since the agent was switched on.
+static DETAIL_SAID: AtomicBool = AtomicBool::new(false);
+/// Threads that run a snippet between two steps: while there is one, autograd's threads record nothing.
+pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
+/// Whether a training step has ever ended.
+pub(crate) static STEPPED: AtomicBool = AtomicBool::new(false);
+
+static BOUNDARY: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+/// Ends a training step on this thread: steps finished now.
+pub(crate) fn end_step(state: &ThreadState) -> i64 {
+    STEPPED.store(true, Ordering::Relaxed);
+    TRAINING_THREAD.store(thread::identifier(), Ordering::Relaxed);
+    state.between_steps.set(true);
+    state.data_seen.set(false);
+    STEP.fetch_add(1, Ordering::Release) + 1
+}
+
+/// Makes [`DETAIL`] what is wanted, if it isn't. Only where no step is under way.
+pub(crate) fn apply_detail(state: &ThreadState) {
+    let wanted = DETAIL_WANTED.load(Ordering::Relaxed);
+    if DETAIL.load(Ordering::Relaxed) != wanted || !DETAIL_SAID.load(Ordering::Relaxed) {
+        // Said first: if there is no room in the ring, modules stay as they were and the next boundary tries again.
+        if state.instant(Class::Step, Record::new(Kind::Detail, u64::from(wanted), ticks(), 0, 0)) {
+            DETAIL_SAID.store(true, Ordering::Relaxed);
+            DETAIL.store(wanted, Ordering::Relaxed);
+        }
+    }
+}
+
+/// See [`boundary_reached`].
+pub(crate) fn is_boundary(state: &ThreadState) -> bool {
+    let here = TRAINING_THREAD.load(Ordering::Relaxed);
+    state.mode.get() == RECORD
+        && (here == 0 || here == thread::identifier())
+        && state.is_idle()
+        && (state.between_steps.get() || !STEPPED.load(Ordering::Relaxed))
+}
+
+/// At a place where a snippet may run: runs what waits, if the place is between two steps.
+#[inline]
+pub(crate) fn check(py: Python<'_>, state: &ThreadState) {
+    if BOUNDARY_WANTED.load(Ordering::Acquire) && is_boundary(state) {
+        let callback = shared::lock(&BOUNDARY).as_ref().map(|callback| callback.clone_ref(py));
+        if let Some(callback) = callback {
+            super::swallow(py, "a snippet at a step boundary", callback.call0(py).map(drop));
+        }
+    }
+}
+
+/// Whether the calling thread is between two steps: it is the training thread, it finished a step (or nobody ever has)
+/// and has called no outermost module since, and nothing of training is open on it.
+#[pyfunction]
+fn boundary_reached() -> bool {
+    thread::with(is_boundary)
+}
+
+/// Says what the calling thread does from now on: 0 record, 1 run a snippet between two steps (records nothing, nor do
+/// autograd's threads, and the time is taken out of the step), 2 run a snippet beside training (records nothing and
+/// must not train). Returns what it did before.
+#[pyfunction]
+fn thread_mode(mode: u8) -> u8 {
+    thread::with(|state| {
+        let before = state.mode.get();
+        if before != SUSPENDED && mode == SUSPENDED {
+            SUSPENSIONS.fetch_add(1, Ordering::AcqRel);
+            state.mode.set(RECORD);
+            state.open(&state.suspensions, Class::Step, Kind::SuspendBegin, 0);
+        }
+        state.mode.set(mode);
+        if before == SUSPENDED && mode != SUSPENDED {
+            SUSPENSIONS.fetch_sub(1, Ordering::AcqRel);
+            state.close(&state.suspensions, Kind::SuspendEnd, 0, 0, 0);
+        }
+        before
+    })
+}
+
+/// Ends a training step here and now; for loops in which no optimizer of torch steps.
+#[pyfunction]
+fn mark_step() {
+    thread::with(|state| {
+        if state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed) {
+            let steps = end_step(state);
+            state.instant(Class::Step, Record::new(Kind::MarkStep, 0, ticks(), 0, steps as u64));
+            apply_detail(state);
+        }
+    });
+}
+
+/// `threading.get_ident()` of the training thread; 0 before anything was trained.
+#[pyfunction]
+fn training_thread() -> u64 {
+    TRAINING_THREAD.load(Ordering::Relaxed)
+}
+
+/// Optimizer steps finished.
+#[pyfunction]
+fn step() -> i64 {
+    STEP.load(Ordering::Acquire)
+}
+
+/// `callback()` is called, on the training thread between two steps, when a snippet waits.
+#[pyfunction]
+fn set_boundary_callback(callback: Option<Py<PyAny>>) {
+    *shared::lock(&BOUNDARY) = callback;
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(boundary_reached, module)?)?;
+    module.add_function(wrap_pyfunction!(thread_mode, module)?)?;
+    module.add_function(wrap_pyfunction!(mark_step, module)?)?;
+    module.add_function(wrap_pyfunction!(training_thread, module)?)?;
+    module.add_function(wrap_pyfunction!(step, module)?)?;
+    module.add_function(wrap_pyfunction!(set_boundary_callback, module)?)
+}

@@ -1,0 +1,96 @@
+//! Rows without a collector, for tests and for looking at what a script records.
+
+use std::sync::{LazyLock, Mutex};
+
+use probe_proto::decode::{self, Values};
+use probe_proto::table::ColumnType;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use super::drain;
+use crate::shared;
+use crate::sink::Sink;
+
+static SINK: LazyLock<Mutex<Sink>> = LazyLock::new(Mutex::default);
+
+/// Analyses what has been recorded and returns it: table name -> list of rows (dicts). `probe.drops` has what was lost,
+/// since the beginning. Only in a process without an uplink: rows go to one place.
+#[pyfunction]
+#[pyo3(signature = (last = true))]
+fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
+    let mut sink = shared::lock(&SINK);
+    drain::drain_now(&mut sink, last);
+    let tables = PyDict::new(py);
+    let names: Vec<_> = sink.tables().collect();
+    for table in &names {
+        tables.set_item(table.full_name(), PyList::empty(py))?;
+    }
+    for batch in sink.take() {
+        let Some(table) = names.get(batch.table as usize) else { continue };
+        let wrong = |error: decode::Malformed| PyValueError::new_err(error.to_string());
+        let count = decode::rows(&batch).map_err(wrong)?;
+        let rows: Vec<Bound<'py, PyDict>> = (0..count).map(|_| PyDict::new(py)).collect();
+        for (column, packed) in table.columns.iter().zip(&batch.columns) {
+            let decoded = decode::column(column.name, column.kind, column.nullable, packed, count, sink.strings.len())
+                .map_err(wrong)?;
+            for (place, row) in rows.iter().enumerate() {
+                if !decoded.is_valid(place) {
+                    row.set_item(column.name, py.None())?;
+                    continue;
+                }
+                let value = match &decoded.values {
+                    Values::Floats(bytes) => {
+                        let mut float = [0_u8; 8];
+                        float.copy_from_slice(&bytes[place * 8..place * 8 + 8]);
+                        row.set_item(column.name, f64::from_le_bytes(float))?;
+                        continue;
+                    }
+                    Values::Ints(values) => values[place],
+                    Values::Constant(value) => *value,
+                    Values::Nulls => 0,
+                };
+                match column.kind {
+                    ColumnType::Text => {
+                        row.set_item(column.name, sink.strings.get(probe_proto::table::Text(value as u32)))?
+                    }
+                    ColumnType::Bool => row.set_item(column.name, value != 0)?,
+                    _ => row.set_item(column.name, value)?,
+                }
+            }
+        }
+        tables.set_item(table.full_name(), rows)?;
+    }
+    let drops = PyDict::new(py);
+    for ((table, reason), rows) in &sink.drops {
+        drops.set_item((*table, *reason), *rows)?;
+    }
+    tables.set_item("probe.drops", drops)?;
+    Ok(tables)
+}
+
+/// Analyses what has been recorded, as the background thread does, and keeps the rows for [`take_rows`].
+#[pyfunction]
+fn analyse(py: Python<'_>) {
+    py.detach(|| drain::drain(&mut shared::lock(&SINK)));
+}
+
+/// Sets `detail` as the collector would: from the next step on.
+#[pyfunction]
+fn set_detail(on: bool) {
+    super::set_detail(if on { probe_proto::config::Detail::EveryStep } else { probe_proto::config::Detail::Off });
+}
+
+/// Says that a snippet waits for a boundary, as the uplink does.
+#[pyfunction]
+fn want_boundary(wanted: bool) {
+    shared::BOUNDARY_WANTED.store(wanted, std::sync::atomic::Ordering::Release);
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(take_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(analyse, module)?)?;
+    module.add_function(wrap_pyfunction!(want_boundary, module)?)?;
+    module.add_function(wrap_pyfunction!(set_detail, module)?)
+}

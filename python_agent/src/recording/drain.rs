@@ -1,0 +1,128 @@
+//! From the rings to the analysis: all threads' records, merged by time.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::clock::{self, ticks};
+use super::ring::{LOST, Reader};
+use super::{ANALYSER, names};
+use crate::analysis::{Analyser, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
+use crate::shared;
+use crate::sink::Sink;
+
+/// A record's time is read a little before the record is written. Those younger than this wait for the next drain, so
+/// that none of another thread comes too late.
+const YOUNG_NS: u64 = 2_000_000;
+/// The clocks are compared over at least this long before times are made of ticks.
+const COMPARED: Duration = Duration::from_millis(5);
+
+/// Chosen clock and first comparison are there.
+static PREPARED: AtomicBool = AtomicBool::new(false);
+/// Nothing more is to come: the next drain takes everything.
+static LAST: AtomicBool = AtomicBool::new(false);
+
+/// Losses already counted into a sink.
+static COUNTED: Mutex<[u64; 3]> = Mutex::new([0; 3]);
+
+/// Chooses the clock and compares it for the first time.
+pub(super) fn prepare() {
+    if !PREPARED.swap(true, Ordering::AcqRel) {
+        clock::choose();
+        shared::lock(&ANALYSER).compare_clocks(clock::sample());
+    }
+}
+
+/// Makes rows of everything in the rings. For the background thread: takes no GIL.
+pub fn drain(sink: &mut Sink) {
+    drain_now(sink, LAST.load(Ordering::Acquire));
+}
+
+/// The same; with `last` everything there is, however young.
+pub(super) fn drain_now(sink: &mut Sink, last: bool) {
+    if !PREPARED.load(Ordering::Acquire) {
+        return;
+    }
+    let mut analyser = shared::lock(&ANALYSER);
+    let mut sample = clock::sample();
+    if analyser.is_new_at(sample) {
+        std::thread::sleep(COMPARED);
+        sample = clock::sample();
+    }
+    analyser.compare_clocks(sample);
+    let young = if last { 0 } else { analyser.ticks(YOUNG_NS) };
+    let until = ticks().saturating_sub(young);
+    let readers = Reader::all();
+    merge(&mut analyser, &readers, until, sink);
+    for (number, reader) in readers.iter().enumerate() {
+        if reader.is_over() {
+            analyser.end_thread(number);
+            reader.recycle();
+        }
+    }
+    analyser.settle(until, last, sink);
+    if last {
+        sink.release();
+    }
+    count_losses(sink);
+}
+
+/// A ring being read.
+struct Cursor {
+    number: usize,
+    place: u64,
+    end: u64,
+    next: u64,
+}
+
+fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, sink: &mut Sink) {
+    let mut cursors = Vec::new();
+    for (number, reader) in readers.iter().enumerate() {
+        let waiting = reader.waiting();
+        analyser.name_thread(number, reader.thread());
+        if !waiting.is_empty() {
+            cursors.push(Cursor { number, place: waiting.start, end: waiting.end, next: reader.get(waiting.start).ts });
+        }
+    }
+    // Takes from the ring with the oldest record until another one has an older, over and over.
+    loop {
+        cursors.retain(|cursor| cursor.place < cursor.end);
+        let Some(oldest) = (0..cursors.len()).min_by_key(|place| cursors[*place].next) else { return };
+        let others = cursors.iter().enumerate().filter(|(place, _)| *place != oldest);
+        let bound = others.map(|(_, cursor)| cursor.next).min().unwrap_or(u64::MAX);
+        let cursor = &mut cursors[oldest];
+        if cursor.next > until {
+            return;
+        }
+        let reader = &readers[cursor.number];
+        while cursor.place < cursor.end && cursor.next <= until && cursor.next <= bound {
+            analyser.feed(cursor.number, reader.get(cursor.place), sink);
+            cursor.place += 1;
+            if cursor.place < cursor.end {
+                cursor.next = reader.get(cursor.place).ts;
+            }
+            if cursor.place % 1024 == 0 {
+                reader.advance(cursor.place);
+            }
+        }
+        reader.advance(cursor.place);
+    }
+}
+
+fn count_losses(sink: &mut Sink) {
+    let counters: [(&AtomicU64, &'static str); 3] =
+        [(&LOST.detail, TORCH_TRACE), (&LOST.step, STEPS), (&LOST.collective, NCCL_TRACE)];
+    let mut counted = shared::lock(&COUNTED);
+    for ((counter, table), counted) in counters.into_iter().zip(counted.iter_mut()) {
+        let now = counter.load(Ordering::Relaxed);
+        if now > *counted {
+            sink.dropped(table, RING_FULL, now - *counted);
+            *counted = now;
+        }
+    }
+}
+
+/// Says that training is over: the next [`drain`] takes everything, and what is still under way gets its row as it is.
+pub fn flush_open() {
+    LAST.store(true, Ordering::Release);
+}

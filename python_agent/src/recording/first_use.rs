@@ -1,0 +1,42 @@
+//! The first sign of training in this process: then the agent connects, and not before.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+
+use crate::shared;
+
+static WAITING: AtomicBool = AtomicBool::new(false);
+static CALLBACK: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+/// An outermost module was called, an optimizer stepped, or a process group was made.
+#[inline]
+pub(super) fn happened(py: Python<'_>) {
+    if WAITING.load(Ordering::Relaxed) && WAITING.swap(false, Ordering::AcqRel) {
+        let callback = shared::lock(&CALLBACK).take();
+        if let Some(callback) = callback {
+            super::swallow(py, "the first connection", callback.call0(py).map(drop));
+        }
+    }
+}
+
+/// `callback()` is called once, at the next sign of training.
+#[pyfunction]
+fn set_first_use_callback(callback: Option<Py<PyAny>>) {
+    let wanted = callback.is_some();
+    *shared::lock(&CALLBACK) = callback;
+    WAITING.store(wanted, Ordering::Release);
+}
+
+/// For signs that Python sees.
+#[pyfunction]
+fn first_use(py: Python<'_>) {
+    happened(py);
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(set_first_use_callback, module)?)?;
+    module.add_function(wrap_pyfunction!(first_use, module)?)
+}

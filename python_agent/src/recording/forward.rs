@@ -1,0 +1,141 @@
+//! Module calls: what the slot runs before and after each.
+
+use std::sync::atomic::Ordering;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::boundary::{self, DETAIL};
+use super::clock::ticks;
+use super::record::{Kind, Record};
+use super::record_function::peek;
+use super::ring::Class;
+use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
+use super::{first_use, names, shape, slot};
+use crate::shared::{self, ENABLED};
+
+/// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
+/// returned, NULL with its exception included, is returned untouched.
+pub(super) unsafe extern "C" fn module_call(
+    module: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let original = slot::original();
+    let call = || {
+        // SAFETY: the interpreter called us with these arguments for the same slot.
+        unsafe { original(module, args, kwargs) }
+    };
+    if !ENABLED.load(Ordering::Relaxed) {
+        return call();
+    }
+    thread::with(|state| {
+        if state.mode.get() != RECORD {
+            return if may_call(state, module) { call() } else { std::ptr::null_mut() };
+        }
+        let outermost = state.depth.get() == 0;
+        if outermost {
+            enter_outermost(state, module);
+        } else if !state.detail.get() {
+            return call();
+        }
+        let recorded = enter(state, module, outermost);
+        if outermost && recorded {
+            shape::record(state, args, kwargs);
+        }
+        state.depth.set(state.depth.get() + 1);
+        let result = call();
+        state.depth.set(state.depth.get().saturating_sub(1));
+        if recorded {
+            state.end(Record::new(Kind::Exit, peek(), ticks(), module as u64, 0));
+        }
+        result
+    })
+}
+
+/// Records the beginning of a call. False where it was not recorded: then its end must not be either.
+#[inline(always)]
+pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: bool) -> bool {
+    if outermost && state.is_in_backward() && !state.detail.get() {
+        return false;
+    }
+    // What is outermost makes the steps' times, so it has the better claim to a place.
+    let class = if outermost && !state.is_in_backward() { Class::Step } else { Class::Detail };
+    // SAFETY: `module` is an object, alive for the call.
+    let class_address = unsafe { ffi::Py_TYPE(module) } as u64;
+    state.begin(class, Record::new(Kind::Enter, peek(), ticks(), module as u64, class_address))
+}
+
+/// What goes before an outermost call: everything that need not be done for the calls within it.
+pub(super) fn enter_outermost(state: &ThreadState, module: *mut ffi::PyObject) {
+    if !state.is_in_backward() {
+        // SAFETY: the interpreter calls slots, and hooks, with the GIL held.
+        let py = unsafe { Python::assume_attached() };
+        first_use::happened(py);
+        if !state.data_seen.get() {
+            boundary::check(py, state);
+        }
+        if shared::TRAINING_THREAD.load(Ordering::Relaxed) == 0 {
+            let _ =
+                shared::TRAINING_THREAD.compare_exchange(0, thread::identifier(), Ordering::Relaxed, Ordering::Relaxed);
+        }
+        names::know_root(py, state, module);
+        if state.between_steps.replace(false) || !boundary::STEPPED.load(Ordering::Relaxed) {
+            boundary::apply_detail(state);
+        }
+    }
+    state.detail.set(DETAIL.load(Ordering::Relaxed));
+}
+
+/// On a thread that does not record: whether the call may go on; if not, an exception is set.
+#[cold]
+fn may_call(state: &ThreadState, module: *mut ffi::PyObject) -> bool {
+    match state.mode.get() {
+        TESTING => state.test_calls.set(state.test_calls.get() + 1),
+        BESIDE => {
+            // SAFETY: slots are called with the GIL held, and `module` is alive for the call.
+            let (py, module) = unsafe {
+                let py = Python::assume_attached();
+                (py, Bound::from_borrowed_ptr(py, module))
+            };
+            if trains(&module).unwrap_or(false) {
+                beside_error().restore(py);
+                return false;
+            }
+        }
+        _ => {}
+    }
+    true
+}
+
+/// Whether a call of `module` now would be a training one.
+pub(super) fn trains(module: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if !module.getattr("training")?.is_truthy()? {
+        return Ok(false);
+    }
+    module.py().import("torch")?.getattr("is_grad_enabled")?.call0()?.is_truthy()
+}
+
+/// The error that ends a snippet beside training which would train.
+pub(super) fn beside_error() -> PyErr {
+    let message = shared::lock(&BESIDE_MESSAGE).clone();
+    PyRuntimeError::new_err(if message.is_empty() {
+        "a snippet beside training must not train".to_owned()
+    } else {
+        message
+    })
+}
+
+static BESIDE_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+
+/// Sets the text of that error.
+#[pyfunction]
+fn set_beside_message(message: String) {
+    *shared::lock(&BESIDE_MESSAGE) = message;
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(set_beside_message, module)?)
+}

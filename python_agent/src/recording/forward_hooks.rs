@@ -1,0 +1,89 @@
+//! Module calls by torch's global forward hooks: where the slot can't be used. Costs a hundred times as much.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+use pyo3::prelude::*;
+
+use super::clock::ticks;
+use super::forward::{self, beside_error};
+use super::record::{Kind, Record};
+use super::record_function::peek;
+use super::shape;
+use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
+use crate::shared::ENABLED;
+
+thread_local! {
+    /// Open calls: module, and whether its beginning was recorded. Hooks, unlike the slot, may miss an end
+    /// (`KeyboardInterrupt`), so ends are matched by module.
+    static OPEN: RefCell<Vec<(usize, bool)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Before a module's forward. `args` are its positional arguments.
+#[pyfunction]
+fn forward_enter(module: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
+    if !ENABLED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    thread::with(|state| {
+        match state.mode.get() {
+            RECORD => {}
+            TESTING => {
+                state.test_calls.set(state.test_calls.get() + 1);
+                return Ok(());
+            }
+            BESIDE => {
+                return if forward::trains(module)? { Err(beside_error()) } else { Ok(()) };
+            }
+            _ => return Ok(()),
+        }
+        let outermost = state.depth.get() == 0;
+        if outermost {
+            forward::enter_outermost(state, module.as_ptr());
+        } else if !state.detail.get() {
+            return Ok(());
+        }
+        let recorded = forward::enter(state, module.as_ptr(), outermost);
+        if outermost && recorded {
+            shape::record(state, args.as_ptr(), std::ptr::null_mut());
+        }
+        state.depth.set(state.depth.get() + 1);
+        OPEN.with_borrow_mut(|open| open.push((module.as_ptr() as usize, recorded)));
+        Ok(())
+    })
+}
+
+/// After it, also when it raised.
+#[pyfunction]
+fn forward_exit(module: &Bound<'_, PyAny>) {
+    thread::with(|state| {
+        let address = module.as_ptr() as usize;
+        let ours = OPEN.with_borrow(|open| open.iter().rposition(|(open, _)| *open == address));
+        if let Some(place) = ours {
+            close_from(state, place);
+        }
+    });
+}
+
+/// Ends what is still open: a training step has ended, so nothing can be.
+pub(super) fn close_all(state: &ThreadState) {
+    close_from(state, 0);
+}
+
+fn close_from(state: &ThreadState, place: usize) {
+    OPEN.with_borrow_mut(|open| {
+        while open.len() > place {
+            let Some((module, recorded)) = open.pop() else { break };
+            state.depth.set(state.depth.get().saturating_sub(1));
+            if recorded {
+                state.end(Record::new(Kind::Exit, peek(), ticks(), module as u64, 0));
+            }
+        }
+    });
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(forward_enter, module)?)?;
+    module.add_function(wrap_pyfunction!(forward_exit, module)?)
+}

@@ -1,0 +1,184 @@
+//! Who is behind an address: modules, their types, process groups. Filled by Python when an outermost module is met for
+//! the first time, read by the background thread. The hot path takes no lock of this file.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::clock::ticks;
+use super::thread::ThreadState;
+use crate::analysis::names::{ModuleInfo, Names};
+use crate::shared;
+
+/// What was at an address, until when (ticks; `u64::MAX`: it still is).
+#[derive(Debug)]
+struct Entry {
+    until: u64,
+    info: Arc<ModuleInfo>,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    modules: HashMap<u64, Vec<Entry>>,
+    types: HashMap<u64, Arc<str>>,
+    /// Addresses that have an entry of the past.
+    past: Vec<u64>,
+}
+
+static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+/// Grows whenever an answer may have changed.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+/// Grows when a module has gone, so that nobody takes another one at its address for known.
+static ROOTS_GENERATION: AtomicU64 = AtomicU64::new(1);
+/// An outermost module below which an unknown module was met: to be walked again at its next call. 0: none.
+static WALK_AGAIN: AtomicU64 = AtomicU64::new(0);
+static WALKER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+static HAS_WALKER: AtomicBool = AtomicBool::new(false);
+
+/// Makes sure that `module`, about to be called as an outermost one, has been walked.
+#[inline]
+pub(super) fn know_root(py: Python<'_>, state: &ThreadState, module: *mut ffi::PyObject) {
+    let generation = ROOTS_GENERATION.load(Ordering::Acquire);
+    if state.roots_generation.get() != generation {
+        state.roots_generation.set(generation);
+        state.roots.iter().for_each(|root| root.set(0));
+    }
+    let address = module as usize;
+    let place = &state.roots[(address >> 6 ^ address >> 12) % state.roots.len()];
+    let again = WALK_AGAIN.load(Ordering::Relaxed) == address as u64;
+    if place.get() != address || again {
+        walk(py, module, again);
+        place.set(address);
+    }
+}
+
+#[cold]
+fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) {
+    if again {
+        WALK_AGAIN.store(0, Ordering::Relaxed);
+    }
+    if !HAS_WALKER.load(Ordering::Relaxed) {
+        return;
+    }
+    let walker = shared::lock(&WALKER).as_ref().map(|walker| walker.clone_ref(py));
+    if let Some(walker) = walker {
+        // SAFETY: the object of a call that is under way.
+        let module = unsafe { Bound::from_borrowed_ptr(py, module) };
+        super::swallow(py, "finding the names of modules", walker.call1(py, (module, again)).map(drop));
+        if again {
+            // Whoever asked learns that there is nothing more to be known.
+            GENERATION.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// `walker(root, again)` is called when `root` is met as an outermost module for the first time, or (`again`) when
+/// modules within it have turned out to be unknown.
+#[pyfunction]
+fn set_walker(walker: Option<Py<PyAny>>) {
+    HAS_WALKER.store(walker.is_some(), Ordering::Relaxed);
+    *shared::lock(&WALKER) = walker;
+}
+
+/// A module as Python's walk describes it: address, qualified name (None: a root or wrapper, shown by its class name),
+/// class name, device, compiled, has parameters.
+type Described = (u64, Option<String>, String, Option<String>, bool, bool);
+
+/// Names modules.
+#[pyfunction]
+fn name_modules(modules: Vec<Described>) {
+    let mut registry = shared::lock(&REGISTRY);
+    let now = ticks();
+    for (address, name, class, device, compiled, has_parameters) in modules {
+        let class: Arc<str> = class.into();
+        let name = name.map_or_else(|| Arc::clone(&class), Arc::from);
+        let info = Arc::new(ModuleInfo { name, class, device: device.map(Arc::from), compiled, has_parameters });
+        let entries = registry.modules.entry(address).or_default();
+        // The same module under a better name; what it did before is known by that name too.
+        match entries.last_mut().filter(|entry| entry.until > now) {
+            Some(entry) => entry.info = info,
+            None => entries.push(Entry { until: u64::MAX, info }),
+        }
+    }
+    GENERATION.fetch_add(1, Ordering::Release);
+}
+
+/// The module at `address` is gone.
+#[pyfunction]
+fn forget_module(address: u64) {
+    let mut registry = shared::lock(&REGISTRY);
+    let now = ticks();
+    if let Some(entry) = registry.modules.get_mut(&address).and_then(|entries| entries.last_mut()) {
+        entry.until = entry.until.min(now);
+        registry.past.push(address);
+    }
+    GENERATION.fetch_add(1, Ordering::Release);
+    ROOTS_GENERATION.fetch_add(1, Ordering::Release);
+}
+
+/// Remembers the class name of a module type, for modules that no walk finds.
+#[pyfunction]
+fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
+    let name: Arc<str> = class.name()?.to_string().into();
+    shared::lock(&REGISTRY).types.insert(class.as_ptr() as u64, name);
+    Ok(())
+}
+
+/// The registry as the analysis sees it.
+#[derive(Debug)]
+pub(super) struct Known;
+
+impl Names for Known {
+    fn generation(&self) -> u64 {
+        GENERATION.load(Ordering::Acquire)
+    }
+
+    fn module(&self, address: u64, at: u64) -> Option<Arc<ModuleInfo>> {
+        let registry = shared::lock(&REGISTRY);
+        let entry = registry.modules.get(&address)?.iter().find(|entry| at < entry.until)?;
+        Some(Arc::clone(&entry.info))
+    }
+
+    fn class(&self, address: u64) -> Option<Arc<str>> {
+        shared::lock(&REGISTRY).types.get(&address).cloned()
+    }
+
+    fn walk_again(&self, root: u64) {
+        WALK_AGAIN.store(root, Ordering::Relaxed);
+    }
+
+    fn optimizer(&self, id: u64) -> Option<String> {
+        super::optimizer::class_name(id)
+    }
+
+    fn operation(&self, id: u64) -> Option<crate::analysis::names::Operation> {
+        super::collectives::operation(id)
+    }
+
+    fn forget_before(&self, ticks: u64) {
+        let mut registry = shared::lock(&REGISTRY);
+        let registry = &mut *registry;
+        let modules = &mut registry.modules;
+        registry.past.retain(|address| {
+            let Some(entries) = modules.get_mut(address) else { return false };
+            entries.retain(|entry| entry.until >= ticks);
+            let waits = entries.iter().any(|entry| entry.until != u64::MAX);
+            if entries.is_empty() {
+                modules.remove(address);
+            }
+            waits
+        });
+    }
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(set_walker, module)?)?;
+    module.add_function(wrap_pyfunction!(name_modules, module)?)?;
+    module.add_function(wrap_pyfunction!(forget_module, module)?)?;
+    module.add_function(wrap_pyfunction!(name_type, module)?)
+}

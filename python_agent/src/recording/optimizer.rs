@@ -1,0 +1,190 @@
+//! Optimizer steps: whose, and which of them ends a training step.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+
+use super::boundary;
+use super::forward::beside_error;
+use super::record::Kind;
+use super::ring::Class;
+use super::thread::{self, BESIDE, RECORD, ThreadState};
+use super::{first_use, forward_hooks, record_function, slot};
+use crate::shared::{ENABLED, STEP};
+
+const NAMES: usize = 64;
+const LENGTH: usize = 63;
+
+/// A class name, written once. Optimizers have few classes, so a fixed table needs neither lock nor memory.
+struct Name {
+    /// 0 free, 1 being written, 2 there.
+    state: AtomicU8,
+    length: AtomicU8,
+    bytes: [AtomicU8; LENGTH],
+}
+
+static CLASSES: [Name; NAMES] =
+    [const { Name { state: AtomicU8::new(0), length: AtomicU8::new(0), bytes: [const { AtomicU8::new(0) }; LENGTH] } };
+        NAMES];
+
+/// The id of a class name (its first 63 bytes); [`NAMES`] when the table is full.
+fn intern(name: &[u8]) -> u64 {
+    let name = &name[..name.len().min(LENGTH)];
+    for (id, place) in CLASSES.iter().enumerate() {
+        match place.state.load(Ordering::Acquire) {
+            2 => {
+                let same = usize::from(place.length.load(Ordering::Relaxed)) == name.len()
+                    && place.bytes.iter().zip(name).all(|(byte, wanted)| byte.load(Ordering::Relaxed) == *wanted);
+                if same {
+                    return id as u64;
+                }
+            }
+            0 if place.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
+                place.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
+                place.length.store(name.len() as u8, Ordering::Relaxed);
+                place.state.store(2, Ordering::Release);
+                return id as u64;
+            }
+            _ => {}
+        }
+    }
+    NAMES as u64
+}
+
+/// The class name behind an id.
+pub(crate) fn class_name(id: u64) -> Option<String> {
+    let place = CLASSES.get(id as usize).filter(|place| place.state.load(Ordering::Acquire) == 2)?;
+    let length = usize::from(place.length.load(Ordering::Relaxed));
+    let bytes: Vec<u8> = place.bytes.iter().take(length).map(|byte| byte.load(Ordering::Relaxed)).collect();
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The optimizer whose steps are the training steps: the first that finished one. 0: none yet.
+static PRIMARY: AtomicU64 = AtomicU64::new(0);
+/// Steps of other optimizers since its last.
+static OTHERS: AtomicU32 = AtomicU32::new(0);
+/// So many of them in a row, and the primary one has retired (training went on with another optimizer).
+const RETIRED: u32 = 64;
+
+/// An optimizer's step began. One within another (torch's own range within our wrapper, an optimizer that wraps one) is
+/// the outer one's business.
+pub(super) fn begin(state: &ThreadState, class: &[u8]) {
+    if state.optimizers.depth() > 0 {
+        return state.optimizers.open(|| false);
+    }
+    state.optimizer.set(0);
+    state.open(&state.optimizers, Class::Step, Kind::OptimizerBegin, intern(class));
+}
+
+/// It ended.
+pub(super) fn end(state: &ThreadState, class: &[u8]) {
+    let ends_step = state.optimizers.depth() == 1
+        && ENABLED.load(Ordering::Relaxed)
+        && state.mode.get() == RECORD
+        && is_primary(state.optimizer.get());
+    // The record says how many steps there are, and the step is over before anyone is told.
+    let steps = if ends_step { boundary::end_step(state) } else { STEP.load(Ordering::Relaxed) };
+    state.close(&state.optimizers, Kind::OptimizerEnd, intern(class), u64::from(ends_step), steps as u64);
+    if ends_step {
+        if !state.is_in_backward() {
+            forward_hooks::close_all(state);
+        }
+        boundary::apply_detail(state);
+    }
+}
+
+/// Whether a step of this optimizer ends a training step. `optimizer` 0: which one it was is not known; then it does.
+fn is_primary(optimizer: u64) -> bool {
+    let primary = PRIMARY.load(Ordering::Relaxed);
+    if primary == 0 || OTHERS.load(Ordering::Relaxed) >= RETIRED {
+        PRIMARY.store(optimizer, Ordering::Relaxed);
+    } else if primary != optimizer {
+        OTHERS.fetch_add(1, Ordering::Relaxed);
+        return false;
+    }
+    OTHERS.store(0, Ordering::Relaxed);
+    true
+}
+
+/// Torch's global hook before an optimizer's step, inside the range that RecordFunction shows: tells which optimizer
+/// it is, and does what needs Python at this point. Returns whether the slot of modules has been reset.
+#[pyfunction]
+fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if !ENABLED.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    thread::with(|state| match state.mode.get() {
+        RECORD => {
+            first_use::happened(py);
+            if !record_function::OPTIMIZERS.load(Ordering::Relaxed) {
+                begin(state, optimizer.get_type().name()?.to_string().as_bytes());
+            }
+            if state.optimizer.get() == 0 {
+                state.optimizer.set(optimizer.as_ptr() as u64);
+            }
+            Ok(slot::was_reset())
+        }
+        BESIDE => Err(beside_error()),
+        _ => Ok(false),
+    })
+}
+
+/// Before an optimizer's step and everything that torch does around it.
+#[pyfunction]
+fn optimizer_begin(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
+    thread::with(|state| {
+        begin(state, optimizer.get_type().name()?.to_string().as_bytes());
+        Ok(())
+    })
+}
+
+/// After it.
+#[pyfunction]
+fn optimizer_end(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
+    thread::with(|state| {
+        end(state, optimizer.get_type().name()?.to_string().as_bytes());
+        Ok(())
+    })
+}
+
+/// Torch's global hook after an optimizer's step; only where RecordFunction does not show its end.
+#[pyfunction]
+fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
+    thread::with(|state| {
+        if state.mode.get() == RECORD && state.optimizers.depth() > 0 {
+            end(state, optimizer.get_type().name()?.to_string().as_bytes());
+        }
+        Ok(())
+    })
+}
+
+/// An optimizer is gone; its address may come to mean another one.
+#[pyfunction]
+fn optimizer_gone(address: u64) {
+    let _ = PRIMARY.compare_exchange(address, 0, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(optimizer_pre, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizer_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizer_end, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizer_post, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizer_gone, module)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_names_are_interned_once() {
+        let (adam, sgd) = (intern(b"AdamW"), intern(b"SGD"));
+        assert_ne!(adam, sgd);
+        assert_eq!(intern(b"AdamW"), adam);
+        assert_eq!(class_name(sgd).as_deref(), Some("SGD"));
+        let long = intern(&[b'x'; 100]);
+        assert_eq!(class_name(long).map(|name| name.len()), Some(LENGTH));
+        assert_eq!(class_name(NAMES as u64), None);
+    }
+}

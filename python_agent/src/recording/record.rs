@@ -1,0 +1,162 @@
+//! One fixed-size record of a ring: 32 bytes, whatever happened.
+
+/// What happened. The comments say what the record's words hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A module's call began. `a` module, `b` its type (addresses), payload the autograd sequence number to come next.
+    Enter = 1,
+    /// It ended, by return or exception. `a` module, payload the sequence number to come next.
+    Exit,
+    /// Shape of the first tensor given to the call that began last: payload = number of dimensions << 8 | the first of
+    /// the up to four dimensions here, which are 32 bits each in `a` and `b`, low half first.
+    Shape,
+    /// An autograd node began. `a` its sequence number (`u64::MAX`: none).
+    NodeStart,
+    /// It ended.
+    NodeEnd,
+    /// `backward()` (or `grad()`) was entered.
+    BackwardBegin,
+    /// It ended. `a` when its first node began, `b` when its last one ended (0: there was none).
+    BackwardEnd,
+    /// An optimizer's step began. Payload: id of its class name.
+    OptimizerBegin,
+    /// It ended. `a` 1 when this ended a training step, `b` steps finished now, payload as at the beginning.
+    OptimizerEnd,
+    /// The DataLoader's `__next__` began.
+    DataBegin,
+    /// It ended.
+    DataEnd,
+    /// A snippet began on this thread.
+    SuspendBegin,
+    /// It ended.
+    SuspendEnd,
+    /// Modules are recorded from here on (payload 1) or not (0).
+    Detail,
+    /// A training step was ended by hand. `b` steps finished now.
+    MarkStep,
+    /// A collective was issued. `a` its key, `b` bytes, payload = place of its description in the registry.
+    Issue,
+    /// The backend began to time it. `a` its key, `b` the backend's handle.
+    Started,
+    /// The backend finished it. `a` the backend's handle, payload 1 when it failed.
+    Finished,
+    /// A future said that it is done. `a` its key, payload 1 when it failed.
+    Done,
+    /// The issuing call returned. `a` its key, payload 1 when no completion will be seen.
+    Posted,
+    /// A parameter's gradient became ready. `a` the module that owns it.
+    GradReady,
+    /// The thread began to wait for a collective.
+    WaitBegin,
+    /// It has waited.
+    WaitEnd,
+}
+
+const KINDS: [Kind; 23] = [
+    Kind::Enter,
+    Kind::Exit,
+    Kind::Shape,
+    Kind::NodeStart,
+    Kind::NodeEnd,
+    Kind::BackwardBegin,
+    Kind::BackwardEnd,
+    Kind::OptimizerBegin,
+    Kind::OptimizerEnd,
+    Kind::DataBegin,
+    Kind::DataEnd,
+    Kind::SuspendBegin,
+    Kind::SuspendEnd,
+    Kind::Detail,
+    Kind::MarkStep,
+    Kind::Issue,
+    Kind::Started,
+    Kind::Finished,
+    Kind::Done,
+    Kind::Posted,
+    Kind::GradReady,
+    Kind::WaitBegin,
+    Kind::WaitEnd,
+];
+
+impl Kind {
+    /// Whether it belongs to the life of a collective.
+    pub fn is_about_collectives(self) -> bool {
+        use Kind::{Done, Finished, Issue, Posted, Started, WaitBegin, WaitEnd};
+        matches!(self, Issue | Started | Finished | Done | Posted | WaitBegin | WaitEnd)
+    }
+}
+
+/// Set in the first record after module or node intervals of this thread were lost.
+pub const LOST_DETAIL: u64 = 1 << 55;
+/// Set in the first record after anything else of this thread was lost.
+pub const LOST_OTHER: u64 = 1 << 54;
+const PAYLOAD: u64 = LOST_OTHER - 1;
+
+/// What a ring holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Record {
+    /// When, in ticks of [`clock`](super::clock).
+    pub ts: u64,
+    /// First word; see [`Kind`].
+    pub a: u64,
+    /// Second word.
+    pub b: u64,
+    /// Kind (8 bits), flags (2), payload (54).
+    meta: u64,
+}
+
+impl Record {
+    /// A record; `payload` is cut to 54 bits.
+    #[inline(always)]
+    pub const fn new(kind: Kind, payload: u64, ts: u64, a: u64, b: u64) -> Self {
+        Self { ts, a, b, meta: (kind as u64) << 56 | (payload & PAYLOAD) }
+    }
+
+    /// The same with [`LOST_DETAIL`] or [`LOST_OTHER`] set.
+    #[inline(always)]
+    pub const fn flagged(self, flags: u64) -> Self {
+        Self { meta: self.meta | flags, ..self }
+    }
+
+    /// What happened; None for memory that no producer wrote.
+    #[inline]
+    pub fn kind(&self) -> Option<Kind> {
+        KINDS.get(((self.meta >> 56) as usize).wrapping_sub(1)).copied()
+    }
+
+    /// The 54 bits that depend on the kind.
+    #[inline]
+    pub const fn payload(&self) -> u64 {
+        self.meta & PAYLOAD
+    }
+
+    /// Whether module or node intervals were lost before this one.
+    #[inline]
+    pub const fn lost_detail(&self) -> bool {
+        self.meta & LOST_DETAIL != 0
+    }
+
+    /// Whether anything else was.
+    #[inline]
+    pub const fn lost_other(&self) -> bool {
+        self.meta & LOST_OTHER != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_survive_the_round_trip() {
+        for (place, kind) in KINDS.into_iter().enumerate() {
+            assert_eq!(kind as usize, place + 1);
+            let record = Record::new(kind, u64::MAX, 1, 2, 3);
+            assert_eq!((record.kind(), record.payload(), record.lost_detail()), (Some(kind), PAYLOAD, false));
+            assert!(record.flagged(LOST_DETAIL).lost_detail());
+        }
+        assert_eq!(Record::default().kind(), None);
+    }
+}

@@ -1,0 +1,333 @@
+//! torch's RecordFunction callbacks: autograd nodes, optimizer steps, and gloo's completion of collectives.
+//!
+//! The functions are C++ symbols of libtorch_cpu.so that no header promises to keep, found with `dlsym`. So: only for
+//! torch versions on the Python side's list, only on x86-64 (how a small C++ object is returned differs elsewhere), and
+//! only when the calibration of the one private field, the sequence number, gives exactly one answer.
+//! Callbacks are added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes them pass.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use super::boundary::{DETAIL, SUSPENSIONS};
+use super::clock::ticks;
+use super::record::{Kind, Record};
+use super::ring::Class;
+use super::thread::{self, RECORD, TESTING};
+use super::{collectives, optimizer};
+use crate::shared::ENABLED;
+
+const SCOPES: usize = 10;
+const FUNCTION: usize = 0;
+const BACKWARD_FUNCTION: usize = 1;
+const USER_SCOPE: usize = 7;
+
+/// `at::RecordFunctionCallback` of torch 2.4 to 2.15.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Callback {
+    start: *const c_void,
+    end: *const c_void,
+    probability: f64,
+    scopes: [bool; SCOPES],
+    needs_inputs: bool,
+    needs_outputs: bool,
+    needs_ids: bool,
+}
+
+static PEEK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static NAME: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// Where a RecordFunction keeps its sequence number, in bytes; 0: not known.
+static SEQUENCE: AtomicUsize = AtomicUsize::new(0);
+/// Handles of the callbacks that are there; 0: not.
+static ADDED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// Whether nodes are recorded by these callbacks (not by the fallback, nor off).
+pub(super) static NODES: AtomicBool = AtomicBool::new(false);
+/// Whether optimizer steps are.
+pub(super) static OPTIMIZERS: AtomicBool = AtomicBool::new(false);
+/// Whether a node has ever been seen.
+pub(super) static NODE_SEEN: AtomicBool = AtomicBool::new(false);
+/// First and last node of the pass that is open, on threads that autograd owns (device threads); 0: none.
+pub(super) static FIRST_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
+/// See there.
+pub(super) static LAST_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
+
+/// The autograd sequence number that this thread gives out next; 0 where torch does not say.
+#[inline(always)]
+pub(super) fn peek() -> u64 {
+    let function = PEEK.load(Ordering::Relaxed);
+    if function.is_null() {
+        return 0;
+    }
+    // SAFETY: `at::sequence_number::peek()`, stored by `find` only; it reads a thread-local number.
+    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(function)() }
+}
+
+/// The range's name; None where it has none.
+unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
+    let function = NAME.load(Ordering::Relaxed);
+    if function.is_null() {
+        return None;
+    }
+    // SAFETY: `at::RecordFunction::name() const` on the object that a callback was given.
+    unsafe {
+        let name =
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const u8) -> *const c_char>(function)(range);
+        (!name.is_null()).then(|| CStr::from_ptr(name))
+    }
+}
+
+unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
+    // SAFETY: the place for the returned unique_ptr, and a RecordFunction, whose field is where calibration saw it.
+    let sequence = unsafe {
+        *context = std::ptr::null_mut();
+        range.add(SEQUENCE.load(Ordering::Relaxed)).cast::<u64>().read()
+    };
+    thread::with(|state| {
+        let outermost = state.nodes.depth() == 0;
+        state.nodes.open(|| {
+            if !NODES.load(Ordering::Relaxed) || !ENABLED.load(Ordering::Relaxed) || state.mode.get() != RECORD {
+                return false;
+            }
+            if SUSPENSIONS.load(Ordering::Relaxed) != 0 {
+                return false;
+            }
+            let now = ticks();
+            if outermost {
+                NODE_SEEN.store(true, Ordering::Relaxed);
+                if state.backward.depth() == 0 {
+                    let _ = FIRST_ELSEWHERE.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+                } else if state.first_node.get() == 0 {
+                    state.first_node.set(now);
+                }
+            }
+            DETAIL.load(Ordering::Relaxed)
+                && state.begin(Class::Detail, Record::new(Kind::NodeStart, 0, now, sequence, 0))
+        });
+    });
+    context
+}
+
+unsafe extern "C" fn node_end(_range: *const u8, _context: *mut c_void) {
+    thread::with(|state| {
+        let recorded = state.nodes.close();
+        let outermost = state.nodes.depth() == 0;
+        if !recorded && !outermost {
+            return;
+        }
+        let now = ticks();
+        if outermost {
+            if state.backward.depth() > 0 {
+                state.last_node.set(now);
+            } else {
+                LAST_ELSEWHERE.fetch_max(now, Ordering::Relaxed);
+            }
+        }
+        if recorded {
+            state.end(Record::new(Kind::NodeEnd, 0, now, 0, 0));
+        }
+    });
+}
+
+/// User ranges that mean something to us.
+enum Range<'a> {
+    Optimizer(&'a [u8]),
+    Gloo,
+    Test,
+    Other,
+}
+
+unsafe fn range_of<'a>(range: *const u8) -> Range<'a> {
+    // SAFETY: as of the caller.
+    let Some(name) = (unsafe { name_of(range) }) else { return Range::Other };
+    let name = name.to_bytes();
+    if let Some(class) = name.strip_prefix(b"Optimizer.step#") {
+        Range::Optimizer(class.strip_suffix(b".step").unwrap_or(class))
+    } else if name.starts_with(b"gloo:") {
+        Range::Gloo
+    } else if name == TEST_RANGE {
+        Range::Test
+    } else {
+        Range::Other
+    }
+}
+
+const TEST_RANGE: &[u8] = b"probe_agent.self_test";
+
+unsafe extern "C" fn range_start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
+    // SAFETY: the place for the returned unique_ptr.
+    unsafe { *context = std::ptr::null_mut() };
+    if ENABLED.load(Ordering::Relaxed) {
+        // SAFETY: torch gave us `range`.
+        match unsafe { range_of(range) } {
+            Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
+                thread::with(|state| optimizer::begin(state, class))
+            }
+            Range::Gloo => thread::with(|state| collectives::started(state, range as u64)),
+            _ => {}
+        }
+    }
+    context
+}
+
+unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
+    // SAFETY: torch gave us `range`.
+    match unsafe { range_of(range) } {
+        Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
+            thread::with(|state| optimizer::end(state, class))
+        }
+        Range::Gloo if ENABLED.load(Ordering::Relaxed) => {
+            thread::with(|state| collectives::finished(state, range as u64))
+        }
+        Range::Test => thread::with(|state| {
+            if state.mode.get() == TESTING {
+                state.test_ranges.set(state.test_ranges.get() + 1);
+            }
+        }),
+        _ => {}
+    }
+}
+
+/// Looks a symbol up in libtorch_cpu.so, which must be loaded already.
+fn symbol(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: NOLOAD only finds what is there; the handle is kept, as torch is never unloaded.
+    unsafe {
+        let library = libc::dlopen(c"libtorch_cpu.so".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+        let found = if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    }
+}
+
+type Add = unsafe extern "C" fn(Callback) -> u64;
+
+fn callback(scope: usize, start: *const c_void, end: *const c_void) -> Callback {
+    let mut scopes = [false; SCOPES];
+    scopes[scope] = true;
+    Callback { start, end, probability: 1.0, scopes, needs_inputs: false, needs_outputs: false, needs_ids: false }
+}
+
+fn missing() -> PyErr {
+    PyRuntimeError::new_err("libtorch_cpu.so lacks a symbol of RecordFunction")
+}
+
+/// Finds `sequence_number::peek`, which the slot also uses. Error where torch has none.
+#[pyfunction]
+fn find_record_function() -> PyResult<()> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return Err(PyRuntimeError::new_err("RecordFunction is used on x86-64 only"));
+    }
+    PEEK.store(symbol(c"_ZN2at15sequence_number4peekEv").ok_or_else(missing)?, Ordering::Relaxed);
+    NAME.store(symbol(c"_ZNK2at14RecordFunction4nameEv").ok_or_else(missing)?, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Bytes of a RecordFunction that calibration looks at; it is larger than this.
+const LOOKED_AT: usize = 320;
+static SCANNED: [AtomicU64; LOOKED_AT / 8] = [const { AtomicU64::new(0) }; LOOKED_AT / 8];
+
+unsafe extern "C" fn scan_start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
+    // SAFETY: the place for the returned unique_ptr; a RecordFunction, which lies on the caller's stack, below other
+    // frames, so that reading past its end still reads memory.
+    unsafe {
+        *context = std::ptr::null_mut();
+        for (place, word) in SCANNED.iter().enumerate() {
+            word.store(range.add(place * 8).cast::<u64>().read_volatile(), Ordering::Relaxed);
+        }
+    }
+    context
+}
+
+/// Finds the field of the sequence number: `operate()` runs one operation that autograd records on this thread; it is
+/// run a few times at different sequence numbers, and exactly one field must show them all. Returns its offset.
+#[pyfunction]
+fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let add = symbol(c"_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE").ok_or_else(missing)?;
+    let remove = symbol(c"_ZN2at14removeCallbackEm").ok_or_else(missing)?;
+    // SAFETY: the functions of these names, with torch's own argument types.
+    let (add, remove) = unsafe {
+        (
+            std::mem::transmute::<*mut c_void, Add>(add),
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(remove),
+        )
+    };
+    let mut fits = [true; LOOKED_AT / 8];
+    for gap in [7, 29, 3, 61] {
+        for _ in 0..gap {
+            operate.call0()?;
+        }
+        let expected = peek();
+        SCANNED.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        // SAFETY: a callback of this thread alone, removed before anything else runs.
+        let handle = unsafe { add(callback(FUNCTION, scan_start as *const c_void, std::ptr::null())) };
+        let result = operate.call0();
+        // SAFETY: the handle just received.
+        unsafe { remove(handle) };
+        result?;
+        for (fits, word) in fits.iter_mut().zip(&SCANNED) {
+            *fits &= word.load(Ordering::Relaxed) == expected;
+        }
+    }
+    let places: Vec<usize> = fits.iter().enumerate().filter_map(|(place, fits)| fits.then_some(place * 8)).collect();
+    match places[..] {
+        [place] if place != 0 => {
+            SEQUENCE.store(place, Ordering::Relaxed);
+            Ok(place)
+        }
+        _ => Err(PyRuntimeError::new_err(format!(
+            "{} fields of RecordFunction look like its sequence number",
+            places.len()
+        ))),
+    }
+}
+
+/// Adds the callbacks, if they aren't there. After [`calibrate_record_function`].
+#[pyfunction]
+fn add_record_function() -> PyResult<()> {
+    let add = symbol(c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE").ok_or_else(missing)?;
+    if SEQUENCE.load(Ordering::Relaxed) == 0 {
+        return Err(PyRuntimeError::new_err("the sequence number of RecordFunction has not been found"));
+    }
+    if ADDED[0].load(Ordering::Relaxed) == 0 {
+        // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
+        let handles = unsafe {
+            let add = std::mem::transmute::<*mut c_void, Add>(add);
+            [
+                add(callback(BACKWARD_FUNCTION, node_start as *const c_void, node_end as *const c_void)),
+                add(callback(USER_SCOPE, range_start as *const c_void, range_end as *const c_void)),
+            ]
+        };
+        ADDED.iter().zip(handles).for_each(|(place, handle)| place.store(handle, Ordering::Relaxed));
+    }
+    Ok(())
+}
+
+/// Takes the callbacks out again. Ranges that are open still end through them.
+#[pyfunction]
+fn remove_record_function() {
+    let Some(remove) = symbol(c"_ZN2at14removeCallbackEm") else { return };
+    for place in &ADDED {
+        let handle = place.swap(0, Ordering::Relaxed);
+        if handle != 0 {
+            // SAFETY: torch's function of this name, with a handle that it gave.
+            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(remove)(handle) };
+        }
+    }
+}
+
+/// Chooses what the callbacks record.
+#[pyfunction]
+fn use_record_function(nodes: bool, optimizers: bool) {
+    NODES.store(nodes, Ordering::Relaxed);
+    OPTIMIZERS.store(optimizers, Ordering::Relaxed);
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(find_record_function, module)?)?;
+    module.add_function(wrap_pyfunction!(calibrate_record_function, module)?)?;
+    module.add_function(wrap_pyfunction!(add_record_function, module)?)?;
+    module.add_function(wrap_pyfunction!(remove_record_function, module)?)?;
+    module.add_function(wrap_pyfunction!(use_record_function, module)?)
+}

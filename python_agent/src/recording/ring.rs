@@ -1,0 +1,290 @@
+//! A ring a thread: its thread writes records, the background thread reads them, neither waits for the other.
+//!
+//! What does not fit is lost as a whole interval: an end always has a place kept for it, so that whoever was let in also
+//! gets out, and a reader never sees half of an interval. Losses are counted, and the next record says that there were some.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::record::{LOST_DETAIL, LOST_OTHER, Record};
+
+/// Records a ring holds: 2 MiB, of which only what is used becomes memory.
+pub(crate) const CAPACITY: usize = 1 << 16;
+
+/// Places that module and node intervals leave to what the steps' times are made of.
+const KEPT: u64 = 256;
+
+const IN_USE: u32 = 0;
+const FINISHED: u32 = 1;
+const FREE: u32 = 2;
+
+/// Who asks for a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Modules and autograd nodes: `python.torch_trace`.
+    Detail,
+    /// What `python.steps` is made of.
+    Step,
+    /// Collectives: `python.nccl_trace`.
+    Collective,
+}
+
+/// Intervals lost, by the table that misses them.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    /// `python.torch_trace`.
+    pub(crate) detail: AtomicU64,
+    /// `python.steps`.
+    pub(crate) step: AtomicU64,
+    /// `python.nccl_trace`.
+    pub(crate) collective: AtomicU64,
+}
+
+/// Losses of all threads since the agent began.
+pub(crate) static LOST: Lost =
+    Lost { detail: AtomicU64::new(0), step: AtomicU64::new(0), collective: AtomicU64::new(0) };
+
+/// One thread's records. The `Cell`s are its thread's alone.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Ring {
+    head: AtomicU64,
+    tail_seen: Cell<u64>,
+    /// Intervals begun here and not ended: each has a place kept.
+    open: Cell<u64>,
+    lost: Cell<u64>,
+    records: *mut Record,
+    state: AtomicU32,
+    thread: AtomicU64,
+    next: *mut Ring,
+    tail: Tail,
+}
+
+/// On its own cache line: only the reader writes it.
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct Tail(AtomicU64);
+
+/// All rings ever made, newest first. Only grows, so that the reader needs no lock.
+static RINGS: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
+
+impl Ring {
+    /// A ring for the calling thread: one that a finished thread left, else a new one. None without memory.
+    #[cold]
+    pub(crate) fn acquire() -> Option<&'static Ring> {
+        // SAFETY: gettid has no arguments and always succeeds.
+        let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u64;
+        for ring in all() {
+            if ring.state.compare_exchange(FREE, IN_USE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                ring.open.set(0);
+                ring.thread.store(thread, Ordering::Release);
+                return Some(ring);
+            }
+        }
+        // SAFETY: an anonymous private mapping of a fixed size; the result is checked. Never unmapped.
+        let records = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                CAPACITY * size_of::<Record>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if records == libc::MAP_FAILED {
+            return None;
+        }
+        let ring = Box::leak(Box::new(Ring {
+            head: AtomicU64::new(0),
+            tail_seen: Cell::new(0),
+            open: Cell::new(0),
+            lost: Cell::new(0),
+            records: records.cast(),
+            state: AtomicU32::new(IN_USE),
+            thread: AtomicU64::new(thread),
+            next: std::ptr::null_mut(),
+            tail: Tail(AtomicU64::new(0)),
+        }));
+        let mut first = RINGS.load(Ordering::Acquire);
+        loop {
+            ring.next = first;
+            match RINGS.compare_exchange_weak(first, ring, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(ring),
+                Err(newer) => first = newer,
+            }
+        }
+    }
+
+    /// Begins an interval: writes `record` and keeps a place for its end. False, and counted, when there is no room:
+    /// then there must be no [`Ring::end`].
+    #[inline(always)]
+    pub(crate) fn begin(&self, class: Class, record: Record) -> bool {
+        // This record, its end, and whatever is open.
+        let needed = self.open.get() + 2 + if class == Class::Detail { KEPT } else { 0 };
+        if self.room(needed) {
+            self.write(record);
+            self.open.set(self.open.get() + 1);
+            true
+        } else {
+            self.lose(class);
+            false
+        }
+    }
+
+    /// Ends an interval that [`Ring::begin`] let in.
+    #[inline(always)]
+    pub(crate) fn end(&self, record: Record) {
+        self.open.set(self.open.get().saturating_sub(1));
+        self.write(record);
+    }
+
+    /// Writes a record that stands for itself.
+    #[inline(always)]
+    pub(crate) fn instant(&self, class: Class, record: Record) -> bool {
+        let fits = self.room(self.open.get() + 1);
+        if fits {
+            self.write(record)
+        } else {
+            self.lose(class)
+        }
+        fits
+    }
+
+    #[inline(always)]
+    fn room(&self, needed: u64) -> bool {
+        let free = |tail: u64| CAPACITY as u64 - (self.head.load(Ordering::Relaxed) - tail);
+        if free(self.tail_seen.get()) >= needed {
+            return true;
+        }
+        self.tail_seen.set(self.tail.0.load(Ordering::Acquire));
+        free(self.tail_seen.get()) >= needed
+    }
+
+    #[inline(always)]
+    fn write(&self, record: Record) {
+        let head = self.head.load(Ordering::Relaxed);
+        let lost = self.lost.get();
+        let record = if lost == 0 { record } else { record.flagged(lost) };
+        // SAFETY: `records` has CAPACITY places; `room` saw this one free (the reader is past it), or `begin` kept it,
+        // and only this thread writes.
+        unsafe { self.records.add(head as usize % CAPACITY).write(record) };
+        self.lost.set(0);
+        self.head.store(head + 1, Ordering::Release);
+    }
+
+    #[cold]
+    fn lose(&self, class: Class) {
+        let (counter, flag) = match class {
+            Class::Detail => (&LOST.detail, LOST_DETAIL),
+            Class::Step => (&LOST.step, LOST_OTHER),
+            Class::Collective => (&LOST.collective, 0),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.lost.set(self.lost.get() | flag);
+    }
+
+    /// The thread is over; its last records are still to be read.
+    pub(crate) fn finish(&self) {
+        self.state.store(FINISHED, Ordering::Release);
+    }
+}
+
+// SAFETY: the `Cell`s and the writing side are used by the ring's own thread alone; the reader uses `head`, `tail`,
+// `state` and `thread` (atomics) and the places between tail and head, which the writer leaves alone.
+unsafe impl Sync for Ring {}
+
+/// The reading side of a ring, for the one thread that drains.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader(&'static Ring);
+
+impl Reader {
+    /// All rings there are, oldest first: the place of one never changes.
+    pub(crate) fn all() -> Vec<Reader> {
+        let mut readers: Vec<Reader> = all().map(Reader).collect();
+        readers.reverse();
+        readers
+    }
+
+    /// Operating-system id of the thread that writes here.
+    pub(crate) fn thread(&self) -> i64 {
+        self.0.thread.load(Ordering::Acquire) as i64
+    }
+
+    /// Places read and written so far: `tail..head` waits to be read.
+    pub(crate) fn waiting(&self) -> std::ops::Range<u64> {
+        self.0.tail.0.load(Ordering::Relaxed)..self.0.head.load(Ordering::Acquire)
+    }
+
+    /// The record at a waiting place.
+    #[inline]
+    pub(crate) fn get(&self, place: u64) -> Record {
+        // SAFETY: places below `head` are written (its load acquires), and not written again before `advance`.
+        unsafe { self.0.records.add(place as usize % CAPACITY).read() }
+    }
+
+    /// Everything below `place` has been read.
+    pub(crate) fn advance(&self, place: u64) {
+        self.0.tail.0.store(place, Ordering::Release);
+    }
+
+    /// Whether the thread is over and everything has been read.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.state.load(Ordering::Acquire) == FINISHED && self.waiting().is_empty()
+    }
+
+    /// Lets another thread have the ring.
+    pub(crate) fn recycle(&self) {
+        self.0.state.store(FREE, Ordering::Release);
+    }
+}
+
+fn all() -> impl Iterator<Item = &'static Ring> {
+    let mut next = RINGS.load(Ordering::Acquire);
+    std::iter::from_fn(move || {
+        // SAFETY: rings are leaked, and `next` is set before a ring is published.
+        let ring = unsafe { next.as_ref() }?;
+        next = ring.next;
+        Some(ring)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Kind;
+    use super::*;
+
+    #[test]
+    fn overflow_loses_whole_intervals_and_counts_them() {
+        let Some(ring) = Ring::acquire() else { panic!("no memory") };
+        let reader = Reader(ring);
+        let record = |kind| Record::new(kind, 0, 1, 0, 0);
+        let before = LOST.detail.load(Ordering::Relaxed);
+        let mut open = 0_u64;
+        let mut refused = 0;
+        for _ in 0..CAPACITY {
+            if ring.begin(Class::Detail, record(Kind::Enter)) { open += 1 } else { refused += 1 }
+        }
+        assert_eq!(LOST.detail.load(Ordering::Relaxed) - before, refused);
+        // What the steps need still fits, and so does every end.
+        assert!(ring.begin(Class::Step, record(Kind::OptimizerBegin)));
+        ring.end(record(Kind::OptimizerEnd));
+        for _ in 0..open {
+            ring.end(record(Kind::Exit));
+        }
+        let waiting = reader.waiting();
+        assert_eq!(waiting.end - waiting.start, 2 * open + 2);
+        assert!(waiting.end - waiting.start <= CAPACITY as u64);
+        let flagged = waiting.clone().filter(|place| reader.get(*place).lost_detail()).count();
+        assert_eq!(flagged, 1, "the first record after the loss says so");
+        reader.advance(waiting.end);
+        assert!(ring.begin(Class::Detail, record(Kind::Enter)));
+        ring.end(record(Kind::Exit));
+        reader.advance(reader.waiting().end);
+        ring.finish();
+        assert!(reader.is_over());
+        reader.recycle();
+        let again = Ring::acquire();
+        assert!(again.is_some_and(|again| std::ptr::eq(again, ring)));
+    }
+}

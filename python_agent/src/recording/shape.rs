@@ -1,0 +1,112 @@
+//! The shape of the first tensor given to an outermost call, so that dynamic shapes are explainable.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::clock::ticks;
+use super::record::{Kind, Record};
+use super::ring::Class;
+use super::thread::ThreadState;
+
+/// `torch.Tensor` and `torch.nn.Parameter`, kept alive. Subclasses are left alone: asking one for its shape may run
+/// code of its own.
+static TENSOR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+static PARAMETER: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Dimensions recorded at most.
+pub(crate) const DIMENSIONS: usize = 6;
+
+/// Records the shape of the first positional argument that is a tensor, else of the first keyword argument that is.
+#[cold]
+pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) {
+    let mut dimensions = [0_u32; DIMENSIONS];
+    // SAFETY: called with the GIL held and no exception set, with the tuple and the dict (or NULL) of a call.
+    let count = unsafe {
+        let tensor = first_tensor(args, kwargs);
+        if tensor.is_null() { None } else { shape_of(tensor, &mut dimensions) }
+    };
+    let Some(count) = count else { return };
+    for first in (0..count.clamp(1, DIMENSIONS)).step_by(4) {
+        let at = |place: usize| u64::from(dimensions.get(first + place).copied().unwrap_or_default());
+        let payload = (count << 8 | first) as u64;
+        let record = Record::new(Kind::Shape, payload, ticks(), at(0) | at(1) << 32, at(2) | at(3) << 32);
+        state.instant(Class::Step, record);
+    }
+}
+
+/// Borrowed, or NULL.
+unsafe fn first_tensor(args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let (tensor, parameter) = (TENSOR.load(Ordering::Relaxed), PARAMETER.load(Ordering::Relaxed));
+    let is_tensor = |object: *mut ffi::PyObject| {
+        // SAFETY: `object` is an item of a living container.
+        let class = unsafe { ffi::Py_TYPE(object) }.cast::<ffi::PyObject>();
+        !class.is_null() && (class == tensor || class == parameter)
+    };
+    // SAFETY: `args` is a tuple and `kwargs` NULL or a dict: both as the interpreter made them for a call.
+    unsafe {
+        for place in 0..ffi::PyTuple_Size(args) {
+            let item = ffi::PyTuple_GetItem(args, place);
+            if is_tensor(item) {
+                return item;
+            }
+        }
+        if !kwargs.is_null() {
+            let (mut position, mut value) = (0, std::ptr::null_mut());
+            while ffi::PyDict_Next(kwargs, &raw mut position, std::ptr::null_mut(), &raw mut value) != 0 {
+                if is_tensor(value) {
+                    return value;
+                }
+            }
+        }
+    }
+    std::ptr::null_mut()
+}
+
+/// How many dimensions there are; the first of them are in `dimensions`. None, and no exception set, where the shape is not plain numbers: asking a
+/// symbolic one for its value would change what is being traced.
+unsafe fn shape_of(tensor: *mut ffi::PyObject, dimensions: &mut [u32; DIMENSIONS]) -> Option<usize> {
+    // SAFETY: a living tensor; every new reference is released, every error cleared.
+    unsafe {
+        let shape = ffi::PyObject_GetAttrString(tensor, c"shape".as_ptr());
+        if shape.is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        let count = ffi::PyTuple_Size(shape).max(0) as usize;
+        let mut plain = true;
+        for (place, dimension) in dimensions.iter_mut().enumerate().take(count) {
+            let item = ffi::PyTuple_GetItem(shape, place as ffi::Py_ssize_t);
+            if item.is_null() || ffi::PyLong_CheckExact(item) == 0 {
+                plain = false;
+                break;
+            }
+            let value = ffi::PyLong_AsLongLong(item);
+            match u32::try_from(value) {
+                Ok(value) => *dimension = value,
+                Err(_) => plain = false,
+            }
+        }
+        ffi::Py_DECREF(shape);
+        if !ffi::PyErr_Occurred().is_null() {
+            ffi::PyErr_Clear();
+            plain = false;
+        }
+        plain.then_some(count)
+    }
+}
+
+/// Says what a tensor is: `torch.Tensor` and `torch.nn.Parameter`.
+#[pyfunction]
+fn set_tensor_types(tensor: &Bound<'_, PyAny>, parameter: &Bound<'_, PyAny>) {
+    if TENSOR.load(Ordering::Relaxed).is_null() {
+        TENSOR.store(tensor.clone().into_ptr(), Ordering::Relaxed);
+        PARAMETER.store(parameter.clone().into_ptr(), Ordering::Relaxed);
+    }
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(set_tensor_types, module)?)
+}

@@ -1,0 +1,30 @@
+//! For the layers' self-tests at install: a thread whose calls are counted and not recorded.
+
+use pyo3::prelude::*;
+
+use super::thread::{self, TESTING};
+
+/// Begins a self-test on this thread. Returns the thread's mode, for [`end_self_test`].
+#[pyfunction]
+fn begin_self_test() -> u8 {
+    thread::with(|state| {
+        state.test_calls.set(0);
+        state.test_ranges.set(0);
+        state.mode.replace(TESTING)
+    })
+}
+
+/// Ends it: how many module calls and how many user ranges called `probe_agent.self_test` were seen.
+#[pyfunction]
+fn end_self_test(mode: u8) -> (u32, u32) {
+    thread::with(|state| {
+        state.mode.set(mode);
+        (state.test_calls.get(), state.test_ranges.get())
+    })
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(begin_self_test, module)?)?;
+    module.add_function(wrap_pyfunction!(end_self_test, module)?)
+}

@@ -1,0 +1,245 @@
+//! What each thread knows of itself: its ring, how deep it is in what, and whether it records at all.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::clock::ticks;
+use super::record::{Kind, Record};
+use super::ring::{Class, LOST, Ring};
+use crate::shared::ENABLED;
+
+/// Records.
+pub(crate) const RECORD: u8 = 0;
+/// Runs a snippet between two steps: records nothing, and its time is taken out of the step.
+pub(crate) const SUSPENDED: u8 = 1;
+/// Runs a snippet beside training: records nothing, and must not train.
+pub(crate) const BESIDE: u8 = 2;
+/// Tests the layers at install: what happens is counted and not recorded.
+pub(crate) const TESTING: u8 = 3;
+
+/// For intervals of which only the beginning knows whether it was recorded, and the end must: a stack of bits.
+#[derive(Debug)]
+pub(crate) struct Bits {
+    depth: Cell<u32>,
+    bits: Cell<u64>,
+}
+
+impl Bits {
+    const fn new() -> Self {
+        Self { depth: Cell::new(0), bits: Cell::new(0) }
+    }
+
+    /// How many intervals are open.
+    #[inline(always)]
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth.get()
+    }
+
+    /// Opens an interval; `record` says whether it was recorded and is not asked where the stack is full.
+    #[inline(always)]
+    pub(crate) fn open(&self, record: impl FnOnce() -> bool) {
+        let depth = self.depth.get();
+        if depth < 64 {
+            let bit = u64::from(record()) << depth;
+            self.bits.set(self.bits.get() & !(1 << depth) | bit);
+        }
+        self.depth.set(depth + 1);
+    }
+
+    /// Closes the innermost one: whether its beginning was recorded.
+    #[inline(always)]
+    pub(crate) fn close(&self) -> bool {
+        let Some(depth) = self.depth.get().checked_sub(1) else { return false };
+        self.depth.set(depth);
+        depth < 64 && self.bits.get() >> depth & 1 == 1
+    }
+}
+
+/// State of a thread. `const` and without a destructor, so that reaching it is one address computation, at any time.
+#[derive(Debug)]
+pub(crate) struct ThreadState {
+    ring: Cell<Option<&'static Ring>>,
+    /// No ring could be had, or the thread is over.
+    inert: Cell<bool>,
+    /// [`RECORD`] and its siblings.
+    pub(crate) mode: Cell<u8>,
+    /// Whether the outermost call now open records the calls within it.
+    pub(crate) detail: Cell<bool>,
+    /// Module calls open, as far as they are recorded.
+    pub(crate) depth: Cell<u32>,
+    /// `backward()` calls open.
+    pub(crate) backward: Bits,
+    /// Autograd nodes open.
+    pub(crate) nodes: Bits,
+    /// Optimizer steps open.
+    pub(crate) optimizers: Bits,
+    /// DataLoader `__next__`s open.
+    pub(crate) data: Bits,
+    /// Waits for collectives open.
+    pub(crate) waits: Bits,
+    /// The suspension that is open.
+    pub(crate) suspensions: Bits,
+    /// When the first autograd node of the outermost open `backward()` began, and the last one ended; 0: not yet.
+    pub(crate) first_node: Cell<u64>,
+    /// See `first_node`.
+    pub(crate) last_node: Cell<u64>,
+    /// The optimizer whose step is open.
+    pub(crate) optimizer: Cell<u64>,
+    /// A training step ended on this thread and no outermost module has been called since.
+    pub(crate) between_steps: Cell<bool>,
+    /// A DataLoader was asked on this thread since the last training step ended.
+    pub(crate) data_seen: Cell<bool>,
+    /// Key of the collective being issued.
+    pub(crate) collective: Cell<u64>,
+    /// Whether the backend has begun to time it.
+    pub(crate) collective_timed: Cell<bool>,
+    /// Outermost modules known to be registered, by address, as of `roots_generation`.
+    pub(crate) roots: [Cell<usize>; 8],
+    /// See [`super::names::generation`].
+    pub(crate) roots_generation: Cell<u64>,
+    /// What happened while [`TESTING`]: module calls, and user ranges of the right name.
+    pub(crate) test_calls: Cell<u32>,
+    /// See `test_calls`.
+    pub(crate) test_ranges: Cell<u32>,
+}
+
+thread_local! {
+    static STATE: ThreadState = const {
+        ThreadState {
+            ring: Cell::new(None),
+            inert: Cell::new(false),
+            mode: Cell::new(RECORD),
+            detail: Cell::new(false),
+            depth: Cell::new(0),
+            backward: Bits::new(),
+            nodes: Bits::new(),
+            optimizers: Bits::new(),
+            data: Bits::new(),
+            waits: Bits::new(),
+            suspensions: Bits::new(),
+            first_node: Cell::new(0),
+            last_node: Cell::new(0),
+            optimizer: Cell::new(0),
+            between_steps: Cell::new(false),
+            data_seen: Cell::new(false),
+            collective: Cell::new(0),
+            collective_timed: Cell::new(false),
+            roots: [const { Cell::new(0) }; 8],
+            roots_generation: Cell::new(0),
+            test_calls: Cell::new(0),
+            test_ranges: Cell::new(0),
+        }
+    };
+    /// Gives the ring back when the thread ends. Only threads with a ring have one.
+    static RETURN: Return = const { Return };
+}
+
+struct Return;
+
+impl Drop for Return {
+    fn drop(&mut self) {
+        STATE.with(|state| {
+            state.inert.set(true);
+            if let Some(ring) = state.ring.take() {
+                ring.finish();
+            }
+        });
+    }
+}
+
+/// This thread's state.
+#[inline(always)]
+pub(crate) fn with<T>(f: impl FnOnce(&ThreadState) -> T) -> T {
+    STATE.with(f)
+}
+
+impl ThreadState {
+    #[inline(always)]
+    fn ring(&self) -> Option<&'static Ring> {
+        match self.ring.get() {
+            Some(ring) => Some(ring),
+            None => self.acquire(),
+        }
+    }
+
+    #[cold]
+    fn acquire(&self) -> Option<&'static Ring> {
+        if self.inert.get() {
+            return None;
+        }
+        let ring = Ring::acquire();
+        self.inert.set(ring.is_none());
+        self.ring.set(ring);
+        if ring.is_some() {
+            RETURN.with(|_| {});
+        }
+        ring
+    }
+
+    /// See [`Ring::begin`].
+    #[inline(always)]
+    pub(crate) fn begin(&self, class: Class, record: Record) -> bool {
+        match self.ring() {
+            Some(ring) => ring.begin(class, record),
+            None => without_ring(class),
+        }
+    }
+
+    /// See [`Ring::end`].
+    #[inline(always)]
+    pub(crate) fn end(&self, record: Record) {
+        if let Some(ring) = self.ring.get() {
+            ring.end(record);
+        }
+    }
+
+    /// See [`Ring::instant`].
+    #[inline(always)]
+    pub(crate) fn instant(&self, class: Class, record: Record) -> bool {
+        match self.ring() {
+            Some(ring) => ring.instant(class, record),
+            None => without_ring(class),
+        }
+    }
+
+    /// Begins an interval that a stack of bits remembers.
+    pub(crate) fn open(&self, bits: &Bits, class: Class, kind: Kind, payload: u64) {
+        let wanted = self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
+        bits.open(|| wanted && self.begin(class, Record::new(kind, payload, ticks(), 0, 0)));
+    }
+
+    /// Ends it.
+    pub(crate) fn close(&self, bits: &Bits, kind: Kind, payload: u64, a: u64, b: u64) {
+        if bits.close() {
+            self.end(Record::new(kind, payload, ticks(), a, b));
+        }
+    }
+
+    /// Whether this thread is inside a backward pass, its own or a node that the engine gave to it.
+    #[inline(always)]
+    pub(crate) fn is_in_backward(&self) -> bool {
+        self.backward.depth() + self.nodes.depth() > 0
+    }
+
+    /// Whether nothing of training is open on this thread.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.depth.get() + self.optimizers.depth() + self.data.depth() == 0 && !self.is_in_backward()
+    }
+}
+
+#[cold]
+fn without_ring(class: Class) -> bool {
+    let counter: &AtomicU64 = match class {
+        Class::Detail => &LOST.detail,
+        Class::Step => &LOST.step,
+        Class::Collective => &LOST.collective,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+    false
+}
+
+/// Python's name for the calling thread (`threading.get_ident`).
+pub(crate) fn identifier() -> u64 {
+    // SAFETY: pthread_self has no arguments and always succeeds.
+    unsafe { libc::pthread_self() as u64 }
+}

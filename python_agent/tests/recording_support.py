@@ -1,0 +1,119 @@
+"""What the recording tests share: a recorder around a test, models, and scripts run in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+Row = dict[str, Any]
+
+
+class Recorder:
+    """Rows recorded since it was made, or since :meth:`take` was last called."""
+
+    def __init__(self) -> None:
+        from probe_agent import _native
+
+        self.native = _native
+        self.drops: dict[tuple[str, str], int] = {}
+        _native.mark_step()  # What the test before left open is no part of the first step.
+        self.take()
+
+    def take(self) -> dict[str, Any]:
+        """Table name -> rows; ``probe.drops`` counts since the last time."""
+        rows = self.native.take_rows()
+        now = rows["probe.drops"]
+        rows["probe.drops"] = {
+            key: count - self.drops.get(key, 0) for key, count in now.items() if count > self.drops.get(key, 0)
+        }
+        self.drops = now
+        return rows
+
+
+def by_stage(rows: list[Row], column: str = "duration") -> dict[str, float]:
+    """Sum of a column by stage."""
+    sums: dict[str, float] = defaultdict(float)
+    for row in rows:
+        sums[row["stage"]] += row[column]
+    return dict(sums)
+
+
+def by_module(rows: list[Row], stage: str) -> dict[str | None, float]:
+    """Sum of own time by module, of one stage."""
+    sums: dict[str | None, float] = defaultdict(float)
+    for row in rows:
+        if row["stage"] == stage:
+            sums[row["module"]] += row["duration"]
+    return dict(sums)
+
+
+class Block(nn.Module):
+    """A residual block of two Linears."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Net(nn.Module):
+    """Blocks below a list, and a head: qualified names of three levels."""
+
+    def __init__(self, width: int = 32, blocks: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block(width) for _ in range(blocks)])
+        self.head = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def train(model: nn.Module, optimizer: Any, x: torch.Tensor, steps: int) -> list[float]:
+    """Plain training; the losses."""
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def in_process(body: Callable[..., Any] | str, layers: str = "", arguments: tuple[Any, ...] = ()) -> Any:
+    """Run a function of a test module, by ``module:name``, in a new process, with ``PROBE_LAYERS``: its result, by way of JSON."""
+    name = body if isinstance(body, str) else f"{body.__module__}:{body.__name__}"
+    module, function = name.split(":")
+    script = (
+        "import json, sys, importlib\n"
+        f"result = getattr(importlib.import_module({module!r}), {function!r})(*json.loads(sys.argv[1]))\n"
+        "print('RESULT ' + json.dumps(result))\n"
+    )
+    path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "PROBE_LAYERS": layers}
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    return json.loads(lines[-1].removeprefix("RESULT "))

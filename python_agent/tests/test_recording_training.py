@@ -1,0 +1,414 @@
+"""Recording of plain training: names, times, steps. The good mechanisms, or the tests fail."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from recording_support import Block, Net, Recorder, by_module, by_stage, train
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    import probe_agent.torch as agent
+
+    agent.install()
+    yield Recorder()
+    agent.uninstall()
+
+
+def test_the_good_mechanisms_run(recorder: Recorder) -> None:
+    assert recorder.native.layers() == {
+        "forward": "tp_call",
+        "backward": "record_function",
+        "optimizer": "record_function",
+        "data": "next-patch",
+        "collectives": "pg_hooks",
+    }
+    assert recorder.native.problem() == ""
+
+
+def test_qualified_names_and_indices(recorder: Recorder) -> None:
+    model = Net()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32), 1)
+    rows = recorder.take()
+    trace = rows["python.torch_trace"]
+    forward = {row["module"]: row for row in trace if row["stage"] == "forward"}
+    names = {"Net", "head"} | {f"layers.{i}{part}" for i in range(3) for part in ("", ".norm", ".up", ".down")}
+    assert set(forward) == names
+    assert forward["layers.1.up"]["module_type"] == "Linear"
+    assert (forward["Net"]["depth"], forward["layers.1"]["depth"], forward["layers.1.up"]["depth"]) == (0, 1, 2)
+    assert forward["Net"]["input_shape"] == "[4, 32]" and forward["head"]["input_shape"] is None
+    assert all(row["device"] == "cpu" and not row["compiled"] for row in forward.values())
+    backward = by_module(trace, "backward")
+    # Every module with parameters did backward work, and so did the loss, outside them all.
+    assert {f"layers.{i}.{part}" for i in range(3) for part in ("norm", "up", "down")} | {"head", None} <= set(backward)
+    optimizer = [row for row in trace if row["stage"] == "step"]
+    assert [(row["module"], row["module_type"]) for row in optimizer] == [("SGD", "SGD")]
+    assert rows["probe.drops"] == {}
+
+
+def test_a_module_called_twice_has_indices(recorder: Recorder) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shared = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.shared(self.shared(x))
+
+    model = Twice()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 8), 2)
+    trace = recorder.take()["python.torch_trace"]
+    for stage in ("forward", "backward"):
+        calls = sorted(
+            (row["step"], row["call_index"]) for row in trace if row["stage"] == stage and row["module"] == "shared"
+        )
+        first = calls[0][0]
+        assert calls == [(first, 0), (first, 1), (first + 1, 0), (first + 1, 1)]
+
+
+def test_steps_agree_with_a_hand_timed_loop(recorder: Recorder) -> None:
+    class Slow(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 30
+
+        def __getitem__(self, item: int) -> torch.Tensor:
+            x = torch.full((256, 128), float(item))
+            for _ in range(30):
+                x = x.sin()
+            return x
+
+    model, clock = Net(128, 4), time.perf_counter
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    loader = iter(torch.utils.data.DataLoader(Slow(), batch_size=None))
+    for _ in range(5):
+        train(model, optimizer, next(loader), 1)
+    recorder.take()
+    hand: dict[str, list[float]] = {"data_time": [], "forward_time": [], "backward_time": [], "optimizer_time": []}
+    begin = clock()
+    for _ in range(20):
+        t0 = clock()
+        x = next(loader)
+        t1 = clock()
+        output = model(x)
+        t2 = clock()
+        loss = output.square().mean()
+        t3 = clock()
+        loss.backward()
+        t4 = clock()
+        optimizer.step()
+        t5 = clock()
+        optimizer.zero_grad()
+        for times, took in zip(hand.values(), (t1 - t0, t2 - t1, t4 - t3, t5 - t4)):
+            times.append(took)
+    wall = clock() - begin
+    rows = recorder.take()
+    steps = rows["python.steps"]
+    assert len(steps) == 20
+    assert sum(step["duration"] for step in steps) == pytest.approx(wall, rel=0.05)
+    for column, times in hand.items():
+        # The median step: a busy machine may take the processor away between two clocks.
+        ratio = statistics.median(step[column] / took for step, took in zip(steps, times))
+        assert ratio == pytest.approx(1.0, abs=0.05), column
+    parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
+    for step in steps:
+        assert sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6)
+        assert (step["micro_steps"], step["samples"], step["detail"], step["clock"]) == (1, 256, True, "host")
+    assert [step["step"] for step in steps] == list(range(steps[0]["step"], steps[0]["step"] + 20))
+    for column, stage in (("forward_time", "forward"), ("backward_time", "backward"), ("optimizer_time", "step")):
+        recorded = by_stage(rows["python.torch_trace"])[stage]
+        assert recorded == pytest.approx(sum(step[column] for step in steps), rel=0.03), stage
+    # Spread over the modules, not dumped somewhere.
+    backward = by_module(rows["python.torch_trace"], "backward")
+    whole = sum(backward.values())
+    assert backward[None] / whole < 0.1 and backward["Net"] / whole < 0.05
+    assert min(backward[f"layers.{i}.{part}"] for i in range(4) for part in ("up", "down")) / whole > 0.03
+
+
+class Slow(torch.autograd.Function):
+    """The identity, slowly, both ways."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor, rounds: int) -> torch.Tensor:
+        ctx.rounds = rounds  # type: ignore[attr-defined]
+        _work(rounds)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        _work(ctx.rounds)  # type: ignore[attr-defined]
+        return gradient, None
+
+
+def _work(rounds: int) -> None:
+    x = torch.ones(128, 128)
+    for _ in range(rounds):
+        x = (x @ x).clamp(max=1)
+
+
+def test_a_planted_slow_layer_is_found_first(recorder: Recorder) -> None:
+    class Planted(Block):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(Slow.apply(x, 60))
+
+    model = Net(32, 4)
+    model.layers[2] = Planted(32)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.01), torch.randn(8, 32), 5)
+    trace = recorder.take()["python.torch_trace"]
+    for stage in ("forward", "backward"):
+        times = by_module(trace, stage)
+        assert max(times, key=times.__getitem__) == "layers.2", stage
+
+
+def test_detail_switches_at_step_boundaries(recorder: Recorder) -> None:
+    model = Net()
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32)
+    for on in (True, False, True):
+        # In the middle of a step, between forward and backward: that step stays what it was.
+        loss = model(x).sum()
+        recorder.native.set_detail(on)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        train(model, optimizer, x, 2)
+    rows = recorder.take()
+    details = [step["detail"] for step in rows["python.steps"]]
+    assert details == [True] * 3 + [True, False, False] + [False, True, True]
+    calls = {step["step"]: 0 for step in rows["python.steps"]}
+    for row in rows["python.torch_trace"]:
+        calls[row["step"]] += row["stage"] == "forward"
+    for step, detail in zip(rows["python.steps"], details):
+        assert calls[step["step"]] == (14 if detail else 0)
+        assert step["forward_time"] > 0 and step["backward_time"] > 0 and step["optimizer_time"] > 0
+
+
+def test_gradient_accumulation_counts_micro_steps(recorder: Recorder) -> None:
+    model = Net()
+    optimizer, loss_of = torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss()
+    for _ in range(2):
+        for size in (2, 3, 4):
+            loss_of(model(torch.randn(size, 32)), torch.zeros(size, 32)).backward()
+        optimizer.step()
+    rows = recorder.take()
+    assert [(step["micro_steps"], step["samples"]) for step in rows["python.steps"]] == [(3, 9), (3, 9)]
+    forward = [
+        row for row in rows["python.torch_trace"] if row["stage"] == "forward" and row["module"] in ("Net", "MSELoss")
+    ]
+    first = forward[0]["step"]
+    seen = [
+        (row["step"] - first, row["micro_step"], row["module"]) for row in sorted(forward, key=lambda row: row["ts"])
+    ]
+    assert seen == [(step, micro, module) for step in (0, 1) for micro in (0, 1, 2) for module in ("Net", "MSELoss")]
+    backward = {
+        (row["step"] - first, row["micro_step"]) for row in rows["python.torch_trace"] if row["stage"] == "backward"
+    }
+    assert backward == {(step, micro) for step in (0, 1) for micro in (0, 1, 2)}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_is_recompute_and_counted_once(recorder: Recorder, reentrant: bool) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=reentrant)
+            return self.head(x)
+
+    model = Checkpointed(64, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.randn(256, 64, requires_grad=True)
+    train(model, optimizer, x, 2)
+    recorder.take()
+    train(model, optimizer, x, 6)
+    rows = recorder.take()
+    trace = rows["python.torch_trace"]
+    recomputed = {row["module"] for row in trace if row["stage"] == "recompute"}
+    assert {f"layers.{i}.{part}" for i in range(3) for part in ("norm", "up", "down")} <= recomputed
+    assert "head" not in recomputed
+    sums = by_stage(trace)
+    backward = sum(step["backward_time"] for step in rows["python.steps"])
+    assert sums["backward"] + sums["recompute"] == pytest.approx(backward, rel=0.03)
+    assert sums["forward"] == pytest.approx(sum(step["forward_time"] for step in rows["python.steps"]), rel=0.03)
+    work = by_module(trace, "backward")
+    assert all(work[f"layers.{i}.up"] > 0 for i in range(3))
+    whole = sum(work.values())
+    assert work.get(None, 0.0) / whole < 0.25
+
+
+def test_an_exception_in_forward_passes_and_is_recorded(recorder: Recorder) -> None:
+    class Breaks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    model = nn.Sequential(nn.Linear(4, 8), Breaks())
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="mat1 and mat2"):
+            model(torch.randn(2, 4))
+    trace = recorder.take()["python.torch_trace"]
+    assert [row["module"] for row in trace if row["stage"] == "forward"] == ["0", "1.inner", "1", "Sequential"] * 3
+    assert {row["depth"] for row in trace if row["module"] == "Sequential"} == {0}
+
+
+def test_the_first_optimizer_to_finish_counts_the_steps(recorder: Recorder) -> None:
+    generator, discriminator = nn.Linear(4, 4), nn.Linear(4, 1)
+    # Of one class: only the object tells them apart.
+    first = torch.optim.Adam(discriminator.parameters())
+    second = torch.optim.Adam(generator.parameters())
+    for _ in range(4):
+        for optimizer in (first, second):
+            discriminator(generator(torch.randn(2, 4))).sum().backward()
+            optimizer.step()
+    rows = recorder.take()
+    assert len(rows["python.steps"]) == 4
+    steps = [row for row in rows["python.torch_trace"] if row["stage"] == "step"]
+    assert len(steps) == 8
+    assert all(step["optimizer_time"] > 0 for step in rows["python.steps"])
+
+
+def test_another_optimizer_takes_over_when_the_first_is_gone(recorder: Recorder) -> None:
+    model, x = Net(), torch.randn(2, 32)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), x, 2)
+    train(model, torch.optim.Adam(model.parameters()), x, 3)
+    assert len(recorder.take()["python.steps"]) == 5
+
+
+def test_two_trainings_in_one_process_and_modules_that_died(recorder: Recorder) -> None:
+    for width in (8, 16, 24):
+        model = nn.Sequential(nn.Linear(width, width), Block(width))
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, width), 1)
+        names = {row["module"] for row in recorder.take()["python.torch_trace"] if row["stage"] == "forward"}
+        assert names == {"Sequential", "0", "1", "1.norm", "1.up", "1.down"}
+        del model
+
+
+def test_modules_that_no_list_of_torch_has_get_their_class_name(recorder: Recorder) -> None:
+    class Hides(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = nn.Linear(8, 8)
+            self.hidden = [nn.LayerNorm(8)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.hidden[0](self.seen(x))
+
+    model = Hides()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 8), 3)
+    trace = recorder.take()["python.torch_trace"]
+    assert {row["module"] for row in trace if row["stage"] == "forward"} == {"Hides", "seen", "LayerNorm"}
+
+
+def test_modules_added_later_are_named(recorder: Recorder) -> None:
+    model = nn.Sequential(nn.Linear(8, 8))
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 8)
+    train(model, optimizer, x, 1)
+    model.append(nn.Tanh())
+    for _ in range(3):  # Named at the latest two calls after a look at the rows has missed them.
+        train(model, optimizer, x, 1)
+        names = {row["module"] for row in recorder.take()["python.torch_trace"] if row["stage"] == "forward"}
+    assert names == {"Sequential", "0", "1"}
+
+
+def test_the_whole_model_renames_a_part_that_was_called_first(recorder: Recorder) -> None:
+    model = Net()
+    model.layers[0](torch.randn(2, 32))
+    model(torch.randn(2, 32))
+    trace = recorder.take()["python.torch_trace"]
+    assert "layers.0.up" in {row["module"] for row in trace}
+    model.layers[1](torch.randn(2, 32))
+    assert {row["module"] for row in recorder.take()["python.torch_trace"]} == {
+        "layers.1", "layers.1.norm", "layers.1.up", "layers.1.down"
+    }  # fmt: skip
+
+
+def test_inference_alone_records_forward(recorder: Recorder) -> None:
+    model = Net().eval()
+    with torch.no_grad():
+        for _ in range(3):
+            model(torch.randn(2, 32))
+    rows = recorder.take()
+    assert len([row for row in rows["python.torch_trace"] if row["module"] == "Net"]) == 3
+    assert rows["python.steps"] == []
+
+
+def test_autograd_grad_inside_a_forward_is_backward_work(recorder: Recorder) -> None:
+    class Penalty(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.requires_grad_()
+            (gradient,) = torch.autograd.grad(self.inner(x).square().sum(), x, create_graph=True)
+            return gradient.square().sum()
+
+    model = Penalty()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    for _ in range(3):
+        model(torch.randn(64, 16)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    rows = recorder.take()
+    work = by_module(rows["python.torch_trace"], "backward")
+    assert work["inner"] > 0
+    for step in rows["python.steps"]:
+        trace = [row for row in rows["python.torch_trace"] if row["step"] == step["step"]]
+        sums = by_stage(trace)
+        assert sums["backward"] == pytest.approx(step["backward_time"], rel=0.03)
+        assert sums["forward"] == pytest.approx(step["forward_time"], rel=0.03)
+
+
+def test_lbfgs_counts_nothing_twice(recorder: Recorder) -> None:
+    model, x = Net(16, 1), torch.randn(8, 16)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    rows = recorder.take()
+    assert len(rows["python.steps"]) == 3
+    parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
+    for step in rows["python.steps"]:
+        assert step["forward_time"] > 0 and step["backward_time"] > 0
+        assert sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6)
+
+
+def test_an_optimizer_stepping_inside_backward(recorder: Recorder) -> None:
+    model = Net(16, 2)
+    optimizers = {parameter: torch.optim.SGD([parameter], lr=0.01) for parameter in model.parameters()}
+    for parameter, optimizer in optimizers.items():
+        parameter.register_post_accumulate_grad_hook(lambda p, o=optimizer: (o.step(), o.zero_grad()) and None)
+    for _ in range(4):
+        model(torch.randn(4, 16)).square().mean().backward()
+    rows = recorder.take()
+    assert len(rows["python.steps"]) == 4
+    parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
+    for step in rows["python.steps"]:
+        assert sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6)
+
+
+def test_data_time_includes_the_end_of_an_epoch_and_errors(recorder: Recorder) -> None:
+    loader = torch.utils.data.DataLoader(torch.arange(4.0).reshape(4, 1), batch_size=2)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        for x in loader:
+            train(model, optimizer, x, 1)
+    steps = recorder.take()["python.steps"]
+    assert len(steps) == 4 and all(step["data_time"] > 0 for step in steps)
