@@ -1,1 +1,230 @@
-//! (being built)
+//! What may stand as ENDPOINT, and what it means: the one place that knows.
+//!
+//! | written | meaning |
+//! |---|---|
+//! | `4711` | the training process with that pid: its rows alone |
+//! | `gpt`, `gpt@2` | a run: the live one of that name, else the newest recorded one; with a number, that one |
+//! | `unix:PATH`, `/…/x.sock` | a collector's socket |
+//! | `HOST:PORT` | a collector's TCP port |
+//! | a directory | a recorded run |
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use probe_proto::env;
+
+use crate::client::Client;
+use crate::error::{Error, Kind, Result};
+use crate::paths;
+use crate::runs::{self, RunName};
+
+/// An ENDPOINT as it was written, understood but not looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A training process.
+    Pid(u32),
+    /// A run by name.
+    Run(RunName),
+    /// A unix socket.
+    Socket(PathBuf),
+    /// `HOST:PORT`.
+    Tcp(String),
+    /// A run directory.
+    Directory(PathBuf),
+}
+
+impl Endpoint {
+    /// Understands what was written; the error says what could have been.
+    pub fn parse(text: &str) -> Result<Self> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(not_understood(text)) } else { Ok(Self::Socket(path.into())) };
+        }
+        if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+            return text.parse().map(Self::Pid).map_err(|_| not_understood(text));
+        }
+        if text.contains('/') || text == "." || text == ".." {
+            let path = Path::new(text);
+            return Ok(if text.ends_with(".sock") || paths::socket_state(path) == paths::SocketState::Live {
+                Self::Socket(path.into())
+            } else {
+                Self::Directory(path.into())
+            });
+        }
+        if let Some((host, port)) = text.rsplit_once(':') {
+            let good = !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
+            return if good { Ok(Self::Tcp(text.to_owned())) } else { Err(not_understood(text)) };
+        }
+        RunName::parse(text).map(Self::Run)
+    }
+}
+
+fn not_understood(text: &str) -> Error {
+    Error::unreachable(format!("'{text}' is no endpoint"))
+        .hint("an endpoint is a run's name, a pid, unix:PATH, HOST:PORT or a run's directory")
+}
+
+/// Where a collector or its rows are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A live collector on this machine.
+    Socket(PathBuf),
+    /// A live collector behind a TCP port.
+    Tcp(String),
+    /// A run that has ended.
+    Directory(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => f.write_str(address),
+            Self::Directory(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// An ENDPOINT that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Where to ask.
+    pub place: Place,
+    /// Only this process's rows.
+    pub pid: Option<u32>,
+}
+
+/// Finds what `written` means, or `PROBE_ENDPOINT`, or the only live run.
+pub async fn find(written: Option<&str>) -> Result<Target> {
+    let variable = std::env::var(env::PROBE_ENDPOINT).ok().filter(|value| !value.is_empty());
+    match written.map(str::to_owned).or(variable) {
+        Some(text) => find_written(&text).await,
+        None => only_live(),
+    }
+}
+
+async fn find_written(text: &str) -> Result<Target> {
+    let at = |place| Ok(Target { place, pid: None });
+    let endpoint = Endpoint::parse(text).map_err(|error| match error.kind() {
+        // A name that can be none is an endpoint that is not there.
+        Kind::Usage => Error::unreachable(format!("there is no run '{text}': {error}")).hint(live_hint()),
+        _ => error,
+    })?;
+    match endpoint {
+        Endpoint::Socket(path) => match paths::socket_state(&path) {
+            paths::SocketState::Live => at(Place::Socket(path)),
+            state => Err(Error::unreachable(format!("{text}: {}", socket_words(state))).hint(live_hint())),
+        },
+        Endpoint::Tcp(address) => at(Place::Tcp(address)),
+        Endpoint::Directory(path) if path.join("run.json").is_file() => at(Place::Directory(path)),
+        Endpoint::Directory(path) if path.exists() => {
+            Err(Error::unreachable(format!("{text} is no run directory: it has no run.json")).hint(live_hint()))
+        }
+        Endpoint::Directory(_) => Err(Error::unreachable(format!("there is no {text}")).hint(live_hint())),
+        Endpoint::Pid(pid) => find_pid(pid).await,
+        Endpoint::Run(name) => find_run(&name),
+    }
+}
+
+fn socket_words(state: paths::SocketState) -> &'static str {
+    match state {
+        paths::SocketState::Live => "a collector listens there",
+        paths::SocketState::Stale => "no collector listens on it any more",
+        paths::SocketState::Absent => "there is no such socket",
+        paths::SocketState::Other => "that is no socket, or not one you may open",
+    }
+}
+
+fn find_run(name: &RunName) -> Result<Target> {
+    let live = paths::list_sockets()?;
+    let matches = |run: &str| match name.number {
+        Some(_) => run == name.to_string(),
+        None => run == name.base || run.rsplit_once('@').is_some_and(|(base, _)| base == name.base),
+    };
+    if let Some((_, socket)) = live.iter().rev().find(|(run, _)| matches(run)) {
+        return Ok(Target { place: Place::Socket(socket.clone()), pid: None });
+    }
+    match runs::resolve(&name.to_string()) {
+        Ok(directory) => Ok(Target { place: Place::Directory(directory), pid: None }),
+        Err(error) => Err(Error::unreachable(format!("no run '{name}' is live, and {error}")).hint(live_hint())),
+    }
+}
+
+async fn find_pid(pid: u32) -> Result<Target> {
+    for (_, socket) in paths::list_sockets()? {
+        let place = Place::Socket(socket);
+        let Ok(mut client) = Client::open(&Target { place: place.clone(), pid: None }, None).await else { continue };
+        let Ok(description) = client.describe().await else { continue };
+        if description.agents.iter().any(|agent| agent.pid == pid) {
+            return Ok(Target { place, pid: Some(pid) });
+        }
+    }
+    let what = if Path::new(&format!("/proc/{pid}")).exists() {
+        format!("process {pid} is no training process that a live collector knows")
+    } else {
+        format!("there is no process {pid}, and no live collector has known one")
+    };
+    Err(Error::unreachable(what).hint(live_hint()))
+}
+
+fn only_live() -> Result<Target> {
+    let mut live = paths::list_sockets()?;
+    match (live.pop(), live.is_empty()) {
+        (Some((_, socket)), true) => Ok(Target { place: Place::Socket(socket), pid: None }),
+        (Some(_), false) => Err(Error::usage("several runs are live, and no ENDPOINT says which").hint(live_hint())),
+        (None, _) => Err(Error::unreachable("no run is live, and no ENDPOINT was given").hint(live_hint())),
+    }
+}
+
+/// What could have been asked instead.
+pub fn live_hint() -> String {
+    let live = paths::list_sockets().unwrap_or_default();
+    if !live.is_empty() {
+        let names: Vec<String> = live.into_iter().map(|(run, _)| run).collect();
+        return format!("live now: {}", names.join(", "));
+    }
+    match runs::list_runs().ok().and_then(|mut all| all.pop()) {
+        Some(run) => format!("nothing is live; the newest recorded run is {} (probe runs lists them all)", run.name),
+        None => "nothing is live: probe run -- python train.py starts a training run that can be asked".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_form_is_told_apart() {
+        let run = |text: &str| Endpoint::Run(RunName::parse(text).unwrap());
+        let cases = [
+            ("4711", Endpoint::Pid(4711)),
+            ("gpt", run("gpt")),
+            ("gpt@2", run("gpt@2")),
+            ("unix:/run/x.sock", Endpoint::Socket("/run/x.sock".into())),
+            ("unix:x", Endpoint::Socket("x".into())),
+            ("./x.sock", Endpoint::Socket("./x.sock".into())),
+            ("127.0.0.1:4317", Endpoint::Tcp("127.0.0.1:4317".into())),
+            ("[::1]:4317", Endpoint::Tcp("[::1]:4317".into())),
+            ("runs/gpt@1", Endpoint::Directory("runs/gpt@1".into())),
+            (".", Endpoint::Directory(".".into())),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(Endpoint::parse(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_says_what_it_could_be() {
+        for text in ["", "host:", ":1", "host:99999", "unix:", "99999999999", "a b"] {
+            assert!(Endpoint::parse(text).unwrap_err().hint_text().is_some(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(text in "\\PC*") {
+            let _ = Endpoint::parse(&text);
+        }
+    }
+}

@@ -1,1 +1,5 @@
-fn main(){}
+//! The `probe` command.
+
+fn main() -> std::process::ExitCode {
+    probe::cli::main()
+}

@@ -33,7 +33,9 @@ class Recorder:
         """Table name -> rows; ``probe.drops`` counts since the last time."""
         rows = self.native.take_rows()
         now = rows["probe.drops"]
-        rows["probe.drops"] = {key: count - self.drops.get(key, 0) for key, count in now.items() if count > self.drops.get(key, 0)}
+        rows["probe.drops"] = {
+            key: count - self.drops.get(key, 0) for key, count in now.items() if count > self.drops.get(key, 0)
+        }
         self.drops = now
         return rows
 
@@ -106,7 +108,11 @@ def in_process(body: Callable[..., Any] | str, layers: str = "", arguments: tupl
     path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "PROBE_LAYERS": layers}
     done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(arguments)], env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", script, json.dumps(arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]

@@ -202,7 +202,9 @@ def broken() -> list[dict[str, Any]] | None:
     with pytest.raises(RuntimeError):
         for _ in range(1000):
             dist.all_reduce(torch.ones(100_000))
-    rows = _wait_for(native, {}, lambda rows: any(row["status"] == "failed" for row in rows.get("python.nccl_trace", [])))
+    rows = _wait_for(
+        native, {}, lambda rows: any(row["status"] == "failed" for row in rows.get("python.nccl_trace", []))
+    )
     result = rows["python.nccl_trace"]
     sys.stdout.write("RESULT " + json.dumps(result) + "\n")
     sys.stdout.flush()
@@ -270,7 +272,9 @@ def fsdp() -> dict[str, Any]:
     return {
         "problem": native.problem(),
         "forward": sorted({row["module"] for row in rows["python.torch_trace"] if row["stage"] == "forward"}),
-        "backward": sorted({row["module"] for row in rows["python.torch_trace"] if row["stage"] == "backward" and row["module"]}),
+        "backward": sorted(
+            {row["module"] for row in rows["python.torch_trace"] if row["stage"] == "backward" and row["module"]}
+        ),
         "operations": sorted({row["operation_type"] for row in rows["python.nccl_trace"]}),
         "steps": len(rows["python.steps"]),
     }

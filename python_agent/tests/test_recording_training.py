@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -67,7 +67,9 @@ def test_a_module_called_twice_has_indices(recorder: Recorder) -> None:
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 8), 2)
     trace = recorder.take()["python.torch_trace"]
     for stage in ("forward", "backward"):
-        calls = sorted((row["step"], row["call_index"]) for row in trace if row["stage"] == stage and row["module"] == "shared")
+        calls = sorted(
+            (row["step"], row["call_index"]) for row in trace if row["stage"] == stage and row["module"] == "shared"
+        )
         first = calls[0][0]
         assert calls == [(first, 0), (first, 1), (first + 1, 0), (first + 1, 1)]
 
@@ -196,11 +198,17 @@ def test_gradient_accumulation_counts_micro_steps(recorder: Recorder) -> None:
         optimizer.step()
     rows = recorder.take()
     assert [(step["micro_steps"], step["samples"]) for step in rows["python.steps"]] == [(3, 9), (3, 9)]
-    forward = [row for row in rows["python.torch_trace"] if row["stage"] == "forward" and row["module"] in ("Net", "MSELoss")]
+    forward = [
+        row for row in rows["python.torch_trace"] if row["stage"] == "forward" and row["module"] in ("Net", "MSELoss")
+    ]
     first = forward[0]["step"]
-    seen = [(row["step"] - first, row["micro_step"], row["module"]) for row in sorted(forward, key=lambda row: row["ts"])]
+    seen = [
+        (row["step"] - first, row["micro_step"], row["module"]) for row in sorted(forward, key=lambda row: row["ts"])
+    ]
     assert seen == [(step, micro, module) for step in (0, 1) for micro in (0, 1, 2) for module in ("Net", "MSELoss")]
-    backward = {(row["step"] - first, row["micro_step"]) for row in rows["python.torch_trace"] if row["stage"] == "backward"}
+    backward = {
+        (row["step"] - first, row["micro_step"]) for row in rows["python.torch_trace"] if row["stage"] == "backward"
+    }
     assert backward == {(step, micro) for step in (0, 1) for micro in (0, 1, 2)}
 
 

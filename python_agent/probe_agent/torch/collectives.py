@@ -240,4 +240,5 @@ def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
     # Of what goes in and what comes out, the larger.
     largest = max(given, key=lambda tensors: sum(tensor.nbytes for tensor in tensors), default=[])
-    return watcher.issue(name, is_async, largest, [])
+    key: int = watcher.issue(name, is_async, largest, [])
+    return key

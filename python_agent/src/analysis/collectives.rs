@@ -151,10 +151,10 @@ impl<N: Names> Analyser<N> {
 
     fn complete(&mut self, key: u64, end: End, failed: bool, sink: &mut Sink) {
         let Some(issued) = self.operations.waiting.remove(&key) else { return };
-        if let (true, End::At(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread)) {
-            if issued.step == self.step {
-                thread.parts.wait(issued.at, end);
-            }
+        if let (true, End::At(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread))
+            && issued.step == self.step
+        {
+            thread.parts.wait(issued.at, end);
         }
         self.push_operation(&issued, end, failed, sink);
     }

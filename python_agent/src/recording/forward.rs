@@ -23,8 +23,10 @@ pub(super) unsafe extern "C" fn module_call(
     kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     let original = slot::original();
-    // SAFETY: the interpreter called us with these arguments, for the slot that held `original`.
-    let call = || unsafe { original(module, args, kwargs) };
+    let call = || {
+        // SAFETY: the interpreter called us with these arguments for the same slot.
+        unsafe { original(module, args, kwargs) }
+    };
     if !ENABLED.load(Ordering::Relaxed) {
         return call();
     }

@@ -1,8 +1,18 @@
-//! Rows and commands between this process and the collector, on a background thread.
+//! Rows and commands between this process and the collector, on one background thread that never takes the GIL.
+//!
+//! [`source`] drains recording into rows, [`buffer`] keeps what the collector has not acknowledged, [`session`] is one
+//! connection from Hello to its end, [`thread`] connects again and again and ends with a flush, [`commands`] hands
+//! snippets to Python and their output back, and [`python`] is what `probe_agent` calls.
 
-use pyo3::prelude::*;
+pub mod buffer;
+pub mod commands;
+pub mod config;
+pub mod connect;
+pub mod link;
+pub mod python;
+pub mod session;
+pub mod source;
+pub mod status;
+pub mod thread;
 
-/// Adds this part's functions to the module.
-pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
-}
+pub use python::register;

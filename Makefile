@@ -1,0 +1,75 @@
+# Two commands on a fresh machine (Debian, Python >= 3.9, cargo): `make demo` and `make test`. Each does its own set-up.
+# Afterwards .venv/bin/probe is the command and .venv/bin/python has torch and the agent.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+SCRIPTS := python_agent/probe_agent.data/scripts
+SOURCES := $(shell find Cargo.toml Cargo.lock proto src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
+	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
+PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
+
+.PHONY: help setup demo test test-rust test-python check format docs bench bench-overhead bench-ingest bench-latency clean
+
+help:
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.wheel ## .venv with torch, the agent and the probe binary
+
+$(VENV)/.packages: requirements-dev.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@
+
+# The wheel is built by maturin and carries the probe binary, without its symbols.
+$(VENV)/.wheel: $(VENV)/.packages $(SOURCES)
+	cargo build --workspace
+	mkdir -p $(SCRIPTS)
+	strip -o $(SCRIPTS)/probe $(TARGET)/debug/probe
+	rm -rf $(TARGET)/wheels
+	cd python_agent && $(BIN)/maturin build --quiet --interpreter $(BIN)/python --out $(abspath $(TARGET))/wheels
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(TARGET)/wheels/*.whl
+	touch $@
+
+demo: setup ## train a small GPT under probe and ask it questions
+	./examples/demo.sh
+
+test: test-rust test-python ## everything, in the dev profile
+
+test-rust: setup
+	PROBE_TEST_PYTHON=$(BIN)/python cargo test --workspace --quiet
+
+test-python: setup
+	$(BIN)/python -m pytest -q python_agent/tests tests/e2e
+
+check: setup ## format, lints, types, stale generated pages
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/ruff check $(PYTHONS)
+	$(BIN)/ruff format --check $(PYTHONS)
+	cd python_agent && $(BIN)/mypy probe_agent
+	$(BIN)/probe generate-docs --check docs
+
+format: setup ## rewrite to the house format, and the generated pages
+	cargo fmt --all
+	$(BIN)/ruff format $(PYTHONS)
+	$(BIN)/ruff check --fix $(PYTHONS)
+	$(BIN)/probe generate-docs docs
+
+bench: bench-overhead bench-ingest bench-latency ## what recording, ingest and the commands cost (release build: 20 minutes the first time)
+
+$(TARGET)/release/probe: $(SOURCES)
+	cargo build --workspace --release
+
+bench-overhead: setup $(TARGET)/release/probe
+	$(BIN)/python bench/overhead.py --probe $(TARGET)/release/probe
+
+bench-ingest: $(TARGET)/release/probe
+	cargo run --release --example ingest
+
+bench-latency: setup $(TARGET)/release/probe
+	$(BIN)/python bench/latency.py --probe $(TARGET)/release/probe
+
+clean:
+	rm -rf $(VENV) $(TARGET)

@@ -1,0 +1,67 @@
+"""How long a person waits: `make bench-latency`.
+
+Whole processes, median of --runs with the least and the most: `probe bench query "SELECT 1"` against a live collector
+(bound 50 ms), and what an activated agent adds to the start of Python before torch is imported (bound 10 ms; a plain
+start is measured in turn with it, and the difference of the medians is what counts).
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+from overhead import Collector
+
+
+def seconds(command: list[str], environment: dict[str, str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def show(name: str, samples: list[float]) -> None:
+    ordered = sorted(1000 * s for s in samples)
+    print(f"{name:44} {statistics.median(ordered):7.1f} ms   [{ordered[0]:.1f}, {ordered[-1]:.1f}]", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--probe", default=shutil.which("probe") or "probe")
+    parser.add_argument("--runs", type=int, default=40)
+    args = parser.parse_args()
+    collector = Collector(args.probe)
+    try:
+        query = [args.probe, f"unix:{collector.socket}", "query", "SELECT 1"]
+        version = [args.probe, "--version"]
+        samples: dict[str, list[float]] = {"query": [], "version": []}
+        for _ in range(args.runs):
+            samples["query"].append(seconds(query, collector.environment))
+            samples["version"].append(seconds(version, collector.environment))
+        show('probe bench query "SELECT 1"   (bound 50)', samples["query"])
+        show("probe --version", samples["version"])
+
+        nothing = [sys.executable, "-c", "pass"]
+        package = [sys.executable, "-c", "import probe_agent"]
+        plain = dict(os.environ, PROBE="0")
+        active = collector.agent_environment()
+        starts: dict[str, list[float]] = {"plain": [], "active": [], "import": []}
+        for _ in range(args.runs):
+            starts["plain"].append(seconds(nothing, plain))
+            starts["active"].append(seconds(nothing, active))
+            starts["import"].append(seconds(package, active))
+        show("python -c pass", starts["plain"])
+        show("python -c pass, PROBE=1", starts["active"])
+        show("python -c 'import probe_agent', PROBE=1", starts["import"])
+        base = statistics.median(starts["plain"])
+        for name in ("active", "import"):
+            more = 1000 * (statistics.median(starts[name]) - base)
+            print(f"{name + ' - plain':44} {more:7.1f} ms   (bound 10)")
+    finally:
+        collector.stop()
+
+
+if __name__ == "__main__":
+    main()

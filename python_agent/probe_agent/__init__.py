@@ -1,0 +1,78 @@
+"""The agent of `probe` inside a training process.
+
+Most programs need nothing of this: under `probe run`, or with `PROBE=1`, the agent finds its way in by itself. A program
+that wants to decide calls :func:`start`. Nothing here imports torch, and this module itself imports next to nothing.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+__all__ = ["configure", "start", "status", "step", "stop"]
+
+
+def start(
+    run: str | None = None,
+    collector: str | None = None,
+    detail: Literal["every-step", "off"] | None = None,
+) -> None:
+    """Starts the agent in this process, before or after training has begun. A second call changes nothing but `detail`.
+
+    :param run: the run's name; default `PROBE_RUN`, else the script's name.
+    :param collector: where to send, `unix:PATH` or `HOST:PORT`; default `PROBE_COLLECTOR`, else a collector that is
+        started here and ends when nobody needs it any more.
+    :param detail: which steps have their modules recorded; default `PROBE_DETAIL`, else `every-step`.
+
+    `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in forked children, in
+    workers of a DataLoader and in torchrun's launcher. Raises ValueError for a `detail` or `collector` that cannot be;
+    whatever else goes wrong is said on stderr, and training goes on.
+    """
+    from probe_agent import agent
+
+    agent.start(run, collector, detail)
+
+
+def stop() -> None:
+    """Stops recording, sends what is left (for up to two seconds) and disconnects. :func:`start` starts it again."""
+    from probe_agent import agent
+
+    agent.stop()
+
+
+def configure(detail: Literal["every-step", "off"] | None = None) -> None:
+    """Changes settings while training runs, with or without a collector.
+
+    :param detail: which steps have their modules recorded, from the next step on.
+
+    Raises ValueError that says what is allowed.
+    """
+    from probe_agent import agent
+
+    agent.configure(detail)
+
+
+def step() -> None:
+    """Says that a step ends here, for loops in which no optimizer of torch steps. Snippets that wait for the boundary
+    between two steps run in it."""
+    from probe_agent import agent
+
+    agent.step()
+
+
+def status() -> dict[str, Any]:
+    """How the agent is doing: `phase` (off, waiting for torch, waiting for training, connecting, connected, refused,
+    ended), `enabled`, `run`, `collector`, `step`, `config`, `layers` and `problem` (the newest thing that went wrong;
+    empty when nothing did)."""
+    from probe_agent import agent
+
+    return agent.status()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from probe_agent import _native
+
+        return _native.VERSION
+    raise AttributeError(f"module 'probe_agent' has no attribute '{name}'")

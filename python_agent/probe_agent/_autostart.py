@@ -1,0 +1,6 @@
+"""What `probe_agent.pth` imports at the start of every interpreter that `PROBE` activates. A virtual environment may
+process the file twice; the import makes it once."""
+
+from probe_agent import activation
+
+activation.begin()

@@ -1,0 +1,115 @@
+"""Waits for torch, without importing anything before it does: a finder that steps aside after one import.
+
+Before torch is imported this costs a millisecond; the native half is loaded only afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from probe_agent import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+_begun = False
+
+
+def begin() -> None:
+    """Makes the agent come up once torch has been imported, where this kind of process may need it. Never raises."""
+    global _begun
+    if _begun:
+        return
+    kind = process.kind()
+    if kind == "none":
+        return
+    _begun = True
+    when_imported = _trainer if kind == "trainer" else _child
+    torch = sys.modules.get("torch")
+    if torch is not None and not getattr(torch.__spec__, "_initializing", False):
+        when_imported()
+    else:
+        sys.meta_path.insert(0, _TorchFinder(when_imported))
+
+
+def waiting() -> bool:
+    """Whether torch has not been imported yet."""
+    return any(isinstance(finder, _TorchFinder) for finder in sys.meta_path)
+
+
+def _trainer() -> None:
+    from probe_agent import agent
+
+    agent.install()
+
+
+def _child() -> None:
+    """A process that multiprocessing spawned trains if it joins a process group; a DataLoader's worker never does."""
+    import functools
+
+    from torch import distributed
+
+    if not distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    original = distributed_c10d.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        for module in (distributed, distributed_c10d):
+            if module.init_process_group is init_process_group:
+                module.init_process_group = original
+        _trainer()
+        # Looked up again: what was installed just now has its own.
+        return distributed_c10d.init_process_group(*args, **kwargs)
+
+    distributed.init_process_group = distributed_c10d.init_process_group = init_process_group
+
+
+class _TorchFinder:
+    """Finds torch as the other finders do, and calls `then` once it has been executed."""
+
+    def __init__(self, then: Any) -> None:
+        self._then = then
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find else None
+            if spec is not None:
+                if spec.loader is not None:
+                    self._wrap(spec.loader)
+                return spec
+        # No torch here; it may come later (a path added to sys.path).
+        sys.meta_path.insert(0, self)
+        return None
+
+    def _wrap(self, loader: Any) -> None:
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            loader.exec_module = original
+            try:
+                original(module)
+            except BaseException:
+                sys.meta_path.insert(0, self)
+                raise
+            self._then_safely()
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:
+            # A loader without room for it: torch works, and the agent stays away.
+            pass
+
+    def _then_safely(self) -> None:
+        try:
+            self._then()
+        except Exception as error:
+            print(f"probe: not started: {type(error).__name__}: {error}; training goes on unobserved", file=sys.stderr)

@@ -1,0 +1,221 @@
+"""The agent's life in this process: installed when torch is there, connected when training begins, flushed at exit."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import sys
+import threading
+from typing import Any
+
+from probe_agent import activation, collector, process
+
+# At exit, training waits for this long at most.
+FLUSH_SECONDS = 2.0
+# A collector that was just started says nothing for a moment.
+STARTING_SECONDS = 15.0
+PATIENCE_SECONDS = 1.0
+
+
+class _State:
+    """What this process knows of its own agent."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.installed = False
+        self.connected = False
+        self.said = False
+        self.run: str | None = None
+        self.collector: str | None = None
+        # Asked for by start() before torch was there.
+        self.at_install = False
+        self.instance = os.urandom(16).hex()
+        self.pid = os.getpid()
+
+
+_state = _State()
+
+
+def _say(message: str) -> None:
+    """Tells the person at the terminal; once in the life of a process is enough."""
+    if not _state.said:
+        _state.said = True
+        print(f"probe: {message}", file=sys.stderr, flush=True)
+
+
+def _failed(what: str, error: BaseException) -> None:
+    words = str(error) if isinstance(error, collector.NoCollectorError) else f"{type(error).__name__}: {error}"
+    try:
+        from probe_agent import _native
+
+        _native.set_problem(f"{what}: {words}")
+    except ImportError:
+        pass
+    hint = "" if "hint:" in words else "; hint: PROBE=0 keeps the agent off"
+    _say(f"{what}: {words}; training goes on unobserved{hint}" if hint else f"{what}: {words}")
+
+
+def _elsewhere() -> bool:
+    """A forked child: nothing of the agent may run there."""
+    return os.getpid() != _state.pid
+
+
+def install() -> None:
+    """Puts recording in place; torch has been imported. Never raises, and does it once."""
+    if _elsewhere():
+        return  # without the lock: another thread may have held it when this process was forked
+    with _state.lock:
+        if _state.installed:
+            return
+        _state.installed = True
+        try:
+            from probe_agent import _native, torch
+
+            os.register_at_fork(after_in_child=_native.forked)
+            detail = os.environ.get("PROBE_DETAIL")
+            if detail:
+                try:
+                    _native.configure({"detail": detail})
+                except ValueError as error:
+                    _native.set_problem(f"PROBE_DETAIL: {error}")
+                    _say(f"PROBE_DETAIL: {error}; recording every step")
+            _native.set_first_use_callback(connect)
+            torch.install()
+        except Exception as error:
+            _failed("not installed", error)
+            return
+    if _state.at_install:
+        connect()
+
+
+def connect() -> None:
+    """Starts sending: training has begun, or somebody called start(). Never raises, and does it once."""
+    if _elsewhere():
+        return
+    with _state.lock:
+        if _state.connected or not _state.installed:
+            return
+        _state.connected = True
+        try:
+            _connect()
+        except Exception as error:
+            _failed("no collector" if isinstance(error, collector.NoCollectorError) else "not connected", error)
+
+
+def _connect() -> None:
+    from probe_agent import _native
+    from probe_agent.eval import runner
+
+    address = _state.collector or os.environ.get("PROBE_COLLECTOR")
+    run, patience = _state.run or os.environ.get("PROBE_RUN") or "", PATIENCE_SECONDS
+    hint = "`probe serve` starts a collector, and `probe run` training together with one"
+    if not address:
+        address = collector.find_or_start(_state.run)
+        # It was started for this run alone, and knows its name.
+        run, patience = "", STARTING_SECONDS
+        hint = f"what the collector said is in {collector.log_of(address)}"
+    rank, local_rank, world_size = process.identity()
+    settings = {
+        "collector": address,
+        "token_file": os.environ.get("PROBE_TOKEN_FILE") or None,
+        "patience_s": patience,
+        "hint": hint,
+        "instance": _state.instance,
+        "run": run,
+        "host": platform.node(),
+        "command": " ".join(process._original_arguments()),
+        "python_version": platform.python_version(),
+        "torch_version": str(getattr(sys.modules.get("torch"), "__version__", "")),
+        "rank": rank,
+        "local_rank": local_rank,
+        "world_size": world_size,
+    }
+    _state.collector = address
+    if _native.start(settings):
+        atexit.register(_at_exit)
+        runner.start()
+
+
+def _at_exit() -> None:
+    if not _elsewhere():
+        _end("exit")
+
+
+def _end(reason: str) -> None:
+    from probe_agent import _native
+    from probe_agent.eval import runner
+
+    _native.stop(FLUSH_SECONDS, reason)
+    runner.join()
+
+
+def start(run: str | None, address: str | None, detail: str | None) -> None:
+    """See :func:`probe_agent.start`."""
+    if os.environ.get("PROBE") == "0" or _elsewhere():
+        return
+    if detail is not None:
+        configure(detail)
+    if address is not None and not address.startswith("unix:") and not address.rpartition(":")[2].isdigit():
+        raise ValueError(f"collector '{address}' is neither unix:PATH nor HOST:PORT")
+    with _state.lock:
+        if not _state.connected:
+            _state.run, _state.collector = run or _state.run, address or _state.collector
+        # A process that multiprocessing made imports the script too, and is a trainer only if it joins a group.
+        _state.at_install = process.kind() == "trainer"
+        activation.begin()
+        if not _state.installed or not _state.at_install:
+            return
+        from probe_agent import _native
+
+        _native.set_enabled(True)
+    connect()
+
+
+def stop() -> None:
+    """See :func:`probe_agent.stop`."""
+    if _elsewhere():
+        return
+    with _state.lock:
+        if not _state.connected:
+            return
+        from probe_agent import _native
+
+        _native.set_enabled(False)
+        atexit.unregister(_at_exit)
+        _end("detached")
+        _state.connected = False
+
+
+def configure(detail: str | None) -> None:
+    """See :func:`probe_agent.configure`."""
+    if detail is not None and not _elsewhere():
+        from probe_agent import _native
+
+        _native.configure({"detail": detail})
+
+
+def step() -> None:
+    """See :func:`probe_agent.step`."""
+    native = sys.modules.get("probe_agent._native")
+    if native is not None and not _elsewhere():
+        native.mark_step()
+        from probe_agent.eval import boundary
+
+        if boundary.is_wanted() and native.boundary_reached():
+            boundary.run_pending()
+
+
+def status() -> dict[str, Any]:
+    """See :func:`probe_agent.status`."""
+    native = sys.modules.get("probe_agent._native")
+    facts: dict[str, Any] = {
+        "phase": "off", "enabled": False, "step": 0, "config": {}, "layers": {}, "problem": "", "run": None,
+    }  # fmt: skip
+    if native is not None:
+        facts.update(native.status())
+    if facts["phase"] in ("off", "idle"):
+        waiting = "waiting for torch" if activation.waiting() else "off"
+        facts["phase"] = "waiting for training" if _state.installed else waiting
+    facts["collector"] = _state.collector
+    return facts

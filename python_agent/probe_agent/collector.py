@@ -1,0 +1,200 @@
+"""Finding the collector of this run, or starting one.
+
+All processes of one run on this machine must meet at one socket, and another run of the same script at another. Who
+comes first locks `NAME.lock` beside the socket, writes down which run it is for and starts the collector; who comes
+later reads that, and joins or tries the next name. The lock goes with the process, whatever becomes of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import sysconfig
+import time
+
+# A collector that nobody uses any more ends by itself.
+IDLE = "30s"
+_COMMANDS = frozenset({
+    "attach", "compare", "completions", "config", "console", "crash", "detach", "doctor", "eval", "flamegraph", "hang",
+    "help", "list", "query", "run", "runs", "serve", "stack", "tables", "token", "unix",
+})  # fmt: skip
+# Locks of this process, kept open as long as it lives: path -> descriptor.
+_LOCKS: dict[str, int] = {}
+_KEY = f"pid {os.getpid()} {time.time_ns()}"
+
+
+class NoCollectorError(Exception):
+    """No collector can be found or started; the words are for people, with a hint."""
+
+
+def runtime_directory() -> str:
+    """Where sockets are (as src/paths.rs has it), made 0700; refused where others could get into it."""
+    directory = os.environ.get("PROBE_RUNTIME_DIR")
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    if not directory and session and os.path.isdir(session):
+        directory = os.path.join(session, "probe")
+    if not directory:
+        directory = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"probe-{os.geteuid()}")
+    directory = os.path.abspath(directory)
+    os.makedirs(os.path.dirname(directory), exist_ok=True)
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        pass
+    # Not followed: a link in a directory that others can write to could point anywhere.
+    facts = os.lstat(directory)
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+        raise NoCollectorError(
+            f"{directory} is not a directory of yours alone, so sockets there would not be safe; "
+            "hint: chmod 0700 it, or name another in PROBE_RUNTIME_DIR"
+        )
+    return directory
+
+
+def run_name(asked: str | None = None) -> str:
+    """What the run is called when nobody says: `PROBE_RUN`, else the script's name."""
+    name = asked or os.environ.get("PROBE_RUN")
+    if not name:
+        main = sys.modules.get("__main__")
+        spec = getattr(main, "__spec__", None)
+        if spec is not None and spec.name:
+            # python -m package.train, and package/__main__.py is called like its package.
+            parts = [part for part in spec.name.split(".") if part != "__main__"]
+            name = parts[-1] if parts else ""
+        else:
+            file = getattr(main, "__file__", None) or (sys.argv[0] if sys.argv else "")
+            name = os.path.splitext(os.path.basename(file))[0]
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", name.split("@")[0]).lstrip(".-")[:56] or "python"
+    # Where a name can stand, a command or a process can stand too (src/runs/name.rs).
+    return f"{name}-run" if name in _COMMANDS else f"run-{name}" if name.isdigit() else name
+
+
+def run_key() -> str:
+    """The same in all processes of one run on this machine, and another in every other run."""
+    elastic = os.environ.get("TORCHELASTIC_RUN_ID")
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if elastic or (address and port and "RANK" in os.environ):
+        return f"{elastic} {address}:{port}"
+    return _KEY
+
+
+def find_or_start(asked: str | None = None) -> str:
+    """The address of this run's collector, which is started where there is none. It may need a moment to answer."""
+    directory = runtime_directory()
+    base, key = run_name(asked), run_key()
+    for number in range(1, 100):
+        name = base if number == 1 else f"{base}-{number}"
+        path = os.path.join(directory, f"{name}.sock")
+        if _claim(os.path.join(directory, f"{name}.lock"), path, key, name):
+            return f"unix:{path}"
+    raise NoCollectorError(f"99 runs called {base} are live; hint: give this one a name in PROBE_RUN")
+
+
+def _claim(lock: str, path: str, key: str, name: str) -> bool:
+    """Whether the collector at `path` is this run's: it was, or it has just been started."""
+    if lock in _LOCKS:
+        # Stopped and started again.
+        if not is_live(path):
+            _spawn(path, name)
+        return True
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        try:
+            return _written_key(descriptor) == key
+        finally:
+            os.close(descriptor)
+    written = os.pread(descriptor, 4096, 0).decode(errors="replace")
+    if is_live(path):
+        # Nobody holds the lock: its run is over, or this is the same run after an elastic restart.
+        os.close(descriptor)
+        return written == key
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, key.encode(), 0)
+    try:
+        _spawn(path, name)
+    except BaseException:
+        os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+        raise
+    _LOCKS[lock] = descriptor
+    return True
+
+
+def _written_key(descriptor: int) -> str:
+    """What the holder of the lock has written; it may be about to."""
+    deadline = time.monotonic() + 1.0
+    while True:
+        written = os.pread(descriptor, 4096, 0).decode(errors="replace")
+        if written or time.monotonic() > deadline:
+            return written
+        time.sleep(0.005)
+
+
+def is_live(path: str) -> bool:
+    """Whether somebody listens at a socket's path."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return True  # its queue is full: somebody listens
+        except OSError:
+            return False
+        return True
+
+
+def binary() -> str:
+    """The `probe` to start: `PROBE_BIN`, else the one installed beside this Python, else the one on PATH."""
+    named = os.environ.get("PROBE_BIN")
+    if named:
+        return named
+    installed = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]
+    for directory in installed:
+        candidate = os.path.join(directory or "", "probe")
+        if os.access(candidate, os.X_OK):
+            return candidate
+    found = shutil.which("probe")
+    if found is None:
+        raise NoCollectorError("there is no collector and no probe command to start one; hint: name it in PROBE_BIN")
+    return found
+
+
+def log_of(address: str) -> str:
+    """Where a collector that was started here writes what it has to say."""
+    return os.path.splitext(address[len("unix:") :])[0] + ".log"
+
+
+def _spawn(path: str, name: str) -> None:
+    """Starts a collector that outlives this process as long as anybody uses it; its words go to NAME.log."""
+    command = [binary(), "serve", "--name", name, "--listen", f"unix:{path}", "--exit-when-idle", IDLE]
+    # The collector is not to be activated, nor to think that it is a rank.
+    environment = {key: value for key, value in os.environ.items() if key not in ("PROBE", "PROBE_COLLECTOR")}
+    try:
+        with open(log_of(f"unix:{path}"), "wb") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+                close_fds=True,
+            )
+    except OSError as error:
+        raise NoCollectorError(
+            f"cannot start {command[0]}: {error}; hint: name the probe command in PROBE_BIN"
+        ) from None
+    print(
+        f"probe: this run is {name}; ask with: probe {name} query 'SELECT …', probe {name} eval CODE", file=sys.stderr
+    )
+    # Nobody waits for it, and that is no reason for Python's warning about a child that still runs.
+    process.returncode = 0

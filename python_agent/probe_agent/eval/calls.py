@@ -1,0 +1,200 @@
+"""Which calls may run beside training, and what comes out of them."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from typing import TYPE_CHECKING
+
+from probe_agent.eval import rules, values
+from probe_agent.eval.values import BUILTIN, CONTAINERS, LIBRARY, LIVE, OWN, READING_METHODS, Value, holding, live, own
+
+if TYPE_CHECKING:
+    from probe_agent.eval.placement import _Walk
+
+
+def call(walk: _Walk, node: ast.Call, callee: ast.expr) -> Value:
+    """The value of a call; raises BetweenSteps where it must not run beside training."""
+    receiver = walk.expression(callee.value) if isinstance(callee, ast.Attribute) else None
+    function = walk.expression(callee)
+    given = [walk.expression(argument) for argument in node.args]
+    named = {keyword.arg: walk.expression(keyword.value) for keyword in node.keywords}
+    every = [*given, *named.values()]
+    if function.whose == BUILTIN and "." not in function.path:
+        return _builtin(walk, node, function.path, given, named)
+    if function.whose == LIBRARY and function.path.startswith("builtins."):
+        return _builtin(walk, node, function.path[len("builtins.") :], given, named)
+    if function.whose in (LIBRARY, BUILTIN):
+        return _library(node, function, every)
+    if receiver is not None and isinstance(callee, ast.Attribute) and not function.function:
+        return _method(walk, node, callee, receiver, every)
+    if function.function:
+        # Its body is walked by itself, with everything it might be given.
+        return live() if function.whose == OWN or function.fresh else _found(_reached(callee))
+    if function.whose == LIVE:
+        return _found(_reached(callee))
+    _trains(function, callee)
+    _nothing_live(node, every)
+    return own()
+
+
+def _found(words: str) -> Value:
+    from probe_agent.eval.placement import BetweenSteps
+
+    raise BetweenSteps(words)
+
+
+def _words(node: ast.AST) -> str:
+    from probe_agent.eval.placement import words
+
+    return words(node)
+
+
+def _reached(callee: ast.expr) -> str:
+    if isinstance(callee, ast.Name):
+        return f"calls {callee.id}, which is a live object"
+    return f"calls {_words(callee)}, which is reached from a live object"
+
+
+def _nothing_live(node: ast.Call, every: list[Value]) -> None:
+    if any(value.whose == LIVE for value in every):
+        _found(f"gives a live object to {_words(node.func)}")
+
+
+def _builtin(walk: _Walk, node: ast.Call, name: str, given: list[Value], named: dict[str | None, Value]) -> Value:
+    every = [*given, *named.values()]
+    if name in rules.UNSEEN:
+        _found(f"calls {name}, which runs what cannot be seen")
+    if name == "print":
+        if "file" in named and named["file"].whose == LIVE:
+            _found("prints into a live object")
+        return own()
+    if name in ("setattr", "delattr") and given and given[0].whose != OWN and not given[0].fresh:
+        _found(f"changes {_words(node.args[0])}, which is not the snippet's own")
+    if name == "setattr" and len(given) == 3 and given[2].whose == LIVE:
+        walk.now_holds(node.args[0])
+    if name in rules.ITERATING:
+        return _iterating(node, name, given, named)
+    if name == "next" and given:
+        if given[0].whose == LIVE and not given[0].fresh:
+            _found(f"takes the next of {_words(node.args[0])}, which is a live object")
+        return live() if given[0].whose == LIVE else own()
+    if name in rules.READING:
+        if name in ("globals", "locals") or (name == "vars" and not given):
+            return Value(LIVE, type=dict)
+        if not rules.READING[name]:
+            return own({"str": str, "repr": str, "format": str, "dir": list}.get(name))
+        return _reading(name, given)
+    if name not in ("delattr", "setattr", "super", "object", "property", "staticmethod", "classmethod"):
+        _nothing_live(node, every)
+    return own()
+
+
+def _reading(name: str, given: list[Value]) -> Value:
+    if not any(value.whose == LIVE for value in given):
+        if name == "getattr" and given and given[0].whose == LIBRARY:
+            named = len(given) > 1 and isinstance(given[1].known, str)
+            return values.attribute(given[0], given[1].known) if named else Value(LIBRARY)
+        return own()
+    if name == "vars":
+        found = values.static(given[0].known, "__dict__")
+        return live(found) if type(found) is dict else Value(LIVE, type=dict)
+    if name == "getattr" and len(given) > 1 and isinstance(given[1].known, str):
+        found = values.attribute(given[0], given[1].known)
+        return found.join(given[2]) if len(given) > 2 and found.known is values.UNKNOWN else found
+    return live() if name in ("getattr", "type") else Value(LIVE, fresh=True)
+
+
+def _iterating(node: ast.Call, name: str, given: list[Value], named: dict[str | None, Value]) -> Value:
+    functions = [named["key"]] if "key" in named else []
+    through = list(zip(node.args, given))
+    if name in ("map", "filter") and through:
+        functions.append(through.pop(0)[1])
+    if name in ("min", "max") and len(through) > 1:
+        parts = [value for _, value in through]  # compared, not gone through
+    else:
+        parts = []
+        for argument, value in through:
+            part = values.element(value) if not isinstance(argument, ast.Starred) else value
+            if part is None:
+                _found(f"goes through {_words(argument)}, which may run its code")
+            else:
+                parts.append(part)
+    parts += [value for key, value in named.items() if key != "key"]
+    for function in functions:
+        if function.whose == LIVE and not function.function:
+            _found(f"calls {_words(node)} with a live function")
+        reads = function.function or function.known is None or _reads(function)
+        if not reads and any(part.whose == LIVE for part in parts):
+            _found(f"gives live objects to a function in {_words(node)}")
+    if name in ("min", "max", "next"):
+        result = parts[0] if parts else own()
+        for part in parts[1:]:
+            result = result.join(part)
+        return result
+    if name in ("all", "any"):
+        return own(bool)
+    made = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "dict": dict, "sorted": list}.get(name)
+    return holding(parts + [live()] * (name in ("map", "filter") and bool(functions) and functions[0].function), made)
+
+
+def _reads(function: Value) -> bool:
+    if function.whose == BUILTIN:
+        return function.path in rules.READING or function.path in rules.ITERATING
+    return function.whose == OWN or rules.only_reads(function.path)
+
+
+def _library(node: ast.Call, function: Value, every: list[Value]) -> Value:
+    path = function.path
+    if not path:
+        _found(f"calls {_words(node.func)}, which may be any function")
+    if rules.talks(path):
+        _found(f"calls {path}, which speaks with other ranks")
+    if rules.changes(path):
+        _found(f"calls {path}, which changes what training uses")
+    if not rules.only_reads(path):
+        _nothing_live(node, every)
+    if path in rules.REACHING:
+        return (
+            Value(LIVE, type=list, fresh=True) if path.startswith(("gc.", "inspect.stack", "threading.en")) else live()
+        )
+    made = function.known if isinstance(function.known, type) else None
+    if any(value.whose == LIVE for value in every):
+        return Value(LIVE, fresh=path.startswith("copy."))
+    return Value(OWN, type=made)
+
+
+def _method(walk: _Walk, node: ast.Call, callee: ast.Attribute, receiver: Value, every: list[Value]) -> Value:
+    name = callee.attr
+    holds_live = any(value.whose == LIVE for value in every)
+    if receiver.whose == OWN:
+        if receiver.type is str or (receiver.type is not None and receiver.type in values.SCALARS):
+            return own(str if receiver.type is str and name not in ("split", "splitlines", "encode") else None)
+        _trains(receiver, callee, name)
+        if holds_live:
+            if receiver.type not in CONTAINERS:
+                _nothing_live(node, every)
+            walk.now_holds(callee.value)
+        return own()
+    if receiver.whose == LIVE and receiver.type in CONTAINERS:
+        if receiver.fresh:
+            return live() if name not in ("index", "count") else own()
+        if name in READING_METHODS[receiver.type]:
+            if name in ("index", "count"):
+                return own(int)
+            if name == "get":
+                found = values.item(receiver, walk.expression(node.args[0])) if node.args else live()
+                return found.join(every[1]) if len(every) > 1 else found
+            return Value(LIVE, type=receiver.type if name == "copy" else list, fresh=True)
+    return _found(_reached(callee))
+
+
+def _trains(value: Value, callee: ast.expr, method: str | None = None) -> None:
+    """A module or an optimizer that the snippet made itself: it runs where training does."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value.type, type):
+        return
+    if issubclass(value.type, torch.nn.Module) and method in (None, "forward"):
+        _found(f"runs {_words(callee)}, a module")
+    if issubclass(value.type, torch.optim.Optimizer) and method == "step":
+        _found(f"steps {_words(callee)}, an optimizer")

@@ -1,0 +1,151 @@
+"""A snippet that the collector asked for: from the command to the one Done that answers it.
+
+It runs at most once: whoever wants to run it must :meth:`Job.begin`, and that fails once it was withdrawn.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from probe_agent.eval import output
+from probe_agent.eval.snippet import Execution, Outcome, Parsed, SnippetEnded, parse, words_of
+
+# What a snippet that was ended may still take before it is said to be running on, and between two attempts to end it.
+GRACE_SECONDS = 1.0
+RETRY_SECONDS = 0.5
+
+WAITING, RUNNING, OVER = range(3)
+
+
+class Job:
+    """One command's snippet. Made by :func:`parsed`."""
+
+    def __init__(self, native: Any, command: Any, code: Parsed) -> None:
+        self.native = native
+        self.session: int = command.session
+        self.id: int = command.id
+        self.step: int = command.step
+        self.mute: bool = command.mute
+        self.timeout_s: float = command.timeout_s
+        self.deadline = time.monotonic() + command.timeout_s
+        self.go = threading.Event()
+        self.may_run = False
+        self.execution = Execution(command.code, filename(command), code)
+        self._left = int(command.max_output) or 1 << 62
+        self._lock = threading.Lock()
+        self._state = WAITING
+        self._answered = False
+        self._verdict: Outcome | None = None
+        self._ended_at = 0.0
+        self._last_attempt = 0.0
+
+    @property
+    def tree(self) -> Any:
+        """The syntax tree."""
+        return self.execution.parsed.tree
+
+    def is_waiting(self) -> bool:
+        """Whether it has neither begun nor been withdrawn."""
+        return self._state == WAITING
+
+    def is_over(self) -> bool:
+        """Whether nothing of it runs any more, nor will."""
+        return self._state == OVER
+
+    def begin(self) -> bool:
+        """Takes it to run it, here and now; False where it was withdrawn."""
+        with self._lock:
+            if self._state != WAITING:
+                return False
+            self._state = RUNNING
+            return True
+
+    def run(self, names: dict[str, Any], waited_from: float | None = None) -> None:
+        """Runs it after :meth:`begin` and answers. `waited_from`: since when (perf_counter) training waits for it."""
+        try:
+            # Streams are what they were again before anybody is told that it is over: the next one may begin then.
+            with output.captured(self.output):
+                outcome = self.execution.run(names)
+        finally:
+            with self._lock:
+                self._state = OVER
+        waited = 0.0 if waited_from is None else time.perf_counter() - waited_from
+        self._answer(outcome or self._verdict or Outcome("CANCELLED"), self.execution.seconds, waited)
+
+    def withdraw(self, outcome: Outcome) -> bool:
+        """Answers with `outcome` and never runs; False where it has begun."""
+        with self._lock:
+            if self._state != WAITING:
+                return False
+            self._state = OVER
+        self.go.set()
+        self._answer(outcome, 0.0, 0.0)
+        return True
+
+    def forget(self) -> None:
+        """Never runs, and answers nothing: its step has passed, which was said otherwise."""
+        with self._lock:
+            if self._state == WAITING:
+                self._state, self._answered = OVER, True
+        self.go.set()
+
+    def end(self, outcome: Outcome) -> None:
+        """Withdraws it, or ends it where it runs: then `outcome` is its answer once it has ended."""
+        if not self.withdraw(outcome):
+            with self._lock:
+                if self._verdict is None:
+                    self._verdict, self._ended_at = outcome, time.monotonic()
+            self.press()
+
+    def press(self) -> None:
+        """Once it was ended: tries again, and after a while says that it runs on."""
+        verdict, now = self._verdict, time.monotonic()
+        if verdict is None or self._state != RUNNING:
+            return
+        if now - self._last_attempt >= RETRY_SECONDS:
+            self._last_attempt = now
+            self.execution.end()
+        if now - self._ended_at > GRACE_SECONDS:
+            still = (
+                "it is still running, in a call that Python cannot interrupt; no other snippet runs until it is over"
+            )
+            self._answer(Outcome(verdict.name, f"{verdict.error}; {still}"), now - self._ended_at + self.timeout_s, 0.0)
+
+    def was_ended(self) -> bool:
+        """Whether :meth:`end` was called while it ran."""
+        return self._verdict is not None
+
+    def output(self, stderr: bool, data: bytes) -> None:
+        """Sends what it printed, up to its limit, where it ends."""
+        part = data[: self._left]
+        self._left -= len(part)
+        if part and not self.mute and not self._answered:
+            self.native.reply_output(self.session, self.id, stderr, part)
+        if len(part) < len(data):
+            with self._lock:
+                self._verdict = self._verdict or Outcome("OUTPUT_LIMIT", "it printed more than its limit")
+            raise SnippetEnded
+
+    def _answer(self, outcome: Outcome, seconds: float, waited: float) -> None:
+        with self._lock:
+            if self._answered:
+                return
+            self._answered = True
+        self.native.reply_done(self.session, self.id, outcome.name, outcome.error, seconds, waited, self.native.step())
+
+
+def filename(command: Any) -> str:
+    """What tracebacks call a snippet's text."""
+    return f"<probe eval {command.id}>"
+
+
+def parsed(native: Any, command: Any) -> Job | None:
+    """The job of a command; None, and answered, where its snippet does not compile."""
+    try:
+        return Job(native, command, parse(command.code, filename(command)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        text = words_of(error.with_traceback(None))
+        native.reply_done(command.session, command.id, "ERROR", text, 0.0, 0.0, native.step())
+        return None

@@ -1,0 +1,162 @@
+"""Takes the collector's commands, one snippet at a time, on a thread of its own that never runs one itself.
+
+A snippet beside training gets a fresh thread, so that it has torch's modes as a thread begins with them and the
+commands that end it are heard meanwhile; one between two steps runs on the training thread (:mod:`boundary`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+from probe_agent.eval import boundary, namespace
+from probe_agent.eval.job import Job, parsed
+from probe_agent.eval.placement import Placement, place
+from probe_agent.eval.snippet import Outcome
+
+# How often a snippet's deadline is looked at.
+TICK_SECONDS = 0.1
+# Recording's mode of a thread that runs a snippet beside training.
+BESIDE = 2
+# Recording ends a snippet beside training with this at what its syntax could not show: a module in training mode called
+# with gradients on, an optimizer's step, a collective.
+BESIDE_MESSAGE = (
+    "a snippet beside training must not train (call a module in training mode with gradients on, step an optimizer, "
+    "speak with other ranks); hint: --at step runs it between two steps"
+)
+
+_thread: threading.Thread | None = None
+
+
+def start() -> None:
+    """Starts the thread; the uplink must have been started."""
+    global _thread
+    from probe_agent import _native
+
+    _native.set_beside_message(BESIDE_MESSAGE)
+    _native.set_boundary_callback(boundary.run_pending)
+    _thread = threading.Thread(target=Runner(_native).serve, name="probe-eval", daemon=True)
+    _thread.start()
+
+
+def join() -> None:
+    """Waits until the thread has ended, after the uplink was stopped: none of ours is in native code when Python ends."""
+    if _thread is not None and _thread is not threading.current_thread():
+        _thread.join(1.0)
+
+
+class Runner:
+    """What the thread does. `native` is the native half, or in tests something smaller."""
+
+    def __init__(self, native: Any) -> None:
+        self.native = native
+        self.job: Job | None = None
+        self.allowed = os.environ.get("PROBE_EVAL", "on") != "off"
+
+    def serve(self) -> None:
+        """Until the uplink ends."""
+        while True:
+            busy = self.job is not None and not self.job.is_over()
+            try:
+                command = self.native.next_command(TICK_SECONDS if busy else 3600.0)
+            except EOFError:
+                if self.job is not None and not self.job.is_over():
+                    self.end(self.job, Outcome("CANCELLED", "the process is ending"))
+                return
+            try:
+                if command is not None:
+                    self.take(command)
+                self.tick()
+            except Exception as error:
+                self.native.set_problem(f"probe eval: {type(error).__name__}: {error}")
+
+    def take(self, command: Any) -> None:
+        """Does what a command says."""
+        job = self.job if self.job is not None and not self.job.is_over() else None
+        if command.kind in ("decide", "arm"):
+            if not self.allowed:
+                self.refuse(command, "this process runs no snippets (PROBE_EVAL=off)")
+            elif job is not None:
+                what = "still running" if job.was_ended() else "running or waiting"
+                self.refuse(command, f"an earlier snippet is {what} in this process")
+            elif command.kind == "decide":
+                self.decide(command)
+            else:
+                self.arm(command)
+        elif command.kind == "disconnected":
+            if job is not None and job.session == command.session:
+                self.end(job, Outcome("CANCELLED", "the collector is gone"))
+        elif job is not None and (job.session, job.id) == (command.session, command.id):
+            if command.kind == "go":
+                job.may_run = True
+                job.go.set()
+            elif command.kind == "cancel":
+                self.end(job, Outcome("CANCELLED", command.reason or "cancelled"))
+
+    def tick(self) -> None:
+        """Keeps the deadline of the snippet that waits or runs."""
+        job = self.job
+        if job is None or job.is_over():
+            self.job = None
+            return
+        if job.was_ended():
+            job.press()
+        elif time.monotonic() >= job.deadline:
+            if job.is_waiting():
+                self.end(job, Outcome("NO_BOUNDARY", self.no_boundary(job)))
+            else:
+                self.end(job, Outcome("TIMEOUT", f"it took longer than its deadline of {job.timeout_s:g} s"))
+
+    def end(self, job: Job, outcome: Outcome) -> None:
+        """Ends a snippet, wherever it is."""
+        job.end(outcome)
+        if job.is_over():
+            boundary.disarm(job)
+
+    def no_boundary(self, job: Job) -> str:
+        """Why a snippet that waited never came to run."""
+        place = namespace.where(namespace.training_thread())
+        return f"no boundary between two steps came within {job.timeout_s:g} s; the training thread is at {place}"
+
+    def refuse(self, command: Any, why: str) -> None:
+        """Answers a snippet that may not run here."""
+        self.native.reply_done(command.session, command.id, "REFUSED", why, 0.0, 0.0, self.native.step())
+
+    def decide(self, command: Any) -> None:
+        """Says where a snippet belongs, and runs it where that is beside training."""
+        job = parsed(self.native, command)
+        if job is None:
+            return
+        names = namespace.snapshot(namespace.training_thread())
+        placed = Placement("now", "it was asked for") if command.at == "now" else place(job.tree, names)
+        self.native.reply_placed(command.session, command.id, placed.at, placed.why)
+        if placed.at == "now" and job.begin():
+            self.job = job
+            threading.Thread(target=self.beside, args=(job, names), name="probe-snippet", daemon=True).start()
+
+    def beside(self, job: Job, names: dict[str, Any]) -> None:
+        """Runs a snippet on the calling thread, which is its own."""
+        self.native.thread_mode(BESIDE)
+        job.run(names)
+
+    def arm(self, command: Any) -> None:
+        """Takes a snippet for a boundary, and answers whether that is still to come."""
+        job = parsed(self.native, command)
+        if job is None:
+            return
+        self.job = job
+        if job.step < 0:
+            # Before it can run and say Done.
+            self.native.reply_armed(command.session, command.id, self.native.step())
+            boundary.arm(job)
+            return
+        boundary.arm(job)
+        step = self.native.step()
+        if step < job.step:
+            self.native.reply_armed(command.session, command.id, step)
+        else:
+            boundary.disarm(job)
+            job.forget()
+            self.native.reply_late(command.session, command.id, step)

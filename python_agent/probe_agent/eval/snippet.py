@@ -1,0 +1,157 @@
+"""One snippet: from its text to an outcome.
+
+Whoever asked may end it at any moment, by an exception that Python raises in the snippet's thread. When that comes too
+late it must not escape into training, so all of it is caught here, and none is sent once the snippet is over.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import ctypes
+import linecache
+import os
+import sys
+import threading
+import time
+import traceback
+from types import CodeType
+from typing import Any, Callable, NamedTuple
+
+# A value shown at the end, like at a prompt, is cut here.
+LONGEST_REPR = 10_000
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class SnippetEnded(BaseException):
+    """Ends a snippet from outside; no `except Exception` of a snippet catches it."""
+
+
+class Outcome(NamedTuple):
+    """How a snippet ended: an outcome of the contract without its prefix, and what is wrong in words."""
+
+    name: str
+    error: str = ""
+
+
+class Parsed(NamedTuple):
+    """A snippet that compiles."""
+
+    tree: ast.Module
+    body: CodeType
+    last: CodeType | None
+
+
+def parse(code: str, filename: str) -> Parsed:
+    """Compiles a snippet; raises SyntaxError or ValueError. `last` is the expression at its end, to be shown."""
+    tree = ast.parse(code, filename)
+    statements, last = tree.body, None
+    if statements and isinstance(statements[-1], ast.Expr):
+        last = compile(ast.Expression(statements[-1].value), filename, "eval", dont_inherit=True)
+        statements = statements[:-1]
+    body = compile(ast.Module(statements, tree.type_ignores), filename, "exec", dont_inherit=True)
+    return Parsed(tree, body, last)
+
+
+def words_of(error: BaseException) -> str:
+    """The traceback of a snippet, without our own frames."""
+    shown = traceback.TracebackException(type(error), error, error.__traceback__)
+    seen = set()
+    pending: list[traceback.TracebackException | None] = [shown]
+    while pending:
+        one = pending.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.stack = traceback.StackSummary.from_list([f for f in one.stack if not f.filename.startswith(_OURS)])
+        pending += [one.__cause__, one.__context__]
+    text = "".join(shown.format()).rstrip("\n")
+    return text.removeprefix("Traceback (most recent call last):\n") if not shown.stack else text
+
+
+def interrupt(thread: int) -> None:
+    """Raises SnippetEnded in a thread, when it next runs Python code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SnippetEnded))
+
+
+def _forget_interrupts(thread: int) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+
+
+class Execution:
+    """Runs a parsed snippet once, on the thread that calls :meth:`run`, and lets others end it."""
+
+    def __init__(self, code: str, filename: str, parsed: Parsed) -> None:
+        self.code, self.filename, self.parsed = code, filename, parsed
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+        self._over = False
+
+    def end(self) -> bool:
+        """Ends the snippet; False where it is not running (yet, or any more)."""
+        with self._lock:
+            if self._thread is None or self._over:
+                return False
+            interrupt(self._thread)
+            return True
+
+    def run(self, names: dict[str, Any], show: Callable[[str], object] = builtins.print) -> Outcome | None:
+        """Runs it with these names; None where :meth:`end` ended it. Nothing that it raises comes out."""
+        began = time.perf_counter()
+        outcome: Outcome | None = None
+        try:
+            try:
+                with self._lock:
+                    self._thread = threading.get_ident()
+                outcome = self._run(names, show)
+            finally:
+                self._finish()
+        except SnippetEnded:
+            # It came after the snippet's own end and before ours.
+            self._finish()
+        self.seconds = time.perf_counter() - began
+        return outcome
+
+    def _finish(self) -> None:
+        """From here on no interrupt is sent, and one that was is forgotten."""
+        while True:
+            try:
+                with self._lock:
+                    self._over = True
+                _forget_interrupts(threading.get_ident())
+                return
+            except SnippetEnded:
+                continue
+
+    def _run(self, names: dict[str, Any], show: Callable[[str], object]) -> Outcome | None:
+        lines = self.code.splitlines(keepends=True)
+        linecache.cache[self.filename] = (len(self.code), None, lines, self.filename)
+        try:
+            exec(self.parsed.body, names)
+            if self.parsed.last is not None:
+                value = eval(self.parsed.last, names)
+                if value is not None:
+                    show(_shown(value))
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            return Outcome("OK")
+        except SnippetEnded:
+            return None
+        except SystemExit as error:
+            return Outcome("OK") if error.code in (None, 0) else Outcome("ERROR", f"SystemExit: {error.code}")
+        except BaseException as error:
+            try:
+                return Outcome("ERROR", words_of(error))
+            except Exception:
+                return Outcome("ERROR", f"{type(error).__name__}, which cannot be shown")
+        finally:
+            linecache.cache.pop(self.filename, None)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    if len(text) <= LONGEST_REPR:
+        return text
+    return f"{text[:LONGEST_REPR]}... ({len(text) - LONGEST_REPR} more characters; print() shows them all)"

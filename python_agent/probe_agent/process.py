@@ -1,0 +1,78 @@
+"""What kind of process this is, and who in the run."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Imported at the start of every interpreter: the rest of what is needed is imported where it is used.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Kind = Literal["trainer", "child", "none"]
+
+
+def kind() -> Kind:
+    """`trainer`: may train. `child`: made by multiprocessing, so a DataLoader's worker, unless it joins a process
+    group (torch.multiprocessing.spawn). `none`: a helper that never trains."""
+    arguments = _original_arguments()
+    if "--multiprocessing-fork" in arguments:
+        return "child"
+    for argument in arguments[1:]:
+        if "multiprocessing.resource_tracker" in argument or "multiprocessing.forkserver" in argument:
+            return "none"
+        # Inductor's compile workers are started as `python -m torch._inductor…` or with the module's path.
+        if "torch._inductor" in argument or "torch/_inductor/" in argument:
+            return "none"
+    return "none" if _is_launcher(arguments) else "trainer"
+
+
+def _is_launcher(arguments: list[str]) -> bool:
+    """torchrun starts the processes that train and does not train."""
+    for place, argument in enumerate(arguments[1:], 1):
+        if argument == "-m":
+            return arguments[place + 1 : place + 2] in (["torch.distributed.run"], ["torch.distributed.launch"])
+        if argument in ("-W", "-X"):
+            continue
+        if not argument.startswith("-") and arguments[place - 1] not in ("-W", "-X"):
+            return os.path.basename(argument) == "torchrun"
+    return False
+
+
+def _original_arguments() -> list[str]:
+    """The interpreter's own command line; `sys.argv` is not set yet when a .pth file is read."""
+    arguments = getattr(sys, "orig_argv", None)  # since Python 3.10
+    if arguments is not None:
+        return list(arguments)
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            return [os.fsdecode(part) for part in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
+def identity() -> tuple[int | None, int | None, int | None]:
+    """Rank, local rank and world size: torch.distributed's where it is initialised, else the launcher's."""
+    local_rank = _number("LOCAL_RANK")
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), local_rank, distributed.get_world_size()
+    return _number("RANK"), local_rank, _number("WORLD_SIZE")
+
+
+def identity_changed() -> None:
+    """A process group was made or destroyed: the collector is told who this is now. Never raises."""
+    native = sys.modules.get("probe_agent._native")
+    if native is not None:
+        try:
+            native.set_identity(*identity())
+        except Exception as error:
+            native.set_problem(f"rank not known: {error}")
+
+
+def _number(variable: str) -> int | None:
+    try:
+        return int(os.environ[variable])
+    except (KeyError, ValueError):
+        return None

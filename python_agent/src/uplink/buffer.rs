@@ -1,0 +1,227 @@
+//! Batches that the collector has not acknowledged: bounded by bytes, in order, sent again on a new connection.
+
+use std::collections::VecDeque;
+
+use prost::Message;
+
+use probe_proto::MAX_FRAME;
+use probe_proto::v1::{Batch, Column};
+
+/// Unacknowledged bytes kept at most; what comes after is dropped and counted.
+pub const CAPACITY: usize = 16 << 20;
+
+/// Rows of a batch at most. A multiple of 8, so that validity can be cut at whole bytes.
+pub const MAX_BATCH_ROWS: usize = 65_536;
+
+/// Batches in the order of their numbers. The first `sent` of them are on the current connection already.
+#[derive(Debug)]
+pub struct SendBuffer {
+    batches: VecDeque<(Batch, usize)>,
+    bytes: usize,
+    capacity: usize,
+    sent: usize,
+    last_seq: u64,
+    last_sent: u64,
+}
+
+impl SendBuffer {
+    /// An empty one that holds `capacity` bytes.
+    pub fn new(capacity: usize) -> Self {
+        Self { batches: VecDeque::new(), bytes: 0, capacity, sent: 0, last_seq: 0, last_sent: 0 }
+    }
+
+    /// Gives `batch` the next number and keeps it; false where there is no room, and the number is not used.
+    pub fn push(&mut self, mut batch: Batch) -> bool {
+        batch.seq = self.last_seq + 1;
+        let bytes = batch.encoded_len();
+        if self.bytes + bytes > self.capacity {
+            return false;
+        }
+        self.last_seq = batch.seq;
+        self.bytes += bytes;
+        self.batches.push_back((batch, bytes));
+        true
+    }
+
+    /// The next batch for the current connection. Its payload is shared, not copied.
+    pub fn next_unsent(&mut self) -> Option<Batch> {
+        let (batch, _) = self.batches.get(self.sent)?;
+        self.sent += 1;
+        self.last_sent = self.last_sent.max(batch.seq);
+        Some(batch.clone())
+    }
+
+    /// Whether [`SendBuffer::next_unsent`] has one.
+    pub fn has_unsent(&self) -> bool {
+        self.sent < self.batches.len()
+    }
+
+    /// Everything up to `seq` is stored.
+    pub fn acknowledge(&mut self, seq: u64) {
+        while self.batches.front().is_some_and(|(batch, _)| batch.seq <= seq) {
+            if let Some((_, bytes)) = self.batches.pop_front() {
+                self.bytes -= bytes;
+                self.sent = self.sent.saturating_sub(1);
+            }
+        }
+    }
+
+    /// A new connection, whose collector has stored everything up to `acked`: the rest is to be sent again.
+    pub fn restart(&mut self, acked: u64) {
+        self.sent = 0;
+        self.acknowledge(acked);
+    }
+
+    /// Whether everything has been acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Unacknowledged bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Number of the newest batch.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// Number of the newest batch that was handed to a connection.
+    pub fn last_sent(&self) -> u64 {
+        self.last_sent
+    }
+}
+
+/// Cuts a batch into pieces of at most [`MAX_BATCH_ROWS`] rows that fit well within a frame, in order.
+pub fn cut(batch: Batch) -> Vec<Batch> {
+    let rows = batch.rows as usize;
+    let bytes_per_row = batch.encoded_len().div_ceil(rows.max(1)).max(1);
+    let fitting = (MAX_FRAME / 2 / bytes_per_row / 8 * 8).clamp(8, MAX_BATCH_ROWS);
+    if rows <= fitting {
+        return vec![batch];
+    }
+    let pieces = (0..rows).step_by(fitting).map(|start| {
+        let end = (start + fitting).min(rows);
+        Batch {
+            seq: 0,
+            table: batch.table,
+            rows: (end - start) as u32,
+            columns: batch.columns.iter().map(|column| slice(column, start, end)).collect(),
+            recorded: batch.recorded - (rows - end) as u64,
+        }
+    });
+    pieces.collect()
+}
+
+/// Rows `start..end` of a column; `start` is a multiple of 8.
+fn slice(column: &Column, start: usize, end: usize) -> Column {
+    let width = column.width as usize;
+    let validity = match column.validity.is_empty() {
+        true => column.validity.clone(),
+        false => column.validity.slice(start / 8..end.div_ceil(8)),
+    };
+    Column {
+        data: column.data.slice(start * width..end * width),
+        validity,
+        base: column.base,
+        width: column.width,
+        nulls: column.nulls,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use probe_proto::decode;
+    use probe_proto::encode::BatchBuilder;
+    use probe_proto::table::{ColumnType, Text, Time};
+    use probe_proto::tables::steps;
+
+    fn row(step: i64) -> steps::Row {
+        steps::Row {
+            step,
+            ts: Time(step * 1_000_000),
+            duration: step as f64,
+            data_time: 0.0,
+            forward_time: 0.0,
+            backward_time: 0.0,
+            optimizer_time: 0.0,
+            comm_time: 0.0,
+            other_time: 0.0,
+            clock: Text(0),
+            micro_steps: 1,
+            samples: (step % 3 != 0).then_some(step),
+            max_allocated: None,
+            detail: true,
+        }
+    }
+
+    fn batch(rows: i64) -> Batch {
+        let mut builder = BatchBuilder::new(&steps::TABLE);
+        (0..rows).for_each(|step| builder.push(row(step)));
+        let mut batch = builder.take();
+        batch.recorded = 1_000_000 + rows as u64;
+        batch
+    }
+
+    #[test]
+    fn a_cut_batch_has_the_same_rows_in_the_same_order() {
+        let rows = MAX_BATCH_ROWS as i64 * 2 + 13;
+        let pieces = cut(batch(rows));
+        assert_eq!(pieces.iter().map(|p| p.rows as i64).collect::<Vec<_>>(), [65_536, 65_536, 13]);
+        assert_eq!(pieces.iter().map(|p| p.recorded).collect::<Vec<_>>(), [1_065_536, 1_131_072, 1_131_085]);
+        let mut expected = 0;
+        for piece in &pieces {
+            assert!(piece.encoded_len() < MAX_FRAME);
+            let rows = piece.rows as usize;
+            let step = decode::column("step", ColumnType::Int64, false, &piece.columns[0], rows, 0).unwrap();
+            let samples = decode::column("samples", ColumnType::Int64, true, &piece.columns[11], rows, 0).unwrap();
+            let (decode::Values::Ints(step), decode::Values::Ints(sample)) = (&step.values, &samples.values) else {
+                panic!("{step:?}")
+            };
+            for row in 0..rows {
+                assert_eq!(step[row], expected);
+                assert_eq!(samples.is_valid(row), expected % 3 != 0);
+                assert!(!samples.is_valid(row) || sample[row] == expected);
+                expected += 1;
+            }
+        }
+        assert_eq!(expected, rows);
+    }
+
+    #[test]
+    fn a_small_batch_is_not_cut() {
+        assert_eq!(cut(batch(5)).len(), 1);
+    }
+
+    #[test]
+    fn only_what_is_not_acknowledged_is_sent_again() {
+        let mut buffer = SendBuffer::new(CAPACITY);
+        (0..4).for_each(|_| assert!(buffer.push(batch(3))));
+        assert_eq!((0..3).filter_map(|_| buffer.next_unsent()).map(|b| b.seq).collect::<Vec<_>>(), [1, 2, 3]);
+        buffer.acknowledge(1);
+        assert_eq!(buffer.next_unsent().map(|b| b.seq), Some(4));
+        assert!(!buffer.has_unsent());
+        buffer.restart(2);
+        assert_eq!(std::iter::from_fn(|| buffer.next_unsent()).map(|b| b.seq).collect::<Vec<_>>(), [3, 4]);
+        buffer.acknowledge(4);
+        assert!(buffer.is_empty());
+        assert_eq!(buffer.bytes(), 0);
+        assert!(buffer.push(batch(3)));
+        assert_eq!(buffer.next_unsent().map(|b| b.seq), Some(5));
+    }
+
+    #[test]
+    fn past_its_capacity_it_takes_nothing_and_uses_no_number() {
+        let one = batch(100).encoded_len() + 16;
+        let mut buffer = SendBuffer::new(one * 2);
+        assert!(buffer.push(batch(100)));
+        assert!(buffer.push(batch(100)));
+        assert!(!buffer.push(batch(100)));
+        buffer.acknowledge(1);
+        assert!(buffer.push(batch(100)));
+        assert_eq!(buffer.last_seq(), 3);
+    }
+}

@@ -1,0 +1,204 @@
+//! Snippets on their way to Python, and what they say on its way back.
+//!
+//! Two queues behind locks that training's thread takes only while it runs a snippet. A command carries the number of
+//! the connection that it came on, and a reply is thrown away when that connection is no longer the current one: a
+//! collector that comes back may use the same identifiers again.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use probe_proto::v1::{self, EvalReply, eval_reply::Reply};
+use pyo3::prelude::*;
+
+use crate::shared::lock;
+
+/// Output of one snippet is joined into frames of about this many bytes where the connection is slower than it.
+const OUTPUT_FRAME: usize = 64 << 10;
+
+/// What the collector asks Python to do.
+#[pyclass(frozen, get_all, module = "probe_agent._native")]
+#[derive(Debug, Clone, Default)]
+pub struct Command {
+    /// `decide`, `arm`, `go`, `cancel` or `disconnected`.
+    pub kind: String,
+    /// The connection it came on.
+    pub session: u64,
+    /// The snippet's identifier on that connection.
+    pub id: u64,
+    /// The snippet.
+    pub code: String,
+    /// `auto`, `now` or `step`.
+    pub at: String,
+    /// Steps finished at the boundary to run at; negative: the next one.
+    pub step: i64,
+    /// Seconds from now on.
+    pub timeout_s: f64,
+    /// Bytes.
+    pub max_output: u64,
+    /// Run it, but send no output.
+    pub mute: bool,
+    /// Why it is cancelled.
+    pub reason: String,
+}
+
+/// The two queues.
+#[derive(Debug, Default)]
+pub struct Commands {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+    replies: Mutex<Replies>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    commands: VecDeque<Command>,
+    closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Replies {
+    session: u64,
+    frames: VecDeque<EvalReply>,
+}
+
+impl Commands {
+    /// Hands a command to Python.
+    pub fn put(&self, command: Command) {
+        lock(&self.waiting).commands.push_back(command);
+        self.arrived.notify_all();
+    }
+
+    /// No more commands: whoever waits for one gets none.
+    pub fn close(&self) {
+        lock(&self.waiting).closed = true;
+        self.arrived.notify_all();
+    }
+
+    /// Whether [`Commands::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        lock(&self.waiting).closed
+    }
+
+    /// The next command, waiting up to `timeout` for one.
+    pub fn next(&self, timeout: Duration) -> Option<Command> {
+        let deadline = Instant::now() + timeout;
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if let Some(command) = waiting.commands.pop_front() {
+                return Some(command);
+            }
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            if waiting.closed {
+                return None;
+            }
+            let waited = self.arrived.wait_timeout(waiting, left);
+            waiting = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    /// A new connection: replies from now on belong to `session`, older ones are gone.
+    pub fn begin(&self, session: u64) {
+        *lock(&self.replies) = Replies { session, frames: VecDeque::new() };
+    }
+
+    /// The connection is gone: Python ends what runs for it.
+    pub fn end(&self, session: u64) {
+        self.begin(0);
+        self.put(Command { kind: "disconnected".into(), session, ..Command::default() });
+    }
+
+    /// Puts a reply behind the others; false where its connection is gone.
+    pub fn reply(&self, session: u64, id: u64, reply: Reply) -> bool {
+        let mut replies = lock(&self.replies);
+        if replies.session != session {
+            return false;
+        }
+        if let (Reply::Output(new), Some(EvalReply { id: last_id, reply: Some(Reply::Output(last)) })) =
+            (&reply, replies.frames.back_mut())
+            && *last_id == id
+            && last.stderr == new.stderr
+            && last.data.len() + new.data.len() <= OUTPUT_FRAME
+        {
+            let joined = [&last.data[..], &new.data[..]].concat();
+            last.data = Bytes::from(joined);
+            return true;
+        }
+        replies.frames.push_back(EvalReply { id, reply: Some(reply) });
+        true
+    }
+
+    /// Whether a reply waits to be sent.
+    pub fn has_reply(&self) -> bool {
+        !lock(&self.replies).frames.is_empty()
+    }
+
+    /// The next reply to send.
+    pub fn next_reply(&self) -> Option<EvalReply> {
+        lock(&self.replies).frames.pop_front()
+    }
+}
+
+/// As people write it.
+pub fn at_name(at: v1::At) -> &'static str {
+    match at {
+        v1::At::Auto => "auto",
+        v1::At::Now => "now",
+        v1::At::Step => "step",
+    }
+}
+
+/// From what Python says.
+pub fn at_of(name: &str) -> Option<v1::At> {
+    [v1::At::Auto, v1::At::Now, v1::At::Step].into_iter().find(|at| at_name(*at) == name)
+}
+
+/// From the names that Python uses for outcomes.
+pub fn outcome_of(name: &str) -> Option<v1::Outcome> {
+    v1::Outcome::from_str_name(&format!("OUTCOME_{name}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn output(text: &str, stderr: bool) -> Reply {
+        Reply::Output(v1::Output { stderr, data: Bytes::copy_from_slice(text.as_bytes()) })
+    }
+
+    #[test]
+    fn output_in_a_row_is_joined_and_its_order_kept() {
+        let commands = Commands::default();
+        commands.begin(1);
+        for (text, stderr) in [("a", false), ("b", false), ("c", true), ("d", false)] {
+            assert!(commands.reply(1, 7, output(text, stderr)));
+        }
+        let sent: Vec<_> = std::iter::from_fn(|| commands.next_reply()).filter_map(|r| r.reply).collect();
+        assert_eq!(sent, [output("ab", false), output("c", true), output("d", false)]);
+    }
+
+    #[test]
+    fn replies_to_a_connection_that_is_gone_are_not_sent_on_the_next() {
+        let commands = Commands::default();
+        commands.begin(1);
+        assert!(commands.reply(1, 1, output("old", false)));
+        commands.end(1);
+        commands.begin(2);
+        assert!(!commands.reply(1, 1, output("late", false)));
+        assert_eq!(commands.next_reply(), None);
+        assert_eq!(commands.next(Duration::ZERO).map(|c| c.kind), Some("disconnected".to_owned()));
+    }
+
+    #[test]
+    fn closing_wakes_whoever_waits() {
+        let commands = std::sync::Arc::new(Commands::default());
+        let waiting = std::thread::spawn({
+            let commands = std::sync::Arc::clone(&commands);
+            move || commands.next(Duration::from_secs(60)).is_none()
+        });
+        commands.close();
+        assert!(waiting.join().unwrap());
+    }
+}

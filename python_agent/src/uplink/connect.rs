@@ -1,0 +1,98 @@
+//! Where the collector is, and a connection to it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use probe_proto::v1::agent_client::AgentClient;
+use tokio::net::{TcpStream, UnixStream};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
+
+/// A connection that is not there by then will not come.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// `unix:PATH` or `HOST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A socket on this machine.
+    Unix(PathBuf),
+    /// `host:port`, as it was given.
+    Tcp(String),
+}
+
+impl Address {
+    /// From `unix:PATH` or `HOST:PORT`; the error says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err("'unix:' without a path".into()) } else { Ok(Self::Unix(path.into())) };
+        }
+        match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self::Tcp(text.to_owned())),
+            _ => Err(format!("'{text}' is neither unix:PATH nor HOST:PORT")),
+        }
+    }
+}
+
+/// Connects. The channel is for one session: it is dropped when that ends, and its own reconnecting never comes to use.
+pub async fn connect(address: &Address) -> Result<AgentClient<Channel>, String> {
+    // The name is for the HTTP/2 header only; the connector decides where it goes.
+    let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT_TIMEOUT);
+    let channel = match address.clone() {
+        Address::Unix(path) => {
+            let connector = service_fn(move |_| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            });
+            endpoint.connect_with_connector(connector).await
+        }
+        Address::Tcp(host) => {
+            let connector = service_fn(move |_| {
+                let host = host.clone();
+                async move {
+                    let stream = TcpStream::connect(host).await?;
+                    stream.set_nodelay(true)?;
+                    Ok::<_, std::io::Error>(TokioIo::new(stream))
+                }
+            });
+            let endpoint = endpoint.http2_keep_alive_interval(Duration::from_secs(10)).keep_alive_while_idle(true);
+            endpoint.connect_with_connector(connector).await
+        }
+    };
+    let channel = channel.map_err(|error| innermost(&error))?;
+    let frame = probe_proto::MAX_FRAME;
+    Ok(AgentClient::new(channel).max_decoding_message_size(frame).max_encoding_message_size(frame))
+}
+
+/// The header that a collector on TCP asks for, from the token's file.
+pub fn authorization(token_file: &std::path::Path) -> Result<MetadataValue<Ascii>, String> {
+    let named = |error: String| format!("token file {}: {error}", token_file.display());
+    let token = std::fs::read_to_string(token_file).map_err(|error| named(error.to_string()))?;
+    let value = format!("Bearer {}", token.trim()).parse();
+    value.map_err(|_| named("has characters that no header can carry".into()))
+}
+
+/// The cause that says something: "transport error" does not.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        assert_eq!(Address::parse("unix:/run/a b.sock"), Ok(Address::Unix("/run/a b.sock".into())));
+        assert_eq!(Address::parse("node1:7000"), Ok(Address::Tcp("node1:7000".into())));
+        assert_eq!(Address::parse("[::1]:7000"), Ok(Address::Tcp("[::1]:7000".into())));
+        for wrong in ["", "unix:", "node1", ":7000", "node1:", "node1:70000"] {
+            assert!(Address::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

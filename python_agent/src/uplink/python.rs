@@ -1,0 +1,242 @@
+//! What `probe_agent` calls.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use probe_proto::v1::{self, eval_reply::Reply};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::shared::{self, lock};
+
+use super::commands::{Command, at_of, outcome_of};
+use super::connect::Address;
+use super::link::{Identity, Link, Phase, Settings};
+use super::{config, thread};
+
+/// The uplink of this process, from its start on.
+static LINK: Mutex<Option<Arc<Link>>> = Mutex::new(None);
+
+/// In a forked child nothing of ours may run, and no lock may be taken: another thread may have held it.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Adds this part's functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("VERSION", probe_proto::VERSION)?;
+    module.add_class::<Command>()?;
+    module.add_function(wrap_pyfunction!(start, module)?)?;
+    module.add_function(wrap_pyfunction!(stop, module)?)?;
+    module.add_function(wrap_pyfunction!(forked, module)?)?;
+    module.add_function(wrap_pyfunction!(set_identity, module)?)?;
+    module.add_function(wrap_pyfunction!(set_enabled, module)?)?;
+    module.add_function(wrap_pyfunction!(configure, module)?)?;
+    module.add_function(wrap_pyfunction!(status, module)?)?;
+    module.add_function(wrap_pyfunction!(want_boundary, module)?)?;
+    module.add_function(wrap_pyfunction!(next_command, module)?)?;
+    module.add_function(wrap_pyfunction!(reply_placed, module)?)?;
+    module.add_function(wrap_pyfunction!(reply_armed, module)?)?;
+    module.add_function(wrap_pyfunction!(reply_late, module)?)?;
+    module.add_function(wrap_pyfunction!(reply_output, module)?)?;
+    module.add_function(wrap_pyfunction!(reply_done, module)?)?;
+    Ok(())
+}
+
+/// Settings of [`start`], as a dictionary.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+struct StartSettings {
+    collector: String,
+    token_file: Option<PathBuf>,
+    patience_s: f64,
+    hint: String,
+    instance: String,
+    run: String,
+    host: String,
+    command: String,
+    python_version: String,
+    torch_version: String,
+    rank: Option<i32>,
+    local_rank: Option<i32>,
+    world_size: Option<i32>,
+}
+
+/// Starts the background thread; False where one runs already.
+#[pyfunction]
+fn start(settings: StartSettings) -> PyResult<bool> {
+    let mut current = lock(&LINK);
+    if FORKED.load(Ordering::Relaxed) || current.as_ref().is_some_and(|link| link.phase() != Phase::Ended) {
+        return Ok(false);
+    }
+    let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
+    let identity = Identity { rank: settings.rank, local_rank: settings.local_rank, world_size: settings.world_size };
+    let settings = Settings {
+        address,
+        token_file: settings.token_file,
+        patience: seconds(settings.patience_s),
+        hint: settings.hint,
+        instance: settings.instance,
+        run: settings.run,
+        host: settings.host,
+        command: settings.command,
+        python_version: settings.python_version,
+        torch_version: settings.torch_version,
+    };
+    let link = Arc::new(Link::new(settings, identity));
+    thread::start(Arc::clone(&link)).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    *current = Some(link);
+    Ok(true)
+}
+
+/// Sends what is left, says Bye and ends the thread; True where it ended by then. `reason` is `exit` or `detached`.
+#[pyfunction]
+fn stop(py: Python<'_>, timeout_s: f64, reason: &str) -> bool {
+    let Some(link) = link() else { return true };
+    let reason = if reason == "detached" { "detached" } else { "exit" };
+    link.commands.close();
+    py.detach(|| {
+        link.request_stop(seconds(timeout_s), reason);
+        // The thread keeps the deadline; the rest is for one that can't.
+        link.wait_for(seconds(timeout_s) + Duration::from_millis(200), |phase| {
+            matches!(phase, Phase::Ended | Phase::Refused(_))
+        })
+    })
+}
+
+/// Called in a forked child, where the thread is not.
+#[pyfunction]
+fn forked() {
+    FORKED.store(true, Ordering::Relaxed);
+    shared::ENABLED.store(false, Ordering::Relaxed);
+    shared::BOUNDARY_WANTED.store(false, Ordering::Relaxed);
+}
+
+/// Says who this process is; sent where it has changed.
+#[pyfunction]
+#[pyo3(signature = (rank, local_rank, world_size))]
+fn set_identity(rank: Option<i32>, local_rank: Option<i32>, world_size: Option<i32>) {
+    if let Some(link) = link() {
+        link.identify(Identity { rank, local_rank, world_size });
+    }
+}
+
+/// Switches every hook on or off.
+#[pyfunction]
+fn set_enabled(enabled: bool) {
+    shared::ENABLED.store(enabled && !FORKED.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Applies settings, all or none; raises ValueError that says what is allowed.
+#[pyfunction]
+fn configure(values: BTreeMap<String, String>) -> PyResult<()> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    config::apply(&values).map_err(PyValueError::new_err)?;
+    if let Some(link) = link() {
+        link.wake.notify_one();
+    }
+    Ok(())
+}
+
+/// How things stand: enabled, step, layers, config, problem, phase, run.
+#[pyfunction]
+fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let facts = PyDict::new(py);
+    facts.set_item("enabled", shared::ENABLED.load(Ordering::Relaxed))?;
+    facts.set_item("step", shared::STEP.load(Ordering::Relaxed))?;
+    if FORKED.load(Ordering::Relaxed) {
+        facts.set_item("phase", "forked")?;
+        return Ok(facts);
+    }
+    let layers = lock(&shared::LAYERS).clone();
+    facts.set_item("layers", layers.into_iter().collect::<BTreeMap<_, _>>())?;
+    facts.set_item("config", config::in_force())?;
+    facts.set_item("problem", lock(&shared::PROBLEM).clone())?;
+    let (phase, run) = match link().map(|link| link.phase()) {
+        None => ("idle", None),
+        Some(Phase::Connecting(_)) => ("connecting", None),
+        Some(Phase::Connected(run)) => ("connected", Some(run)),
+        Some(Phase::Refused(_)) => ("refused", None),
+        Some(Phase::Ended) => ("ended", None),
+    };
+    facts.set_item("phase", phase)?;
+    facts.set_item("run", run)?;
+    Ok(facts)
+}
+
+/// Whether a snippet waits for the boundary between two steps.
+#[pyfunction]
+fn want_boundary(wanted: bool) {
+    shared::BOUNDARY_WANTED.store(wanted && !FORKED.load(Ordering::Relaxed), Ordering::SeqCst);
+}
+
+/// The next command, waiting up to `timeout_s` without the GIL; None where there is none. Raises EOFError when there
+/// will be no more.
+#[pyfunction]
+fn next_command(py: Python<'_>, timeout_s: f64) -> PyResult<Option<Command>> {
+    let ended = || pyo3::exceptions::PyEOFError::new_err("the uplink has ended");
+    let link = link().ok_or_else(ended)?;
+    let command = py.detach(|| link.commands.next(seconds(timeout_s)));
+    if command.is_none() && link.commands.is_closed() { Err(ended()) } else { Ok(command) }
+}
+
+/// Where a snippet belongs, and why.
+#[pyfunction]
+fn reply_placed(session: u64, id: u64, at: &str, why: String) -> PyResult<bool> {
+    let at = at_of(at).ok_or_else(|| PyValueError::new_err(format!("no placement '{at}'")))?;
+    Ok(reply(session, id, Reply::Placed(v1::Placed { at: at as i32, why })))
+}
+
+/// A snippet waits for its step.
+#[pyfunction]
+fn reply_armed(session: u64, id: u64, step: i64) -> bool {
+    reply(session, id, Reply::Armed(v1::Armed { step }))
+}
+
+/// The step of a snippet has passed.
+#[pyfunction]
+fn reply_late(session: u64, id: u64, step: i64) -> bool {
+    reply(session, id, Reply::Late(v1::Late { step }))
+}
+
+/// What a snippet printed.
+#[pyfunction]
+fn reply_output(session: u64, id: u64, stderr: bool, data: &[u8]) -> bool {
+    reply(session, id, Reply::Output(v1::Output { stderr, data: Bytes::copy_from_slice(data) }))
+}
+
+/// How a snippet ended; `outcome` as in the contract, without its prefix.
+#[pyfunction]
+fn reply_done(
+    session: u64,
+    id: u64,
+    outcome: &str,
+    error: String,
+    seconds: f64,
+    training_waited_s: f64,
+    step: i64,
+) -> PyResult<bool> {
+    let outcome = outcome_of(outcome).ok_or_else(|| PyValueError::new_err(format!("no outcome '{outcome}'")))?;
+    let done = v1::Done { outcome: outcome as i32, error, seconds, training_waited_s, step };
+    Ok(reply(session, id, Reply::Done(done)))
+}
+
+fn reply(session: u64, id: u64, reply: Reply) -> bool {
+    let Some(link) = link() else { return false };
+    let taken = link.commands.reply(session, id, reply);
+    link.wake.notify_one();
+    taken
+}
+
+fn link() -> Option<Arc<Link>> {
+    if FORKED.load(Ordering::Relaxed) { None } else { lock(&LINK).clone() }
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value.clamp(0.0, 1e9)).unwrap_or_default()
+}

@@ -1,0 +1,256 @@
+//! One connection to a collector, from Hello to its end.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use probe_proto::table::Text;
+use probe_proto::v1::agent_client::AgentClient;
+use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Request, Status, Streaming};
+
+use super::commands::{Command, at_name};
+use super::link::{Link, Phase, set_problem};
+use super::status::Reporter;
+use super::thread::Outbox;
+use super::{config, connect};
+
+/// A collector that takes longer to answer Hello is tried again.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
+/// After Bye, the collector closes its side.
+const BYE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Frames between us and the socket; what more there is waits in the buffer, where it is counted.
+const FRAMES_AHEAD: usize = 4;
+/// Bytes of strings in one frame, about.
+const STRINGS_FRAME: usize = 1 << 20;
+
+/// How a connection ended.
+#[derive(Debug)]
+pub enum End {
+    /// Everything was acknowledged and Bye said.
+    Finished,
+    /// It broke.
+    Lost(String),
+    /// The collector does not want us: now, or (None) ever.
+    Refused(String, Option<Duration>),
+}
+
+struct Session<'a> {
+    link: &'a Link,
+    outbox: &'a RefCell<Outbox>,
+    number: u64,
+    reporter: Reporter,
+    strings_sent: usize,
+    identity_sent: u64,
+    bye_sent: bool,
+}
+
+/// Speaks with the collector until the connection ends. `number` is this connection's, from 1.
+/// The second value says whether it was welcomed.
+pub async fn run(link: &Link, outbox: &RefCell<Outbox>, mut client: AgentClient<Channel>, number: u64) -> (End, bool) {
+    let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
+    let mut session = Session {
+        link,
+        outbox,
+        number,
+        reporter: Reporter::default(),
+        strings_sent: 0,
+        identity_sent: link.identity_version(),
+        bye_sent: false,
+    };
+    let hello = session.hello();
+    // Room for four, and it is the first.
+    let _ = frames.try_send(hello);
+    let mut request = Request::new(ReceiverStream::new(receiver));
+    if let Some(file) = &link.settings.token_file {
+        match connect::authorization(file) {
+            Ok(value) => drop(request.metadata_mut().insert("authorization", value)),
+            Err(problem) => return (End::Lost(problem), false),
+        }
+    }
+    let opened = timeout(WELCOME_TIMEOUT, async {
+        let mut inbound = client.session(request).await?.into_inner();
+        let first = inbound.message().await?;
+        Ok::<_, Status>((inbound, first))
+    });
+    let (mut inbound, first) = match opened.await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(status)) => return (End::Lost(words(&status)), false),
+        Err(_) => return (End::Lost("it does not answer".into()), false),
+    };
+    match first.and_then(|frame| frame.frame) {
+        Some(collector_frame::Frame::Welcome(welcome)) => session.welcome(welcome),
+        Some(collector_frame::Frame::Refused(refused)) => return (refusal(refused), false),
+        other => return (End::Lost(format!("its first frame was {other:?}, not Welcome")), false),
+    }
+    let end = session.speak(&mut inbound, frames).await;
+    link.commands.end(number);
+    (end, true)
+}
+
+impl Session<'_> {
+    fn hello(&self) -> AgentFrame {
+        let tables = self.outbox.borrow().sink.tables().map(|table| table.wire_schema()).collect();
+        AgentFrame { frame: Some(agent_frame::Frame::Hello(self.link.hello(tables))) }
+    }
+
+    fn welcome(&mut self, welcome: v1::Welcome) {
+        self.outbox.borrow_mut().buffer.restart(welcome.acked_seq);
+        self.configure(&v1::Configure { values: welcome.config });
+        self.link.commands.begin(self.number);
+        self.link.set_phase(Phase::Connected(welcome.run));
+    }
+
+    async fn speak(&mut self, inbound: &mut Streaming<CollectorFrame>, frames: mpsc::Sender<AgentFrame>) -> End {
+        loop {
+            let work = self.has_frame();
+            tokio::select! {
+                message = inbound.message() => match message {
+                    Ok(Some(frame)) => if let Some(end) = self.take(frame) { return end },
+                    Ok(None) if self.bye_sent => return End::Finished,
+                    Ok(None) => return End::Lost("it closed the connection".into()),
+                    Err(status) => return End::Lost(words(&status)),
+                },
+                permit = frames.reserve(), if work => match permit {
+                    Ok(permit) => if let Some(frame) = self.next_frame() { permit.send(AgentFrame { frame: Some(frame) }) },
+                    Err(_) => return End::Lost("the connection is gone".into()),
+                },
+                () = self.link.wake.notified(), if !work => {}
+            }
+            if self.bye_sent {
+                drop(frames);
+                return self.part(inbound).await;
+            }
+        }
+    }
+
+    /// Bye is on its way: wait for the collector to close its side, so that it has arrived when the process is gone.
+    async fn part(&mut self, inbound: &mut Streaming<CollectorFrame>) -> End {
+        let closing = timeout(BYE_TIMEOUT, async { while let Ok(Some(_)) = inbound.message().await {} });
+        // Everything was acknowledged before: a collector that does not close loses nothing.
+        let _ = closing.await;
+        End::Finished
+    }
+
+    fn has_frame(&self) -> bool {
+        let outbox = self.outbox.borrow();
+        self.identity_sent != self.link.identity_version()
+            || self.link.commands.has_reply()
+            || self.reporter.is_due()
+            || self.strings_sent < outbox.strings_ready
+            || outbox.buffer.has_unsent()
+            || outbox.is_done()
+    }
+
+    /// The most urgent frame. Strings come before the batches that use them, and Bye when nothing else is left.
+    fn next_frame(&mut self) -> Option<agent_frame::Frame> {
+        if self.identity_sent != self.link.identity_version() {
+            self.identity_sent = self.link.identity_version();
+            return self.hello().frame;
+        }
+        if let Some(reply) = self.link.commands.next_reply() {
+            return Some(agent_frame::Frame::Eval(reply));
+        }
+        let mut outbox = self.outbox.borrow_mut();
+        let done = outbox.is_done();
+        if self.reporter.is_due() && !done {
+            let status = self.reporter.report(&outbox.pace, outbox.buffer.last_sent(), &outbox.sink.drops);
+            return Some(agent_frame::Frame::Status(status));
+        }
+        if self.strings_sent < outbox.strings_ready {
+            let (first, mut bytes, mut values) = (self.strings_sent, 0, Vec::new());
+            while self.strings_sent < outbox.strings_ready && bytes < STRINGS_FRAME {
+                let text = outbox.sink.strings.get(Text(self.strings_sent as u32)).unwrap_or_default();
+                bytes += text.len();
+                values.push(text.to_owned());
+                self.strings_sent += 1;
+            }
+            return Some(agent_frame::Frame::Strings(v1::Strings { first: first as u32, values }));
+        }
+        if let Some(batch) = outbox.buffer.next_unsent() {
+            return Some(agent_frame::Frame::Batch(batch));
+        }
+        if !done {
+            return None;
+        }
+        if !outbox.last_report_sent {
+            // Drops of the last drain, and the last step, before Bye.
+            outbox.last_report_sent = true;
+            let status = self.reporter.report(&outbox.pace, outbox.buffer.last_sent(), &outbox.sink.drops);
+            return Some(agent_frame::Frame::Status(status));
+        }
+        self.bye_sent = true;
+        let reason = self.link.stop_requested().map_or("exit", |stop| stop.reason);
+        Some(agent_frame::Frame::Bye(v1::Bye { reason: reason.into(), last_seq: outbox.buffer.last_sent() }))
+    }
+
+    /// Does what a frame says; Some where that ends the connection.
+    fn take(&mut self, frame: CollectorFrame) -> Option<End> {
+        use collector_frame::Frame;
+        let command = match frame.frame? {
+            Frame::Ack(ack) => {
+                let mut outbox = self.outbox.borrow_mut();
+                let sent = outbox.buffer.last_sent();
+                outbox.buffer.acknowledge(ack.seq.min(sent));
+                return None;
+            }
+            Frame::Configure(values) => {
+                self.configure(&values);
+                return None;
+            }
+            Frame::Refused(refused) => return Some(refusal(refused)),
+            // Said once at the beginning; a second one changes nothing.
+            Frame::Welcome(_) => return None,
+            Frame::EvalDecide(decide) => Command {
+                kind: "decide".into(),
+                id: decide.id,
+                at: at_name(decide.at()).into(),
+                code: decide.code,
+                timeout_s: decide.timeout_s,
+                max_output: decide.max_output,
+                ..Command::default()
+            },
+            Frame::EvalArm(arm) => Command {
+                kind: "arm".into(),
+                id: arm.id,
+                at: "step".into(),
+                code: arm.code,
+                step: arm.step,
+                timeout_s: arm.timeout_s,
+                max_output: arm.max_output,
+                mute: arm.mute,
+                ..Command::default()
+            },
+            Frame::EvalGo(go) => Command { kind: "go".into(), id: go.id, ..Command::default() },
+            Frame::EvalCancel(cancel) => {
+                Command { kind: "cancel".into(), id: cancel.id, reason: cancel.reason, ..Command::default() }
+            }
+        };
+        self.link.commands.put(Command { session: self.number, ..command });
+        None
+    }
+
+    fn configure(&self, values: &v1::Configure) {
+        if let Err(problem) = config::apply(&values.values) {
+            set_problem(format!("a setting was refused: {problem}"));
+        }
+    }
+}
+
+fn refusal(refused: v1::Refused) -> End {
+    let delay = Duration::from_millis(u64::from(refused.retry_after_ms));
+    End::Refused(refused.message, refused.retry.then_some(delay))
+}
+
+fn words(status: &Status) -> String {
+    match status.message() {
+        "" => format!("{:?}", status.code()),
+        message => message.to_owned(),
+    }
+}
+
+/// The largest frame that [`Session::next_frame`] makes stays below what the collector takes.
+const _: () = assert!(STRINGS_FRAME * 2 < probe_proto::MAX_FRAME);

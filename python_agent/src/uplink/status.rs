@@ -1,0 +1,125 @@
+//! What the collector is told every half second, and at once when something of it changes.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use probe_proto::v1;
+
+use crate::shared::{self, lock};
+
+use super::{config, link};
+
+/// Between two reports.
+pub const INTERVAL: Duration = Duration::from_millis(500);
+/// Steps per second are counted over about this long.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Steps per second from what the step counter was at a few moments.
+#[derive(Debug, Default)]
+pub struct Pace {
+    samples: VecDeque<(Instant, i64)>,
+}
+
+impl Pace {
+    /// Notes that `step` steps are finished; at most twice a second.
+    pub fn note(&mut self, now: Instant, step: i64) {
+        if self.samples.back().is_some_and(|(last, _)| now.duration_since(*last) < INTERVAL) {
+            return;
+        }
+        self.samples.push_back((now, step));
+        while self.samples.get(1).is_some_and(|(second, _)| now.duration_since(*second) >= WINDOW) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Over the last ten seconds or so; 0 when not known.
+    pub fn per_second(&self) -> f64 {
+        match (self.samples.front(), self.samples.back()) {
+            (Some((first, from)), Some((last, to))) if last > first => {
+                (to - from) as f64 / last.duration_since(*first).as_secs_f64()
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// Decides when a report is due.
+#[derive(Debug, Default)]
+pub struct Reporter {
+    last: Option<(Instant, Facts)>,
+}
+
+/// What a report says that is worth saying at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Facts {
+    layers: BTreeMap<&'static str, String>,
+    config: BTreeMap<String, String>,
+    problem: String,
+}
+
+impl Facts {
+    fn now() -> Self {
+        Self {
+            layers: lock(&shared::LAYERS).clone(),
+            config: config::in_force(),
+            problem: lock(&shared::PROBLEM).clone(),
+        }
+    }
+}
+
+impl Reporter {
+    /// Whether half a second has passed, or something has changed, since the last report.
+    pub fn is_due(&self) -> bool {
+        self.last.as_ref().is_none_or(|(when, facts)| when.elapsed() >= INTERVAL || *facts != Facts::now())
+    }
+
+    /// The report; `drops` by (table, reason).
+    pub fn report(
+        &mut self,
+        pace: &Pace,
+        last_seq: u64,
+        drops: &BTreeMap<(&'static str, &'static str), u64>,
+    ) -> v1::Status {
+        let facts = Facts::now();
+        let drops = drops.iter().map(|((table, reason), rows)| v1::Drop {
+            table: (*table).to_owned(),
+            reason: (*reason).to_owned(),
+            rows: *rows,
+        });
+        let status = v1::Status {
+            step: shared::STEP.load(Ordering::Relaxed),
+            steps_per_second: pace.per_second(),
+            last_seq,
+            drops: drops.collect(),
+            layers: facts.layers.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
+            config: facts.config.clone().into_iter().collect::<HashMap<_, _>>(),
+            problem: facts.problem.clone(),
+            unix_ns: link::unix_ns(),
+        };
+        self.last = Some((Instant::now(), facts));
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pace_is_of_the_last_ten_seconds() {
+        let mut pace = Pace::default();
+        let start = Instant::now();
+        assert_eq!(pace.per_second(), 0.0);
+        // Two steps a second for a minute, then one.
+        for half in 0..240 {
+            let step = if half < 120 { half } else { 120 + (half - 120) / 2 };
+            pace.note(start + INTERVAL * half as u32, step);
+            if half == 119 {
+                assert!((pace.per_second() - 2.0).abs() < 0.1, "{}", pace.per_second());
+            }
+        }
+        assert!((pace.per_second() - 1.0).abs() < 0.1, "{}", pace.per_second());
+        assert!(pace.samples.len() < 25);
+    }
+}

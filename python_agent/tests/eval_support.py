@@ -1,0 +1,158 @@
+"""A training script's world for tests of snippets, and a small native half."""
+
+from __future__ import annotations
+
+import pathlib
+import queue
+import sys
+import threading
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+SCRIPT = """
+import math
+import os
+import torch
+import torch.nn.functional as F
+import torch.distributed as dist
+from pathlib import Path
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Config:
+    max_position_embeddings = 64
+
+    def __init__(self):
+        self.hidden_size = 16
+        self.num_attention_heads = 2
+
+    @property
+    def loud(self):
+        raise RuntimeError("a property ran")
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+        self.gradient_checkpointing = False
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.config = Config()
+        self.layers = nn.ModuleList([Attention()])
+
+
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer, self.history = model, optimizer, [1.0, 2.0]
+
+    def train_step(self):
+        raise AssertionError("ran")
+
+
+def helper(x):
+    raise AssertionError("ran")
+
+
+def local_names():
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train_loader = torch.utils.data.DataLoader(list(range(8)), batch_size=4)
+    trainer = Trainer(model, optimizer)
+    batch_size, lr, name, losses = 4, 0.1, "gpt", [0.5, 0.25]
+    loss, batch, settings = torch.ones(()), (torch.ones(2), torch.ones(2)), {"lr": 0.1, "model": model}
+    generator = (x for x in range(3))
+    return {**globals(), **locals()}
+"""
+
+
+def training_names(directory: pathlib.Path) -> dict[str, Any]:
+    """Names as the training code of SCRIPT sees them, in a file that is the user's own."""
+    path = directory / "user_training.py"
+    path.write_text(SCRIPT)
+    module = types.ModuleType("user_training")
+    module.__file__ = str(path)
+    sys.modules["user_training"] = module
+    exec(compile(SCRIPT, str(path), "exec"), module.__dict__)
+    seen: dict[str, Any] = module.local_names()
+    for gone in ("__name__", "__builtins__", "__spec__", "__loader__", "__doc__", "__package__"):
+        seen.pop(gone, None)
+    seen["user_training"] = module
+    return seen
+
+
+@dataclass
+class Command:
+    """As the native half gives them."""
+
+    kind: str
+    id: int = 1
+    code: str = ""
+    session: int = 1
+    at: str = "auto"
+    step: int = -1
+    timeout_s: float = 30.0
+    max_output: int = 1 << 24
+    mute: bool = False
+    reason: str = ""
+
+
+@dataclass
+class Native:
+    """The native half, as far as snippets need it: commands in, replies out, and a step counter."""
+
+    commands: queue.Queue[Any] = field(default_factory=queue.Queue)
+    replies: queue.Queue[Any] = field(default_factory=queue.Queue)
+    steps: int = 0
+    wanted: threading.Event = field(default_factory=threading.Event)
+    modes: list[int] = field(default_factory=list)
+    problem: str = ""
+
+    def next_command(self, timeout_s: float) -> Any:
+        try:
+            command = self.commands.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if command is None:
+            raise EOFError
+        return command
+
+    def step(self) -> int:
+        return self.steps
+
+    def want_boundary(self, wanted: bool) -> None:
+        (self.wanted.set if wanted else self.wanted.clear)()
+
+    def thread_mode(self, mode: int) -> int:
+        self.modes.append(mode)
+        return 0
+
+    def set_problem(self, problem: str) -> None:
+        self.problem = problem
+
+    def reply_placed(self, session: int, id: int, at: str, why: str) -> bool:
+        self.replies.put(("placed", id, at, why))
+        return True
+
+    def reply_armed(self, session: int, id: int, step: int) -> bool:
+        self.replies.put(("armed", id, step))
+        return True
+
+    def reply_late(self, session: int, id: int, step: int) -> bool:
+        self.replies.put(("late", id, step))
+        return True
+
+    def reply_output(self, session: int, id: int, stderr: bool, data: bytes) -> bool:
+        self.replies.put(("output", id, stderr, data))
+        return True
+
+    def reply_done(
+        self, session: int, id: int, outcome: str, error: str, seconds: float, waited: float, step: int
+    ) -> bool:
+        self.replies.put(("done", id, outcome, error, seconds, waited, step))
+        return True

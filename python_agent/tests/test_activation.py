@@ -1,0 +1,340 @@
+"""Who becomes an agent, when, and what that costs: real interpreters, started as people start them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import probe_agent
+import pytest
+
+PACKAGE = pathlib.Path(probe_agent.__file__).resolve().parent
+TRAIN = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(steps):
+    for _ in range(steps):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+"""
+
+
+class Bench:
+    """A directory for scripts, and an interpreter that reads our .pth file as an installed wheel's is read."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.directory = directory
+        site = directory / "site"
+        site.mkdir()
+        pth = PACKAGE.parent / "probe_agent.data/platlib/probe_agent.pth"
+        shutil.copy(pth if pth.exists() else PACKAGE.parent / "probe_agent.pth", site)
+        # Where tests run without an installed wheel; with one, the file is read twice, which must do no harm.
+        (directory / "sitecustomize.py").write_text(f"import site; site.addsitedir({str(site)!r})")
+
+    def python(self, code: str, *arguments: str, file: str = "script.py", **environment: str) -> str:
+        """Runs a script to its good end and returns what it printed; what it said on stderr is in `errors`."""
+        path = self.directory / file
+        path.write_text(textwrap.dedent(code))
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PROBE")}
+        done = subprocess.run(
+            [sys.executable, *arguments, str(path)],
+            env={
+                **kept,
+                "PYTHONPATH": os.pathsep.join([str(self.directory), str(PACKAGE.parent)]),
+                "PROBE_RUNTIME_DIR": str(self.directory / "run"),
+                "PROBE_COLLECTOR": f"unix:{self.directory}/nobody.sock",
+                "OMP_NUM_THREADS": "1",
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        self.errors = done.stderr
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def bench(tmp_path: pathlib.Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("value", [None, "", "0"])
+def test_without_being_asked_for_nothing_is_imported(bench: Bench, value: str | None) -> None:
+    code = "import sys, torch; print([m for m in sys.modules if m.startswith('probe_agent')], len(sys.meta_path))"
+    environment = {} if value is None else {"PROBE": value}
+    assert bench.python(code, **environment).startswith("[] ")
+
+
+def test_before_torch_next_to_nothing_is_imported(bench: Bench) -> None:
+    code = "import sys; print(sorted(m for m in sys.modules if m.startswith('probe_agent')))"
+    loaded = "['probe_agent', 'probe_agent._autostart', 'probe_agent.activation', 'probe_agent.process']\n"
+    assert bench.python(code, PROBE="1") == loaded
+    # Neither are modules that Python itself had not.
+    code = "import sys; print(*sorted(sys.modules))"
+    with_agent, without = (set(bench.python(code, PROBE=value).split()) for value in ("1", "0"))
+    assert {m for m in with_agent - without if not m.startswith("probe_agent")} <= {"__future__"}
+
+
+def test_torch_alone_does_not_connect_and_training_does(bench: Bench) -> None:
+    code = (
+        TRAIN
+        + """
+import threading, probe_agent
+print(probe_agent.status()["phase"], threading.active_count())
+train(1)
+status = probe_agent.status()
+print(status["phase"], status["enabled"], status["step"], status["layers"]["forward"])
+import os
+names = []
+for task in os.listdir("/proc/self/task"):
+    names.append(open(f"/proc/self/task/{task}/comm").read().strip())
+    if names[-1] == "probe-uplink":
+        blocked = next(l for l in open(f"/proc/self/task/{task}/status") if l.startswith("SigBlk"))
+        # Every signal that can be blocked, but for the two that threads themselves use.
+        print(int(blocked.split()[1], 16) | 1 << 31 | 1 << 32 | 1 << 8 | 1 << 18 == (1 << 64) - 1)
+"""
+    )
+    assert bench.python(code, PROBE="1").splitlines() == [
+        "waiting for training 1",
+        "connecting True 1 tp_call",
+        "True",
+    ]
+    # Nobody listens, which is said once, and training went on.
+    assert bench.errors.count("probe: ") == 1 and bench.errors.count("nobody.sock") == 1
+
+
+def test_the_finder_steps_aside_after_one_import(bench: Bench) -> None:
+    code = """
+import sys
+before = [type(f).__name__ for f in sys.meta_path]
+import json, email.message
+try:
+    import no_such_module
+except ImportError:
+    pass
+import torch
+print(before.count("_TorchFinder"), [type(f).__name__ for f in sys.meta_path].count("_TorchFinder"))
+print(torch.__spec__.loader.exec_module.__qualname__)
+"""
+    # Whose loader is what it was.
+    assert bench.python(code, PROBE="1").splitlines() == ["1 0", "_LoaderBasics.exec_module"]
+
+
+def test_an_import_of_torch_that_fails_can_be_made_again(bench: Bench) -> None:
+    fake = bench.directory / "fake/torch"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").write_text("raise ImportError('planted')")
+    code = f"""
+import sys
+sys.path.insert(0, {str(fake.parent)!r})
+try:
+    import torch
+except ImportError as error:
+    print(error)
+sys.path.remove({str(fake.parent)!r})
+import torch, probe_agent
+print(probe_agent.status()["phase"])
+"""
+    assert bench.python(code, PROBE="1").splitlines() == ["planted", "waiting for training"]
+
+
+def test_helpers_and_launchers_are_no_agents(bench: Bench) -> None:
+    from probe_agent import process
+
+    known = sys.orig_argv if hasattr(sys, "orig_argv") else None
+    kinds = {
+        ("python", "train.py"): "trainer",
+        ("python", "-m", "package.train"): "trainer",
+        ("python", "-u", "-X", "dev", "train.py", "-m", "torch.distributed.run"): "trainer",
+        (
+            "python",
+            "-c",
+            "from multiprocessing.spawn import spawn_main; spawn_main()",
+            "--multiprocessing-fork",
+        ): "child",
+        ("python", "-c", "from multiprocessing.resource_tracker import main;main(5)"): "none",
+        ("python", "-c", "from multiprocessing.forkserver import main; main(1)"): "none",
+        ("python", "-m", "torch.distributed.run", "train.py"): "none",
+        ("python", "/venv/bin/torchrun", "train.py"): "none",
+        ("python", "-u", "/venv/bin/torchrun", "train.py"): "none",
+        ("python", "/x/torch/_inductor/compile_worker/__main__.py", "--workers=2"): "none",
+    }
+    try:
+        for arguments, kind in kinds.items():
+            sys.orig_argv = list(arguments)  # type: ignore[attr-defined]
+            assert process.kind() == kind, arguments
+    finally:
+        if known is None:
+            del sys.orig_argv  # type: ignore[attr-defined]
+        else:
+            sys.orig_argv = known
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_a_data_loader_are_not_agents(bench: Bench, method: str) -> None:
+    code = """
+import os, sys, torch
+class Data(torch.utils.data.Dataset):
+    def __init__(self): self.layer = None
+    def __len__(self): return 4
+    def __getitem__(self, i):
+        if self.layer is None: self.layer = torch.nn.Linear(1, 1)
+        self.layer(torch.ones(1))  # a worker may use modules, and trains nothing
+        native = sys.modules.get("probe_agent._native")
+        enabled = native is not None and native.status()["enabled"]
+        threads = [open(f"/proc/self/task/{t}/comm").read().strip() for t in os.listdir("/proc/self/task")]
+        return torch.tensor([int(enabled), int("probe-uplink" in threads)])
+if __name__ == "__main__":
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    loader = torch.utils.data.DataLoader(Data(), num_workers=2, multiprocessing_context="METHOD")
+    model(torch.ones(1, 2)).sum().backward(); optimizer.step()
+    for batch in loader:
+        seen.append(batch.flatten().tolist())
+        model(batch.float()).sum().backward(); optimizer.step()
+    import probe_agent
+    print(seen, probe_agent.status()["phase"], probe_agent.status()["step"])
+""".replace("METHOD", method)
+    assert bench.python(code, PROBE="1") == "[[0, 0], [0, 0], [0, 0], [0, 0]] connecting 5\n"
+
+
+def test_a_spawned_process_that_joins_a_group_is_an_agent(bench: Bench) -> None:
+    code = """
+import os, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+def rank(rank, file):
+    torch.nn.Linear(1, 1)(torch.ones(1))
+    import probe_agent
+    before = probe_agent.status()["phase"]
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    print(rank, before, probe_agent.status()["phase"], probe_agent.status()["layers"]["collectives"], flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    mp.spawn(rank, (os.path.abspath("rendezvous"),), nprocs=2)
+""".replace('"rendezvous"', repr(str(bench.directory / "rendezvous")))
+    lines = sorted(bench.python(code, PROBE="1").splitlines())
+    assert lines == ["0 off connecting pg_hooks", "1 off connecting pg_hooks"]
+
+
+def test_a_forked_child_runs_nothing_of_ours_and_ends_at_once(bench: Bench) -> None:
+    code = (
+        TRAIN
+        + """
+import os, sys, time, atexit, probe_agent
+train(2)
+child = os.fork()
+if child == 0:
+    began = time.perf_counter()
+    assert probe_agent.status()["phase"] == "forked" and not probe_agent.status()["enabled"]
+    probe_agent.start(); probe_agent.configure(detail="off"); probe_agent.step(); probe_agent.stop()
+    train(2)
+    assert probe_agent.status()["step"] == 2, "counted in the child"
+    atexit.register(lambda: os.write(1, b"slow" if time.perf_counter() - began > 1.5 else b"child "))
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+train(1)
+print(probe_agent.status()["step"], probe_agent.status()["config"])
+"""
+    )
+    assert bench.python(code, PROBE="1") == "child 3 {'detail': 'every-step'}\n"
+
+
+def test_a_program_can_start_configure_and_stop_it(bench: Bench) -> None:
+    code = (
+        """
+import probe_agent
+print(probe_agent.status()["phase"])
+probe_agent.start(detail="off")
+print(probe_agent.status()["phase"], probe_agent.status()["config"])
+"""
+        + TRAIN
+        + """
+print(probe_agent.status()["phase"])
+train(2)
+probe_agent.configure(detail="every-step")
+try:
+    probe_agent.configure(detail="sometimes")
+except ValueError as error:
+    print(error)
+probe_agent.step()
+print(probe_agent.status()["config"], probe_agent.status()["step"])
+probe_agent.stop()
+print(probe_agent.status()["phase"], probe_agent.status()["enabled"])
+train(2)
+probe_agent.start()
+train(1)
+print(probe_agent.status()["phase"], probe_agent.status()["step"], probe_agent.__version__.count("."))
+"""
+    )
+    assert bench.python(code).splitlines() == [
+        "off",
+        "waiting for torch {'detail': 'off'}",
+        "connecting",
+        "detail cannot be 'sometimes'; it can be every-step, off",
+        "{'detail': 'every-step'} 3",
+        "ended False",
+        "connecting 4 2",
+    ]
+
+
+def test_started_after_training_has_begun(bench: Bench) -> None:
+    code = (
+        TRAIN
+        + """
+import probe_agent
+train(3)
+probe_agent.start()
+train(2)
+print(probe_agent.status()["step"], probe_agent.status()["phase"])
+"""
+    )
+    assert bench.python(code) == "2 connecting\n"
+
+
+def test_probe_0_wins_over_what_a_program_calls(bench: Bench) -> None:
+    code = TRAIN + "import probe_agent\nprobe_agent.start()\ntrain(1)\nprint(probe_agent.status()['phase'])"
+    assert bench.python(code, PROBE="0") == "off\n"
+
+
+def test_a_wrong_address_is_said_and_training_goes_on(bench: Bench) -> None:
+    code = TRAIN + "train(1)\nimport probe_agent\nprint(probe_agent.status()['step'], probe_agent.status()['problem'])"
+    out = bench.python(code, PROBE="1", PROBE_COLLECTOR="nonsense")
+    assert "neither unix:PATH nor HOST:PORT" in out and out.startswith("1 ")
+    assert bench.errors.count("probe: ") == 1 and "hint:" in bench.errors
+
+
+def test_snippets_beside_training_cannot_train(bench: Bench) -> None:
+    code = (
+        TRAIN
+        + """
+train(1)
+import threading
+from probe_agent import _native
+def beside():
+    _native.thread_mode(2)
+    for what in (lambda: model(torch.ones(1, 4)), optimizer.step):
+        try:
+            what()
+            print("trained")
+        except RuntimeError as error:
+            print(error)
+    with torch.no_grad():
+        print(model(torch.ones(1, 4)).shape)
+thread = threading.Thread(target=beside)
+thread.start()
+thread.join()
+"""
+    )
+    first, second, third = bench.python(code, PROBE="1").splitlines()
+    assert "must not train" in first and "--at step" in first and first == second
+    assert third == "torch.Size([1, 1])"

@@ -1,0 +1,392 @@
+"""Snippets running: output, errors, deadlines, limits, and what is left behind. Commands go in as the collector's
+would, replies come out as it would get them."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from eval_support import Command, Native
+from probe_agent.eval import boundary, namespace
+from probe_agent.eval.runner import Runner
+
+PATIENCE = 20.0
+
+
+class Collector:
+    """The collector's side of a runner that serves on a thread, as in a training process."""
+
+    def __init__(self) -> None:
+        self.native = Native()
+        self.runner = Runner(self.native)
+        self.thread = threading.Thread(target=self.runner.serve, daemon=True)
+        self.thread.start()
+        self.ids = 0
+
+    def send(self, kind: str, code: str = "", **more: Any) -> int:
+        if kind in ("decide", "arm"):
+            self.ids += 1
+        self.native.commands.put(Command(kind, id=more.pop("id", self.ids), code=code, **more))
+        return self.ids
+
+    def reply(self) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = self.native.replies.get(timeout=PATIENCE)
+        return found
+
+    def done(self) -> tuple[str, str, str, str]:
+        """What was printed on each stream until the snippet was done, its outcome and its error."""
+        printed = {False: b"", True: b""}
+        while True:
+            reply = self.reply()
+            if reply[0] == "output":
+                printed[reply[2]] += reply[3]
+            elif reply[0] == "done":
+                return printed[False].decode(), printed[True].decode(), reply[2], reply[3]
+
+    def run(self, code: str, at: str = "now", **more: Any) -> tuple[str, str, str, str]:
+        self.send("decide", code, at=at, **more)
+        assert self.reply()[:3] == ("placed", self.ids, "now")
+        return self.done()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    streams = sys.stdout, sys.stderr
+    made = Collector()
+    yield made
+    made.native.commands.put(None)
+    made.thread.join(PATIENCE)
+    assert not made.thread.is_alive()
+    until("the streams to be what they were", lambda: (sys.stdout, sys.stderr) == streams)
+
+
+def until(what: str, condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.002)
+
+
+def test_output_and_the_last_value_are_shown(collector: Collector) -> None:
+    out, err, outcome, error = collector.run("import sys\nprint('a', 'é')\nprint('b', file=sys.stderr)\n{1: 'x'}")
+    assert (out, err, outcome, error) == ("a é\n{1: 'x'}\n", "b\n", "OK", "")
+    assert collector.run("None")[0] == ""
+    assert collector.run("import sys; sys.stdout.buffer.write(b'raw\\n'); sys.stdout.writelines(['x', 'y'])")[0] == (
+        "raw\nxy"
+    )
+
+
+def test_a_long_value_is_cut(collector: Collector) -> None:
+    out = collector.run("'x' * 1_000_000")[0]
+    assert len(out) < 11_000 and "990002 more characters" in out
+
+
+def test_a_snippet_sees_the_training_code_and_changes_none_of_its_names(collector: Collector) -> None:
+    asked, answered = threading.Event(), threading.Event()
+    frame_locals: dict[str, Any] = {}
+
+    def training() -> None:
+        train_loader = "outer"  # noqa: F841
+        seen = 1
+
+        def inner() -> None:
+            step = 7  # noqa: F841
+            asked.set()
+            answered.wait(PATIENCE)
+
+        inner()
+        frame_locals.update(seen=seen)
+
+    thread = threading.Thread(target=training)
+    thread.start()
+    asked.wait(PATIENCE)
+    names = namespace.snapshot(thread.ident or 0)
+    assert (names["train_loader"], names["step"], names["seen"]) == ("outer", 7, 1)
+    assert names["PATIENCE"] == PATIENCE, "globals of the frames too"
+    names["seen"] = 2
+    where = namespace.where(thread.ident or 0)
+    assert f"{__file__}:" in where and "in inner" in where and "in a call of wait" in where
+    answered.set()
+    thread.join()
+    assert frame_locals == {"seen": 1}
+
+
+def test_frames_of_libraries_give_no_names(collector: Collector) -> None:
+    def key(x: int) -> int:
+        found.append(namespace.snapshot(threading.get_ident()))
+        return x
+
+    found: list[dict[str, Any]] = []
+    import heapq
+
+    heapq.nlargest(1, [1, 2], key=key)
+    assert "found" in found[0] and "iterable" not in found[0]
+
+
+def test_an_exception_is_a_traceback_of_the_snippet_alone(collector: Collector) -> None:
+    out, _, outcome, error = collector.run("x = 1\ndef f():\n    raise ValueError('planted')\nprint('before')\nf()")
+    assert (out, outcome) == ("before\n", "ERROR")
+    lines = error.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "ValueError: planted"
+    assert '"<probe eval 1>", line 5' in error and "raise ValueError('planted')" in error
+    assert "probe_agent" not in error
+
+
+def test_what_ends_a_program_ends_a_snippet_alone(collector: Collector) -> None:
+    assert collector.run("raise SystemExit")[2:] == ("OK", "")
+    assert collector.run("import sys; sys.exit(3)")[2:] == ("ERROR", "SystemExit: 3")
+    assert collector.run("raise KeyboardInterrupt")[2] == "ERROR"
+    assert collector.thread.is_alive()
+
+
+def test_what_does_not_compile_is_an_error_at_once(collector: Collector) -> None:
+    for code in ("print(", "x = " + "(" * 300 + ")" * 300, "a\0b"):
+        collector.send("decide", code)
+        name, _, outcome, error, *_ = collector.reply()
+        assert (name, outcome) == ("done", "ERROR") and error, code
+    assert "probe_agent" not in error
+
+
+@pytest.mark.parametrize("code", [
+    "while True: pass",
+    "import time\nwhile True:\n    try: time.sleep(0.001)\n    except Exception: pass",
+    "def f():\n    try:\n        f2()\n    finally: pass\ndef f2():\n    while True: [x for x in range(100)]\nf()",
+])  # fmt: skip
+def test_a_deadline_ends_it(collector: Collector, code: str) -> None:
+    began = time.monotonic()
+    *_, outcome, error = collector.run(code, timeout_s=0.3)
+    assert (outcome, error) == ("TIMEOUT", "it took longer than its deadline of 0.3 s")
+    assert time.monotonic() - began >= 0.3
+    assert collector.run("1 + 1")[0] == "2\n"
+
+
+def test_one_that_swallows_its_end_is_ended_again(collector: Collector) -> None:
+    code = "import time\nfor _ in range(2):\n    try:\n        while True: time.sleep(0.001)\n    except BaseException: pass"
+    # Caught twice: then its loop is over, and so is the snippet.
+    assert collector.run(code, timeout_s=0.2)[2] == "OK"
+    assert collector.run("3")[0] == "3\n"
+
+
+def test_a_call_that_cannot_be_interrupted_is_said_to_run_on(collector: Collector) -> None:
+    release = threading.Event()
+    threading.blocked_for_test = release.wait  # type: ignore[attr-defined]
+    try:
+        *_, outcome, error = collector.run("import threading; threading.blocked_for_test(20)", timeout_s=0.1)
+        assert outcome == "TIMEOUT" and "still running" in error
+        collector.send("decide", "1")
+        assert collector.reply()[2:4] == ("REFUSED", "an earlier snippet is still running in this process")
+    finally:
+        release.set()
+    until("it to be over", lambda: collector.runner.job is None)
+    assert collector.run("4")[0] == "4\n"
+
+
+def test_cancelling_ends_it(collector: Collector) -> None:
+    number = collector.send("decide", "import time\nprint('began')\nwhile True: time.sleep(0.001)", at="now")
+    assert collector.reply()[0] == "placed"
+    assert collector.reply()[0] == "output"
+    collector.send("cancel", id=number, reason="the client hung up")
+    assert collector.done()[2:] == ("CANCELLED", "the client hung up")
+
+
+def test_a_lost_connection_ends_what_it_asked_for(collector: Collector) -> None:
+    collector.send("decide", "while True: pass", at="now", session=5)
+    assert collector.reply()[0] == "placed"
+    collector.send("disconnected", session=5)
+    assert collector.done()[2] == "CANCELLED"
+
+
+def test_output_is_cut_at_its_limit(collector: Collector) -> None:
+    out, _, outcome, error = collector.run(
+        "while True:\n    try: print('x' * 100)\n    except Exception: pass", max_output=1000
+    )
+    assert (len(out), outcome, error) == (1000, "OUTPUT_LIMIT", "it printed more than its limit")
+
+
+def test_what_other_threads_print_stays_where_it_was(collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:
+    printed, ended = threading.Event(), threading.Event()
+    stream = sys.stdout
+
+    def training() -> None:
+        while not ended.is_set():
+            print("training")
+            printed.set()
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=training)
+    thread.start()
+    code = "import threading, time\nfor _ in range(20): print('mine'); time.sleep(0.002)\n" \
+        "t = threading.Thread(target=print, args=('of a thread of it',)); t.start(); t.join()"  # fmt: skip
+    printed.wait(PATIENCE)
+    out = collector.run(code)[0]
+    ended.set()
+    thread.join()
+    assert out == "mine\n" * 20
+    assert sys.stdout is stream
+    rest = capsys.readouterr().out
+    assert "training\n" in rest and "of a thread of it\n" in rest and "mine" not in rest
+
+
+def test_a_stream_that_training_put_there_meanwhile_stays(collector: Collector) -> None:
+    before, other = sys.stdout, io.StringIO()
+    collector.send("decide", "print('a')\nimport time\nwhile not hasattr(time, 'go'): time.sleep(0.001)", at="now")
+    assert collector.reply()[0] == "placed" and collector.reply()[0] == "output"
+    sys.stdout = other
+    time.go = True  # type: ignore[attr-defined]
+    try:
+        assert collector.done()[2] == "OK"
+        assert sys.stdout is other
+    finally:
+        sys.stdout = before
+        del time.go  # type: ignore[attr-defined]
+
+
+def test_snippets_can_be_switched_off(collector: Collector) -> None:
+    collector.runner.allowed = False
+    collector.send("decide", "1")
+    assert collector.reply()[2:4] == ("REFUSED", "this process runs no snippets (PROBE_EVAL=off)")
+
+
+# Between steps: this thread trains
+
+
+def train_until_done(collector: Collector, steps: int = 10_000) -> tuple[str, str, str, str]:
+    """Trains here, with a boundary after each step, until the snippet is done."""
+    for _ in range(steps):
+        collector.native.steps += 1
+        if collector.native.wanted.is_set():
+            boundary.run_pending()
+        if not collector.native.replies.empty():
+            return collector.done()
+        time.sleep(0.001)
+    raise AssertionError("it never ran")
+
+
+def test_a_snippet_runs_between_steps_on_the_training_thread(collector: Collector) -> None:
+    here = threading.get_ident()
+    local_name = "of training"  # noqa: F841
+    collector.send("arm", "import threading\nprint(threading.get_ident(), local_name)")
+    assert collector.reply() == ("armed", 1, 0)
+    out, _, outcome, _ = train_until_done(collector)
+    assert (out, outcome) == (f"{here} of training\n", "OK")
+    assert collector.native.modes == [1, 0]
+    assert not collector.native.wanted.is_set()
+
+
+def test_a_muted_snippet_runs_and_says_only_how_it_ended(collector: Collector) -> None:
+    collector.send("arm", "print('x')\nraise ValueError('of the muted')", mute=True)
+    assert collector.reply()[0] == "armed"
+    out, _, outcome, error = train_until_done(collector)
+    assert (out, outcome) == ("", "ERROR") and "of the muted" in error
+
+
+def test_at_its_step_training_waits_for_every_rank(collector: Collector) -> None:
+    collector.send("arm", "print('ran')", step=3)
+    assert collector.reply() == ("armed", 1, 0)
+    for step in (1, 2):
+        collector.native.steps = step
+        boundary.run_pending()
+        assert collector.native.replies.empty()
+    collector.native.steps = 3
+    training = threading.Thread(target=boundary.run_pending)
+    training.start()
+    until("training to wait", lambda: collector.native.modes)
+    assert training.is_alive() and collector.native.replies.empty()
+    collector.send("go", id=1)
+    assert collector.done()[:3] == ("ran\n", "", "OK")
+    training.join(PATIENCE)
+    assert not training.is_alive()
+
+
+@pytest.mark.parametrize("how", ["cancel", "disconnected", "deadline"])
+def test_what_never_got_its_word_never_runs(collector: Collector, how: str) -> None:
+    collector.send("arm", "print('ran')", step=3, timeout_s=0.3 if how == "deadline" else 30)
+    assert collector.reply()[0] == "armed"
+    collector.native.steps = 3
+    training = threading.Thread(target=boundary.run_pending)
+    training.start()
+    until("training to wait", lambda: collector.native.modes)
+    if how != "deadline":
+        collector.send(how, id=1)
+    out, _, outcome, _ = collector.done()
+    assert (out, outcome) == ("", "CANCELLED") if how != "deadline" else outcome in ("CANCELLED", "NO_BOUNDARY")
+    training.join(PATIENCE)
+    collector.send("go", id=1)
+    boundary.run_pending()
+    assert collector.run("5")[0] == "5\n"
+
+
+def test_a_step_that_has_passed_is_late(collector: Collector) -> None:
+    collector.native.steps = 8
+    collector.send("arm", "print('ran')", step=8)
+    assert collector.reply() == ("late", 1, 8)
+    boundary.run_pending()
+    assert collector.native.replies.empty() and not collector.native.wanted.is_set()
+    collector.send("arm", "print('again')", step=9)
+    assert collector.reply() == ("armed", 2, 8)
+    # Its boundary never came: training was inside a call there.
+    collector.native.steps = 11
+    boundary.run_pending()
+    assert collector.done()[2:] == ("NO_BOUNDARY", "training passed step 9 without a boundary; it is at 11 now")
+
+
+def test_without_a_boundary_it_says_where_training_is(collector: Collector) -> None:
+    collector.send("arm", "1", timeout_s=0.2)
+    assert collector.reply()[0] == "armed"
+    *_, outcome, error = collector.done()
+    assert outcome == "NO_BOUNDARY"
+    assert "within 0.2 s" in error and "test_eval_run.py:" in error
+    assert not collector.native.wanted.is_set()
+    boundary.run_pending()
+    assert collector.native.replies.empty()
+
+
+def test_a_deadline_on_the_training_thread_does_not_escape_into_training(collector: Collector) -> None:
+    for _ in range(20):
+        collector.send(
+            "arm", "import time\nt = time.monotonic()\nwhile time.monotonic() - t < 0.1: pass", timeout_s=0.1
+        )
+        assert collector.reply()[0] == "armed"
+        outcome = train_until_done(collector)[2]
+        assert outcome in ("OK", "TIMEOUT")
+        # Whatever was still on its way would come here.
+        for number in range(2000):
+            str(number)
+
+
+def test_snippets_within_a_snippet_do_not_run(collector: Collector) -> None:
+    collector.send("arm", "from probe_agent.eval import boundary\nboundary.run_pending()\nprint('once')")
+    assert collector.reply()[0] == "armed"
+    assert train_until_done(collector)[0] == "once\n"
+
+
+def test_ctrl_c_while_training_waits_is_trainings_own(collector: Collector) -> None:
+    import _thread
+
+    collector.send("arm", "print('ran')", step=1)
+    assert collector.reply()[0] == "armed"
+    collector.native.steps = 1
+    threading.Thread(
+        target=lambda: (until("training to wait", lambda: collector.native.modes), _thread.interrupt_main())
+    ).start()
+    with pytest.raises(KeyboardInterrupt):
+        boundary.run_pending()
+        for _ in range(1000):
+            time.sleep(0.001)
+    assert collector.done()[2] == "CANCELLED"
+    assert collector.native.modes == [1, 0]
+
+
+def test_logging_of_training_goes_on(collector: Collector) -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logging.getLogger("t").addHandler(handler)
+    collector.run("import logging; logging.getLogger('t').warning('seen')")
+    assert stream.getvalue() == "seen\n"

@@ -1,0 +1,201 @@
+"""Finding the collector of a run, or starting one: all ranks meet at one, and two runs never at the same."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from probe_agent import collector
+
+# In place of `probe serve`: listens where it is told, writes down how it was called, ends when `live` is removed.
+STAND_IN = """#!{python}
+import os, pathlib, socket, sys
+arguments = sys.argv[1:]
+path = arguments[arguments.index("--listen") + 1][len("unix:"):]
+home = pathlib.Path({home!r})
+with open(home / "calls", "a") as calls:
+    calls.write(" ".join(arguments) + " " + str("PROBE" in os.environ) + "\\n")
+listener = socket.socket(socket.AF_UNIX)
+if os.path.exists(path):
+    os.remove(path)
+listener.bind(path)
+listener.listen()
+listener.settimeout(0.05)
+while (home / "live").exists():
+    try:
+        listener.accept()[0].close()
+    except TimeoutError:
+        pass
+"""
+
+FIND = """
+import sys, time
+from probe_agent import collector
+address = collector.find_or_start()
+deadline = time.monotonic() + 20
+while not collector.is_live(address[5:]):
+    assert time.monotonic() < deadline
+    time.sleep(0.005)
+print(address, flush=True)
+sys.stdin.read()
+"""
+
+
+class Machine:
+    """Sockets and a stand-in binary of a test's own."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.directory = directory
+        self.script = directory / "train.py"
+        self.script.write_text(FIND)
+        binary = directory / "probe"
+        binary.write_text(STAND_IN.format(python=sys.executable, home=str(directory)))
+        binary.chmod(0o755)
+        (directory / "live").touch()
+        self.ranks: list[subprocess.Popen[str]] = []
+
+    def rank(self, **environment: str) -> subprocess.Popen[str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PROBE", "TORCHELASTIC", "MASTER_"))}
+        process = subprocess.Popen(
+            [sys.executable, str(self.script)],
+            env={
+                **kept,
+                "PROBE": "1",
+                "PROBE_BIN": str(self.directory / "probe"),
+                "PROBE_RUNTIME_DIR": str(self.directory / "run"),
+                "PYTHONPATH": str(pathlib.Path(collector.__file__).parents[1]),
+                **environment,
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.ranks.append(process)
+        return process
+
+    @property
+    def calls(self) -> list[str]:
+        return (self.directory / "calls").read_text().splitlines()
+
+    def close(self) -> None:
+        (self.directory / "live").unlink()
+        for rank in self.ranks:
+            rank.kill()
+            rank.communicate()
+
+
+@pytest.fixture
+def machine(tmp_path: pathlib.Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    yield made
+    made.close()
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line, process.communicate()[1]
+    return os.path.basename(line)
+
+
+def test_ranks_of_a_run_meet_and_other_runs_stay_apart(machine: Machine) -> None:
+    first = {"TORCHELASTIC_RUN_ID": "a", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    ranks = [machine.rank(RANK=str(rank), **first) for rank in range(4)]
+    assert [address(rank) for rank in ranks] == ["train.sock"] * 4
+    other = {**first, "MASTER_PORT": "2"}
+    assert [address(machine.rank(RANK=str(rank), **other)) for rank in range(2)] == ["train-2.sock"] * 2
+    # Two runs of the same script by hand are two runs as well.
+    assert {address(machine.rank()), address(machine.rank())} == {"train-3.sock", "train-4.sock"}
+    assert len(machine.calls) == 4
+    name = "train-2"
+    expected = f"serve --name {name} --listen unix:{machine.directory}/run/{name}.sock --exit-when-idle 30s False"
+    assert machine.calls[1] == expected
+    # A rank that is started again, as torchrun does, finds its run; and so does one while all others are gone.
+    for rank in ranks:
+        rank.kill()
+        rank.wait()
+    assert address(machine.rank(RANK="0", **first)) == "train.sock"
+    assert len(machine.calls) == 4
+
+
+def test_a_name_is_free_again_when_its_collector_is_gone(machine: Machine) -> None:
+    first = machine.rank()
+    assert address(first) == "train.sock"
+    first.kill()
+    first.wait()
+    # The collector is still there, and keeps the run that is over.
+    assert address(machine.rank()) == "train-2.sock"
+    (machine.directory / "live").unlink()
+    deadline = time.monotonic() + 20
+    while collector.is_live(str(machine.directory / "run/train.sock")):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    (machine.directory / "live").touch()
+    assert address(machine.rank()) == "train.sock"
+
+
+@pytest.mark.parametrize(("environment", "arguments", "name"), [
+    ({}, ["train gpt.v2.py"], "train-gpt.v2"),
+    ({"PROBE_RUN": "mine"}, ["x.py"], "mine"),
+    ({"PROBE_RUN": "mine@3"}, ["x.py"], "mine"),
+    ({}, [".hidden.py"], "hidden"),
+    ({}, [""], "python"),
+])  # fmt: skip
+def test_a_run_is_called_like_its_script(
+    environment: dict[str, str], arguments: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import types
+
+    monkeypatch.delenv("PROBE_RUN", raising=False)
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert collector.run_name() == name
+
+
+def test_names_that_are_commands_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert collector.run_name("eval") == "eval-run"
+    assert collector.run_name("1234") == "run-1234"
+
+
+def test_sockets_are_only_put_where_nobody_else_gets_in(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "sockets"
+    monkeypatch.setenv("PROBE_RUNTIME_DIR", str(place))
+    assert collector.runtime_directory() == str(place)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    place.chmod(0o755)
+    with pytest.raises(collector.NoCollectorError, match="hint: chmod 0700"):
+        collector.runtime_directory()
+    link = tmp_path / "link"
+    place.chmod(0o700)
+    link.symlink_to(place)
+    monkeypatch.setenv("PROBE_RUNTIME_DIR", str(link))
+    with pytest.raises(collector.NoCollectorError):
+        collector.runtime_directory()
+
+
+def test_runtime_directory_follows_the_environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROBE_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert collector.runtime_directory() == str(tmp_path / "probe")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert collector.runtime_directory() == str(tmp_path / f"probe-{os.geteuid()}")
+
+
+def test_a_binary_that_is_not_there_is_said(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROBE_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("PROBE_BIN", str(tmp_path / "no-such-probe"))
+    for _ in range(2):
+        with pytest.raises(collector.NoCollectorError, match="hint: name the probe command"):
+            collector.find_or_start("gpt")

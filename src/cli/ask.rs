@@ -1,0 +1,52 @@
+//! What `query`, `eval` and `config` share: finding ENDPOINT, connecting, and being interrupted.
+
+use std::path::PathBuf;
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::{INTERRUPTED, Status};
+use crate::client::Client;
+use crate::endpoint::{self, Place, Target};
+use crate::error::Result;
+
+/// Options of every command that connects.
+#[derive(Debug, clap::Args)]
+pub(super) struct Connection {
+    /// File with the token that a TCP endpoint asks for
+    #[arg(long, value_name = "FILE", env = probe_proto::env::PROBE_TOKEN_FILE, hide_env_values = true)]
+    token_file: Option<PathBuf>,
+}
+
+/// Finds ENDPOINT, and does `work` with whoever is there. Ctrl-C drops the work, which ends it at the other end too.
+pub(super) fn ask<F>(endpoint: Option<&str>, connection: &Connection, work: F) -> Result<Status>
+where
+    F: AsyncFnOnce(Client, &Target) -> Result<Status>,
+{
+    let finding = one_thread()?;
+    let target = finding.block_on(endpoint::find(endpoint))?;
+    // A live collector does the work itself; a run's directory is read here, by as many threads as there are cores.
+    let runtime = if matches!(target.place, Place::Directory(_)) { many_threads()? } else { finding };
+    let status = runtime.block_on(async {
+        let asking = async {
+            let client = Client::open(&target, connection.token_file.as_deref()).await?;
+            work(client, &target).await
+        };
+        tokio::select! {
+            status = asking => status,
+            interrupted = tokio::signal::ctrl_c() => { interrupted?; Ok(INTERRUPTED) }
+        }
+    });
+    // Not waiting for a file that is still being read for an answer that nobody wants any more.
+    runtime.shutdown_background();
+    status
+}
+
+/// A runtime for a command that mostly waits.
+pub(super) fn one_thread() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+/// A runtime for a process that works.
+pub(super) fn many_threads() -> Result<Runtime> {
+    Ok(Builder::new_multi_thread().enable_all().build()?)
+}

@@ -1,0 +1,111 @@
+//! `probe generate-docs DIR`: docs/cli.md and docs/tables.md, from the command line and the tables themselves.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+use probe_proto::env;
+use probe_proto::table::{Source, Table};
+use probe_proto::tables::{IDENTITY, TABLES};
+
+use super::tables::type_name;
+use super::{Probe, Status};
+use crate::error::{Error, Result};
+
+/// Write the generated pages of the documentation
+#[derive(Debug, clap::Args)]
+#[command(hide = true)]
+pub(super) struct Args {
+    /// Only say whether they are as they should be
+    #[arg(long)]
+    check: bool,
+    /// Where they are
+    directory: PathBuf,
+}
+
+const GENERATED: &str = "<!-- Written by `probe generate-docs docs`; change what it is made from. -->\n\n";
+
+pub(super) fn run(args: Args) -> Result<Status> {
+    for (name, text) in [("cli.md", command_line()), ("tables.md", all_tables())] {
+        let path = args.directory.join(name);
+        if !args.check {
+            fs::write(&path, text).map_err(|error| Error::failed(format!("{}: {error}", path.display())))?;
+        } else if fs::read_to_string(&path).ok() != Some(text) {
+            return Err(Error::failed(format!("{} is stale", path.display()))
+                .hint(format!("probe generate-docs {}", args.directory.display())));
+        }
+    }
+    Ok(0)
+}
+
+/// docs/cli.md: every command's `--help`, and the environment.
+fn command_line() -> String {
+    let mut out = format!("{GENERATED}# Command line\n\n");
+    let mut root = Probe::command().term_width(100).color(clap::ColorChoice::Never);
+    root.build();
+    let _ = write!(out, "```text\n{}\n```\n", clean(&root.render_long_help().to_string()));
+    for command in root.get_subcommands_mut().filter(|command| !command.is_hide_set() && command.get_name() != "help") {
+        let name = command.get_name().to_owned();
+        let _ = write!(out, "\n## probe {name}\n\n```text\n{}\n```\n", clean(&command.render_long_help().to_string()));
+    }
+    out.push_str("\n## Environment\n\n| variable | default | what it does |\n|---|---|---|\n");
+    for variable in env::ALL {
+        let default = if variable.default.is_empty() { "(unset)" } else { variable.default };
+        let _ = writeln!(out, "| `{}` | {} | {} |", variable.name, cell(default), cell(variable.doc));
+    }
+    out
+}
+
+fn clean(help: &str) -> String {
+    help.trim_end().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// docs/tables.md: every table with its columns and examples.
+fn all_tables() -> String {
+    let mut out = format!(
+        "{GENERATED}# Tables\n\n`probe tables` and `probe tables NAME` say the same. NULL means not measured; times are UTC.\n\n"
+    );
+    for table in TABLES {
+        let anchor = table.full_name().replace('.', "");
+        let _ = writeln!(out, "- [`{}`](#{anchor}): {}", table.full_name(), table.doc);
+    }
+    out.push_str("\n## Who a row came from\n\nEvery row of the `python` tables begins with these columns.\n\n");
+    columns(&mut out, IDENTITY);
+    for table in TABLES {
+        one_table(&mut out, table);
+    }
+    out
+}
+
+fn one_table(out: &mut String, table: &Table) {
+    let _ = write!(out, "\n## {}\n\n{}", table.full_name(), table.doc);
+    if table.source == Source::Agent {
+        out.push_str(" Its rows also have the columns of [who they came from](#who-a-row-came-from).");
+    }
+    out.push_str("\n\n");
+    columns(out, table.columns);
+    for example in table.examples {
+        let _ = write!(out, "\n```sql\n{example}\n```\n");
+    }
+}
+
+fn columns(out: &mut String, columns: &[probe_proto::table::Column]) {
+    out.push_str("| column | type | unit | what it is |\n|---|---|---|---|\n");
+    for column in columns {
+        let null = if column.nullable { ", may be NULL" } else { "" };
+        let _ = writeln!(
+            out,
+            "| `{}` | {}{null} | {} | {} |",
+            column.name,
+            type_name(column),
+            column.unit,
+            cell(column.doc)
+        );
+    }
+}
+
+/// Text within a cell of a Markdown table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}

@@ -1,0 +1,121 @@
+//! `probe [ENDPOINT] eval CODE`.
+
+mod printer;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::StreamExt;
+use probe_proto::v1::{self, eval_event::Event};
+
+use self::printer::Printer;
+use super::ask::{Connection, ask};
+use super::{Status, input};
+use crate::client::Client;
+use crate::error::{Error, Result};
+
+/// Run Python in the training process
+///
+/// The snippet sees the names that the training code sees. One that only reads runs at once, beside training; one that
+/// calls into live objects runs between two steps, in a run of several ranks on all of them at one step.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe [ENDPOINT] eval [OPTIONS] [CODE]",
+    after_help = "Examples:
+  probe gpt eval \"print(train_loader.num_workers)\"
+  probe gpt eval --rank all \"print(loss.item())\"
+  probe gpt eval --at step -f snippet.py"
+)]
+pub(super) struct Args {
+    /// What to run; - reads it from standard input
+    #[arg(value_name = "CODE")]
+    code: Option<String>,
+    /// File to read the snippet from
+    #[arg(short, long, value_name = "FILE", conflicts_with = "code")]
+    file: Option<PathBuf>,
+    /// Run it on this rank alone, or show every rank's output (all)
+    #[arg(long, value_name = "N|all", value_parser = rank)]
+    rank: Option<Rank>,
+    /// Where it runs
+    #[arg(long, value_enum, default_value_t)]
+    at: At,
+    /// Give up after so long (30s, 2m)
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
+    timeout: Duration,
+    /// End it when it has printed so much (64K, 16M)
+    #[arg(long, value_name = "BYTES", value_parser = super::bytes, default_value = "16M")]
+    max_output: u64,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rank {
+    One(i32),
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum At {
+    /// Decided from what the snippet does
+    #[default]
+    Auto,
+    /// At once, beside training, on a thread of its own
+    Now,
+    /// Between two steps, on the training thread
+    Step,
+}
+
+/// How much longer than its deadline a snippet may take to be reported on.
+const GRACE: Duration = Duration::from_secs(15);
+
+fn rank(text: &str) -> Result<Rank, String> {
+    match text {
+        "all" => Ok(Rank::All),
+        number => {
+            number.parse().ok().filter(|rank| *rank >= 0).map(Rank::One).ok_or_else(|| "a rank's number, or all".into())
+        }
+    }
+}
+
+pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
+    let code = input::text(args.code.as_deref(), args.file.as_deref(), "snippet", "probe gpt eval \"print(model)\"")?;
+    let call = v1::EvalCall {
+        code,
+        at: match args.at {
+            At::Auto => v1::At::Auto,
+            At::Now => v1::At::Now,
+            At::Step => v1::At::Step,
+        } as i32,
+        timeout_s: args.timeout.as_secs_f64(),
+        max_output: args.max_output,
+        pid: None,
+        rank: match args.rank {
+            Some(Rank::One(rank)) => Some(rank),
+            _ => None,
+        },
+        all_ranks: args.rank == Some(Rank::All),
+    };
+    let (deadline, labelled) = (args.timeout.saturating_add(GRACE), call.all_ranks);
+    ask(endpoint, &args.connection, async |client, _| {
+        let printer = Printer::new(labelled);
+        tokio::time::timeout(deadline, evaluate(client, call, printer)).await.unwrap_or_else(|_| {
+            Err(Error::limit("the collector has not said how the snippet ended, long after its deadline"))
+        })
+    })
+}
+
+async fn evaluate(mut client: Client, call: v1::EvalCall, mut printer: Printer) -> Result<Status> {
+    let mut events = client.eval(call).await?;
+    while let Some(event) = events.next().await {
+        match event?.event {
+            Some(Event::Placement(placement)) => printer.placed(placement),
+            Some(Event::Output(output)) => printer.output(output.rank, output.output.unwrap_or_default())?,
+            Some(Event::RankDone(done)) => printer.rank_done(done.rank, done.done.unwrap_or_default())?,
+            Some(Event::Finished(finished)) => return printer.finished(finished),
+            // Of a newer collector.
+            None => {}
+        }
+    }
+    Err(Error::failed("the collector went away before it said how the snippet ended"))
+}

@@ -1,0 +1,203 @@
+//! What a snippet prints, as it prints it, and how it ended.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use probe_proto::v1::{self, Outcome};
+
+use crate::cli::{Status, report};
+use crate::error::{Error, Result};
+use crate::output;
+
+/// A rank (None without a process group) and whether it is its standard error.
+type Source = (Option<i32>, bool);
+
+/// Writes a snippet's output and remembers what to say at its end.
+pub(super) struct Printer {
+    /// Whether lines say which rank they are of.
+    labelled: bool,
+    /// With labels: the begun line of each rank and stream.
+    begun: HashMap<Source, Vec<u8>>,
+    placement: v1::Placement,
+    /// Steps that were finished when it ran, as the first rank says.
+    step: Option<i64>,
+    /// Whether a traceback was shown.
+    traceback: bool,
+}
+
+impl Printer {
+    pub(super) fn new(labelled: bool) -> Self {
+        Self { labelled, begun: HashMap::new(), placement: v1::Placement::default(), step: None, traceback: false }
+    }
+
+    pub(super) fn placed(&mut self, placement: v1::Placement) {
+        // One rank's output needs no label, whoever asked for all of them.
+        self.labelled &= placement.ranks.len() != 1;
+        self.placement = placement;
+    }
+
+    pub(super) fn output(&mut self, rank: Option<i32>, output: v1::Output) -> Result<()> {
+        let source = (rank, output.stderr);
+        if !self.labelled {
+            return write(output.stderr, &output.data);
+        }
+        // Whole lines only, or ranks that print at once would share one.
+        let mut text = self.begun.remove(&source).unwrap_or_default();
+        text.extend_from_slice(&output.data);
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        let rest = text.split_off(whole);
+        if !rest.is_empty() {
+            self.begun.insert(source, rest);
+        }
+        write(output.stderr, &label(rank, &text))
+    }
+
+    pub(super) fn rank_done(&mut self, rank: Option<i32>, done: v1::Done) -> Result<()> {
+        for stderr in [false, true] {
+            if let Some(mut line) = self.begun.remove(&(rank, stderr)) {
+                line.push(b'\n');
+                write(stderr, &label(rank, &line))?;
+            }
+        }
+        if done.outcome() != Outcome::Refused {
+            self.step.get_or_insert(done.step);
+        }
+        if done.outcome() == Outcome::Error && !done.error.is_empty() {
+            self.traceback = true;
+            let text = format!("{}\n", done.error.trim_end()).into_bytes();
+            write(true, &if self.labelled { label(rank, &text) } else { text })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finished(mut self, finished: v1::Finished) -> Result<Status> {
+        let ranks: Vec<Option<i32>> = self.begun.keys().map(|(rank, _)| *rank).collect();
+        for rank in ranks {
+            self.rank_done(rank, v1::Done { step: -1, ..Default::default() })?;
+        }
+        if let Some(text) = self.between_steps(finished.training_waited_s) {
+            report::note(text);
+        }
+        let error = |make: fn(String) -> Error, otherwise: &str| {
+            let text =
+                if finished.error.is_empty() { otherwise.to_owned() } else { finished.error.trim_end().to_owned() };
+            let error = make(text);
+            Err(if finished.hint.is_empty() { error } else { error.hint(finished.hint.clone()) })
+        };
+        match finished.outcome() {
+            Outcome::Ok => Ok(0),
+            Outcome::Error => {
+                if !self.traceback {
+                    write(true, format!("{}\n", finished.error.trim_end()).as_bytes())?;
+                }
+                if !finished.hint.is_empty() {
+                    report::hint(&finished.hint);
+                }
+                Ok(1)
+            }
+            Outcome::Timeout => error(Error::limit, "the snippet did not end in time"),
+            Outcome::OutputLimit => error(Error::limit, "the snippet printed too much"),
+            Outcome::NoBoundary => error(Error::limit, "no step boundary came in time"),
+            Outcome::Refused => error(Error::denied, "the snippet was refused"),
+            Outcome::Cancelled => error(Error::failed, "the snippet was cancelled"),
+            Outcome::Unspecified => error(Error::failed, "the collector did not say how the snippet ended"),
+        }
+    }
+
+    /// Where it ran and what that cost, when that was between two steps.
+    fn between_steps(&self, waited: f64) -> Option<String> {
+        if self.placement.at() != v1::At::Step {
+            return None;
+        }
+        let step = self.step.filter(|step| *step >= 0).or(Some(self.placement.step).filter(|step| *step >= 0));
+        let place = match step {
+            // `step` steps are finished, and the first one is number 0.
+            Some(0) => "before step 0".to_owned(),
+            Some(step) => format!("between steps {} and {step}", step - 1),
+            None => return None,
+        };
+        let ranks = match self.placement.ranks.len() {
+            0 | 1 => String::new(),
+            several => format!(" on {several} ranks"),
+        };
+        Some(format!("ran {place}{ranks}; training waited {waited:.2} s"))
+    }
+}
+
+/// Every line of `text` with its rank before it.
+fn label(rank: Option<i32>, text: &[u8]) -> Vec<u8> {
+    let label = rank.map_or_else(String::new, |rank| format!("[rank {rank}] "));
+    let mut out = Vec::with_capacity(text.len() + label.len());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        out.extend_from_slice(label.as_bytes());
+        out.extend_from_slice(line);
+    }
+    out
+}
+
+/// Writes at once: a snippet that prints its progress is being watched.
+fn write(stderr: bool, text: &[u8]) -> Result<()> {
+    if stderr {
+        let _ = io::stderr().write_all(text);
+        return Ok(());
+    }
+    let mut stdout = io::stdout();
+    output::unless_closed(stdout.write_all(text).and_then(|()| stdout.flush())).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn every_line_says_its_rank() {
+        assert_eq!(label(Some(1), b"a\nb\n"), b"[rank 1] a\n[rank 1] b\n");
+        assert_eq!(label(None, b"a"), b"a");
+        assert_eq!(label(Some(1), b""), b"");
+    }
+
+    #[test]
+    fn begun_lines_wait_for_their_end() {
+        let mut printer = Printer::new(true);
+        printer.output(Some(0), v1::Output { stderr: true, data: b"half".to_vec().into() }).unwrap();
+        assert_eq!(printer.begun[&(Some(0), true)], b"half");
+        printer.output(Some(0), v1::Output { stderr: true, data: b" done\nnext".to_vec().into() }).unwrap();
+        assert_eq!(printer.begun[&(Some(0), true)], b"next");
+        printer.rank_done(Some(0), v1::Done::default()).unwrap();
+        assert!(printer.begun.is_empty());
+    }
+
+    #[test]
+    fn where_it_ran_is_said_in_step_numbers() {
+        let mut printer = Printer::new(false);
+        assert_eq!(printer.between_steps(0.0), None);
+        printer.placed(v1::Placement { at: v1::At::Step as i32, step: 813, ranks: vec![0, 1], ..Default::default() });
+        assert_eq!(
+            printer.between_steps(0.312).unwrap(),
+            "ran between steps 812 and 813 on 2 ranks; training waited 0.31 s"
+        );
+        printer.rank_done(None, v1::Done { step: 0, ..Default::default() }).unwrap();
+        assert_eq!(printer.between_steps(1.0).unwrap(), "ran before step 0 on 2 ranks; training waited 1.00 s");
+    }
+
+    #[test]
+    fn outcomes_are_exit_statuses() {
+        let finish = |outcome: Outcome| {
+            let finished = v1::Finished {
+                outcome: outcome as i32,
+                error: "why".into(),
+                hint: "so".into(),
+                training_waited_s: 0.0,
+            };
+            Printer::new(false).finished(finished).map_err(|error| error.kind())
+        };
+        assert_eq!(finish(Outcome::Ok), Ok(0));
+        assert_eq!(finish(Outcome::Error), Ok(1));
+        for outcome in [Outcome::Timeout, Outcome::OutputLimit, Outcome::NoBoundary] {
+            assert_eq!(finish(outcome), Err(Kind::Limit));
+        }
+        assert_eq!(finish(Outcome::Refused), Err(Kind::Denied));
+        assert_eq!(finish(Outcome::Cancelled), Err(Kind::Failed));
+    }
+}

@@ -1,0 +1,93 @@
+//! `probe list`: live training processes.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use probe_proto::v1;
+
+use super::{Status, ask, report};
+use crate::client::Client;
+use crate::endpoint::{Place, Target};
+use crate::error::{Error, Result};
+use crate::output::{Format, rows};
+use crate::{paths, runs};
+
+/// How long a collector may take to say who is there.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// List live runs and their processes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  probe list
+  probe list --format json")]
+pub(super) struct Args {
+    /// Also show processes that have ended
+    #[arg(short, long)]
+    all: bool,
+    /// How the list looks
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// A process, or a collector that has none.
+struct Row {
+    run: String,
+    agent: Option<v1::AgentInfo>,
+    command: String,
+}
+
+pub(super) fn run(args: Args) -> Result<Status> {
+    let sockets = paths::list_sockets()?;
+    let descriptions = ask::one_thread()?.block_on(join_all(sockets.iter().map(|(_, socket)| async move {
+        let target = Target { place: Place::Socket(socket.clone()), pid: None };
+        let asked = async { Client::open(&target, None).await?.describe().await };
+        let late = |_| Err(Error::limit(format!("no answer within {} s", PATIENCE.as_secs())));
+        tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(late)
+    })));
+    let mut found = Vec::new();
+    for ((run, socket), description) in sockets.iter().zip(descriptions) {
+        match description {
+            Ok(description) => found.extend(rows_of(description, args.all)),
+            Err(error) => report::note(format_args!("{run} at {} does not answer: {error}", socket.display())),
+        }
+    }
+    if found.is_empty() && args.format == Format::Table {
+        report::note("nothing is live");
+        let recorded = runs::list_runs().unwrap_or_default();
+        report::hint(match recorded.last() {
+            Some(run) => format!("probe {} query … asks the newest recorded run; probe runs lists them", run.name),
+            None => "probe run -- python train.py starts a training run that can be asked".to_owned(),
+        });
+        return Ok(0);
+    }
+    show(&found, args.format)?;
+    Ok(0)
+}
+
+fn rows_of(description: v1::Description, all: bool) -> Vec<Row> {
+    let v1::Description { run, command, agents, .. } = description;
+    let mut agents: Vec<_> = agents.into_iter().filter(|agent| all || agent.state != "ended").collect();
+    agents.sort_by_key(|agent| (agent.rank, agent.pid));
+    if agents.is_empty() {
+        return vec![Row { run, agent: None, command }];
+    }
+    let row = |agent: v1::AgentInfo| Row { run: run.clone(), command: agent.command.clone(), agent: Some(agent) };
+    agents.into_iter().map(row).collect()
+}
+
+fn show(found: &[Row], format: Format) -> Result<()> {
+    let agents = || found.iter().map(|row| row.agent.as_ref());
+    let speed = |agent: &v1::AgentInfo| (agent.steps_per_second > 0.0).then_some(agent.steps_per_second);
+    rows::show(
+        vec![
+            ("run", rows::text(found.iter().map(|row| Some(&row.run)))),
+            ("pid", rows::integers(agents().map(|agent| agent.map(|agent| i64::from(agent.pid))))),
+            ("rank", rows::integers(agents().map(|agent| agent?.rank.map(i64::from)))),
+            ("state", rows::text(agents().map(|agent| Some(agent.map_or("no process", |agent| &agent.state))))),
+            ("step", rows::integers(agents().map(|agent| agent.map(|agent| agent.step)))),
+            ("steps_per_second", rows::floats(agents().map(|agent| agent.and_then(speed)))),
+            ("command", rows::text(found.iter().map(|row| Some(&row.command)))),
+        ],
+        format,
+    )
+}

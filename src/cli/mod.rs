@@ -1,0 +1,165 @@
+//! The command line: `probe [ENDPOINT] COMMAND …`, one file a command.
+//!
+//! A new command is a file here with its `Args` and its `run`, a variant of [`Command`] and an arm in [`dispatch`].
+
+mod ask;
+mod completions;
+mod config;
+mod docs;
+mod eval;
+mod input;
+mod launch;
+mod list;
+mod listen;
+mod query;
+mod report;
+mod run;
+mod runs;
+mod serve;
+mod signals;
+mod tables;
+mod words;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::{Error, Result};
+
+/// SQL and Python inside a live PyTorch training run.
+#[derive(Debug, Parser)]
+#[command(
+    name = "probe",
+    version,
+    max_term_width = 100,
+    override_usage = "probe [ENDPOINT] <COMMAND> [OPTIONS]",
+    subcommand_required = true,
+    after_help = words::ENDPOINT_HELP,
+    after_long_help = words::ENDPOINT_LONG_HELP
+)]
+struct Probe {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Serve(serve::Args),
+    List(list::Args),
+    Query(query::Args),
+    Tables(tables::Args),
+    Eval(eval::Args),
+    Config(config::Args),
+    Runs(runs::Args),
+    Completions(completions::Args),
+    GenerateDocs(docs::Args),
+}
+
+/// How a command that did not fail ends: 0, or what it passes on (the snippet's 1, a child's own status).
+type Status = u8;
+
+/// Ended by Ctrl-C, as shells say it: 128 + SIGINT.
+const INTERRUPTED: Status = 130;
+
+/// The whole `probe` process.
+pub fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let status = match words::split(words).and_then(|split| parse_and_run(&split)) {
+        Ok(status) => status,
+        Err(error) => report::error(&error),
+    };
+    ExitCode::from(status)
+}
+
+fn parse_and_run(split: &words::Split) -> Result<Status> {
+    let arguments = std::iter::once(OsString::from("probe")).chain(split.arguments.iter().cloned());
+    match Probe::try_parse_from(arguments) {
+        Ok(probe) => dispatch(probe.command, split.endpoint.as_deref()),
+        Err(error) => {
+            // clap writes help to stdout and complaints to stderr; a closed pipe is no reason to complain again.
+            let _ = error.print();
+            Ok(error.exit_code() as Status)
+        }
+    }
+}
+
+fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
+    let without = |name: &str| match endpoint {
+        Some(endpoint) => {
+            Err(Error::usage(format!("probe {name} takes no ENDPOINT, and '{endpoint}' stands before it"))
+                .hint(format!("probe {name} --help")))
+        }
+        None => Ok(()),
+    };
+    match command {
+        Command::Query(args) => query::run(args, endpoint),
+        Command::Eval(args) => eval::run(args, endpoint),
+        Command::Config(args) => config::run(args, endpoint),
+        Command::Tables(args) => tables::run(args, endpoint),
+        Command::Run(args) => without("run").and_then(|()| run::run(args)),
+        Command::Serve(args) => without("serve").and_then(|()| serve::run(args)),
+        Command::List(args) => without("list").and_then(|()| list::run(args)),
+        Command::Runs(args) => without("runs").and_then(|()| runs::run(args)),
+        Command::Completions(args) => without("completions").and_then(|()| completions::run(args)),
+        Command::GenerateDocs(args) => without("generate-docs").and_then(|()| docs::run(args)),
+    }
+}
+
+/// A duration as people write it: 30s, 500ms, 2m; a number alone is seconds.
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let parsed = match text.parse::<f64>() {
+        Ok(seconds) => std::time::Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
+    };
+    match parsed {
+        Ok(duration) if duration.is_zero() => Err("it has to be more than nothing".into()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(format!("{error}; write it like 30s, 500ms or 2m")),
+    }
+}
+
+/// A number of bytes as people write it: 65536, 512K, 16M.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let factor = match text[digits.len()..].trim_end_matches("iB").trim_end_matches('B').to_ascii_uppercase().as_str() {
+        "" => Some(1_u64),
+        "K" => Some(1 << 10),
+        "M" => Some(1 << 20),
+        "G" => Some(1 << 30),
+        _ => None,
+    };
+    let number = digits.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    number.ok_or_else(|| "write it like 65536, 512K or 16M".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Probe::command().debug_assert();
+    }
+
+    #[test]
+    fn amounts_are_read_as_people_write_them() {
+        assert_eq!(duration("1.5").unwrap().as_millis(), 1500);
+        assert_eq!(duration("2m").unwrap().as_secs(), 120);
+        assert!(["0", "-1", "1e400", "soon", "NaN"].iter().all(|text| duration(text).is_err()));
+        assert_eq!(bytes("16M"), Ok(16 << 20));
+        assert_eq!(bytes("512KiB"), Ok(512 << 10));
+        assert_eq!(bytes("7"), Ok(7));
+        assert!(["", "M", "1X", "99999999999G", "-1"].iter().all(|text| bytes(text).is_err()));
+    }
+
+    #[test]
+    fn every_command_is_a_name_that_no_run_can_have() {
+        for command in Probe::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            assert!(crate::runs::RESERVED.contains(&command.get_name()), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What commands say on standard error. Nothing here fails: where standard error is closed, nobody is listening.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use anstyle::{AnsiColor, Style};
+
+use super::Status;
+use crate::error::Error;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const HINT: Style = AnsiColor::Cyan.on_default().bold();
+
+/// An error and its hint; what it ends the process with.
+pub(super) fn error(error: &Error) -> Status {
+    let mut stderr = anstream::stderr().lock();
+    let _ = writeln!(stderr, "{ERROR}error:{ERROR:#} {error}");
+    drop(stderr);
+    if let Some(text) = error.hint_text() {
+        hint(text);
+    }
+    error.kind() as Status
+}
+
+/// What to do about it.
+pub(super) fn hint(text: impl Display) {
+    let _ = writeln!(anstream::stderr().lock(), "{HINT}hint:{HINT:#} {text}");
+}
+
+/// Something worth knowing beside the output.
+pub(super) fn note(text: impl Display) {
+    let _ = writeln!(anstream::stderr().lock(), "probe: {text}");
+}

@@ -1,0 +1,47 @@
+//! `probe serve`: a collector by itself.
+
+use std::time::Duration;
+
+use super::listen::Listening;
+use super::signals::Signals;
+use super::{Status, ask, report};
+use crate::collector::Collector;
+use crate::error::Result;
+
+/// Run a collector by itself
+///
+/// For training that something else starts: give it PROBE=1 and PROBE_COLLECTOR, which this command prints.
+/// SIGTERM and Ctrl-C end it; what it has is then written to the run's directory.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  probe serve --name gpt
+  probe serve --name gpt --listen 0.0.0.0:7777 --token-file token
+  probe serve --name gpt --exit-when-idle 5m")]
+pub(super) struct Args {
+    /// What to call the run
+    #[arg(long, default_value = "training", env = probe_proto::env::PROBE_RUN)]
+    name: String,
+    #[command(flatten)]
+    listening: Listening,
+    /// End when no process has been connected for so long
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    exit_when_idle: Option<Duration>,
+}
+
+pub(super) fn run(args: Args) -> Result<Status> {
+    let options = args.listening.options(args.name, String::new(), args.exit_when_idle)?;
+    ask::many_threads()?.block_on(async {
+        let mut signals = Signals::listen()?;
+        let listening: Vec<String> = options.listen.iter().map(|listen| format!(", {listen}")).collect();
+        let collector = Collector::start(options).await?;
+        let endpoint = collector.endpoint();
+        report::note(format_args!("run {} at {endpoint}{}", collector.run(), listening.concat()));
+        report::note(format_args!("train with: PROBE=1 PROBE_COLLECTOR={endpoint} python train.py"));
+        tokio::select! {
+            _ = signals.next() => {}
+            () = collector.idle() => report::note("idle, ending"),
+        }
+        collector.stop(None).await?;
+        Ok(0)
+    })
+}

@@ -1,0 +1,166 @@
+//! `probe [ENDPOINT] tables [NAME]`: what can be asked, from the declarations in the contract crate.
+
+use std::fmt::Write;
+
+use arrow::array::{AsArray, Int64Array};
+use arrow::datatypes::Int64Type;
+use probe_proto::table::{Column, ColumnType, Table};
+use probe_proto::tables::{TABLES, find};
+
+use super::Status;
+use super::ask::{Connection, ask};
+use crate::client::{Client, collect};
+use crate::error::{Error, Result};
+use crate::output::{self, Format, Terminal, rows};
+
+/// List tables, or the columns of one
+///
+/// Needs nothing to be live. With an ENDPOINT it also says how many rows each table has there.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe [ENDPOINT] tables [OPTIONS] [NAME]",
+    after_help = "Examples:
+  probe tables
+  probe tables python.torch_trace
+  probe gpt tables"
+)]
+pub(super) struct Args {
+    /// A table: python.torch_trace, or torch_trace
+    name: Option<String>,
+    /// How the list looks
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
+    match (&args.name, endpoint) {
+        (Some(name), _) => one(find_by(name)?, args.format).map(|()| 0),
+        (None, None) => all(None, args.format).map(|()| 0),
+        (None, endpoint) => ask(endpoint, &args.connection, async |client, _| {
+            let counts = count(client).await?;
+            all(Some(counts), args.format).map(|()| 0)
+        }),
+    }
+}
+
+/// A table by its full name, or by its own where only one has it.
+fn find_by(name: &str) -> Result<&'static Table> {
+    let wanted = name.to_lowercase();
+    let found = find(&wanted).or_else(|| TABLES.iter().find(|table| table.name == wanted).copied());
+    found.ok_or_else(|| {
+        let near = |table: &&Table| {
+            strsim::damerau_levenshtein(&table.full_name(), &wanted)
+                .min(strsim::damerau_levenshtein(table.name, &wanted))
+        };
+        let nearest = TABLES.iter().copied().min_by_key(near).filter(|table| near(table) <= 5);
+        let hint = match nearest {
+            Some(table) => format!("did you mean {}; probe tables lists them all", table.full_name()),
+            None => "probe tables lists them all".to_owned(),
+        };
+        Error::usage(format!("there is no table '{name}'")).hint(hint)
+    })
+}
+
+async fn count(mut client: Client) -> Result<Vec<i64>> {
+    let counts = TABLES
+        .iter()
+        .enumerate()
+        .map(|(place, table)| format!("SELECT {place} AS place, COUNT(*) AS rows FROM {}", table.full_name()));
+    let sql = format!("{} ORDER BY place", counts.collect::<Vec<_>>().join(" UNION ALL "));
+    let (_, batches) = collect(client.query(&sql).await?).await?;
+    let counted = |batch: &arrow::array::RecordBatch| batch.column(1).as_primitive::<Int64Type>().values().to_vec();
+    Ok(batches.iter().flat_map(|batch| counted(batch)).collect())
+}
+
+fn all(counts: Option<Vec<i64>>, format: Format) -> Result<()> {
+    let mut columns = vec![("table", rows::text(TABLES.iter().map(|table| Some(table.full_name()))))];
+    if let Some(counts) = counts {
+        columns.push(("rows", std::sync::Arc::new(Int64Array::from(counts))));
+    }
+    columns.push(("what", rows::text(TABLES.iter().map(|table| Some(table.doc)))));
+    rows::show(columns, format)
+}
+
+fn one(table: &'static Table, format: Format) -> Result<()> {
+    if format == Format::Table {
+        let text = describe(table, Terminal::of_stdout().width);
+        return output::unless_closed(std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())).map(|_| ());
+    }
+    let columns = || table.all_columns();
+    rows::show(
+        vec![
+            ("column", rows::text(columns().map(|column| Some(column.name)))),
+            ("type", rows::text(columns().map(|column| Some(type_name(column))))),
+            (
+                "nullable",
+                std::sync::Arc::new(arrow::array::BooleanArray::from_iter(
+                    columns().map(|column| Some(column.nullable)),
+                )),
+            ),
+            ("unit", rows::text(columns().map(|column| (!column.unit.is_empty()).then_some(column.unit)))),
+            ("what", rows::text(columns().map(|column| Some(column.doc)))),
+        ],
+        format,
+    )
+}
+
+/// A table as people read it: its sentence, a line a column, the sentences wrapped to `width`, and examples.
+fn describe(table: &'static Table, width: Option<usize>) -> String {
+    let longest = |of: fn(&'static Column) -> &'static str| {
+        table.all_columns().map(|column| of(column).len()).max().unwrap_or_default()
+    };
+    let (names, types, units) = (longest(|column| column.name), longest(type_name), longest(|column| column.unit));
+    let before = names + types + units + 6;
+    let room = width.map(|width| width.saturating_sub(before).max(24));
+    let mut out = format!("{}\n", table.full_name());
+    for line in wrap(table.doc, width) {
+        let _ = writeln!(out, "{line}");
+    }
+    out.push('\n');
+    for column in table.all_columns() {
+        let mut lines = wrap(column.doc, room).into_iter();
+        let first = lines.next().unwrap_or_default();
+        let _ = writeln!(out, "{:names$}  {:types$}  {:units$}  {first}", column.name, type_name(column), column.unit);
+        for line in lines {
+            let _ = writeln!(out, "{:before$}{line}", "");
+        }
+    }
+    out.push_str("\nExamples:\n");
+    for example in table.examples {
+        let _ = writeln!(out, "  probe query \"{example}\"");
+    }
+    out
+}
+
+/// Text in lines of at most `width`, whole where there is none.
+fn wrap(text: &str, width: Option<usize>) -> Vec<String> {
+    let Some(width) = width else { return vec![text.to_owned()] };
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        if lines[last].is_empty() {
+            lines[last].push_str(word);
+        } else if lines[last].chars().count() + 1 + word.chars().count() <= width {
+            lines[last].push(' ');
+            lines[last].push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// A column's type in SQL's words.
+pub(super) fn type_name(column: &Column) -> &'static str {
+    match column.kind {
+        ColumnType::Int32 => "int",
+        ColumnType::Int64 => "bigint",
+        ColumnType::Float64 => "double",
+        ColumnType::Bool => "boolean",
+        ColumnType::Text => "text",
+        ColumnType::Timestamp => "timestamp",
+        ColumnType::Unspecified => "",
+    }
+}

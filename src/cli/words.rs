@@ -1,0 +1,157 @@
+//! The first word: a command, or an ENDPOINT with a command after it. clap has no such grammar, so the ENDPOINT is
+//! taken out before clap reads the rest.
+
+use std::ffi::OsString;
+
+use clap::CommandFactory;
+
+use super::Probe;
+use crate::endpoint::{self, Endpoint};
+use crate::error::{Error, Result};
+
+pub(super) const ENDPOINT_HELP: &str = "\
+ENDPOINT says whom to ask: a run's name (gpt, gpt@1), a process id, HOST:PORT, unix:PATH or a
+run's directory. It may also be given as PROBE_ENDPOINT, or be left out where one run is live.
+
+Start here:
+  probe run --name gpt -- torchrun --nproc-per-node 2 train.py
+  probe gpt query \"SELECT module, stage, SUM(duration) FROM python.torch_trace GROUP BY 1, 2\"
+  probe gpt eval \"print(model)\"
+
+--help says more: the forms of ENDPOINT, and exit statuses.";
+
+pub(super) const ENDPOINT_LONG_HELP: &str = "\
+ENDPOINT says whom to ask:
+  gpt, gpt@1          a run: the live one of that name, else the newest; with a number, that one
+  12345               the training process with that pid: its rows alone
+  unix:PATH, x.sock   a collector's socket
+  HOST:PORT           a collector's TCP port (with --token-file)
+  ./runs/gpt@1        a run's directory
+It may also be given as PROBE_ENDPOINT, or be left out where one run is live.
+
+Start here:
+  probe run --name gpt -- torchrun --nproc-per-node 2 train.py
+  probe gpt query \"SELECT module, stage, SUM(duration) FROM python.torch_trace GROUP BY 1, 2\"
+  probe gpt eval \"print(model)\"
+
+Exit status:
+  0    done
+  1    the query, snippet or command failed
+  2    wrong usage
+  3    nothing reachable at ENDPOINT
+  4    denied
+  5    a limit or deadline was reached
+  130  interrupted by Ctrl-C
+  probe run passes on the exit status of what it ran.";
+
+/// The command line with the ENDPOINT taken out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Split {
+    pub(super) endpoint: Option<String>,
+    pub(super) arguments: Vec<OsString>,
+}
+
+/// Takes the ENDPOINT out, where there is one.
+pub(super) fn split(mut words: Vec<OsString>) -> Result<Split> {
+    let commands = commands();
+    let is_command = |word: &OsString| commands.iter().any(|command| **command == **word);
+    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    let Some(first) = words.first() else { return Ok(Split { endpoint: None, arguments: words }) };
+    if is_command(first) || is_option(first) {
+        return Ok(Split { endpoint: None, arguments: words });
+    }
+    let Some(endpoint) = first.to_str().map(str::to_owned) else {
+        return Err(Error::usage("the first word is neither a command nor an ENDPOINT: it is no UTF-8"));
+    };
+    match words.get(1) {
+        Some(second) if is_command(second) || is_option(second) => {
+            words.remove(0);
+            Ok(Split { endpoint: Some(endpoint), arguments: words })
+        }
+        second => Err(no_command(&endpoint, second.map(|word| word.to_string_lossy()).as_deref())),
+    }
+}
+
+fn commands() -> Vec<String> {
+    let commands = Probe::command();
+    let named = commands.get_subcommands().map(|command| command.get_name().to_owned());
+    named.chain([String::from("help")]).collect()
+}
+
+/// What to say where a command should have stood: was it mistyped, or left out?
+fn no_command(first: &str, second: Option<&str>) -> Error {
+    let live = endpoint::live_hint;
+    if let Some(second) = second {
+        // `probe gpt qurey …`
+        if let Some(nearest) = nearest(second) {
+            return Error::usage(format!("there is no command '{second}'"))
+                .hint(format!("did you mean: probe {first} {nearest} …"));
+        }
+    }
+    // `probe qurey …`
+    if let Some(nearest) = nearest(first) {
+        return Error::usage(format!("'{first}' is neither a command nor followed by one"))
+            .hint(format!("did you mean: probe {nearest} …; as an ENDPOINT, {}", live()));
+    }
+    match (Endpoint::parse(first), second) {
+        (Err(error), _) => Error::usage(format!("'{first}' is neither a command nor an ENDPOINT ({error})"))
+            .hint(format!("probe --help lists the commands; {}", live())),
+        (Ok(_), Some(second)) => Error::usage(format!("there is no command '{second}'"))
+            .hint(format!("probe --help lists the commands: probe {first} query …; {}", live())),
+        (Ok(_), None) => Error::usage(format!(
+            "no command after ENDPOINT '{first}' (the console that belongs here is not there yet)"
+        ))
+        .hint(format!("probe {first} query \"SELECT …\", or probe {first} eval CODE; {}", live())),
+    }
+}
+
+/// The command that a mistyped word is nearest to, where one is near enough.
+fn nearest(word: &str) -> Option<String> {
+    let visible = commands().into_iter().filter(|command| command != "generate-docs");
+    let (distance, command) = visible
+        .map(|command| (strsim::damerau_levenshtein(word, &command), command))
+        .min_by_key(|(distance, _)| *distance)?;
+    (distance <= (command.len() / 3).max(1)).then_some(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn an_endpoint_stands_before_a_command() {
+        for (line, endpoint, rest) in [
+            ("gpt query X", Some("gpt"), "query X"),
+            ("12 eval", Some("12"), "eval"),
+            ("query gpt", None, "query gpt"),
+            ("--help", None, "--help"),
+            ("gpt --help", Some("gpt"), "--help"),
+            ("", None, ""),
+            ("run x query", None, "run x query"),
+        ] {
+            let expected = Split { endpoint: endpoint.map(Into::into), arguments: words(rest) };
+            assert_eq!(split(words(line)).unwrap(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_command_is_told_from_an_endpoint_alone() {
+        for (line, says) in [
+            ("qurey X", "did you mean: probe query"),
+            ("lst", "did you mean: probe list"),
+            ("gpt qurey X", "did you mean: probe gpt query"),
+            ("gpt", "probe gpt query"),
+            ("gpt frobnicate", "probe --help"),
+            ("a/b", "probe a/b query"),
+        ] {
+            let error = split(words(line)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{line}");
+            assert!(error.hint_text().unwrap().contains(says), "{line}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A live collector: one channel, Flight SQL for queries and the control service for everything else.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::sql::client::FlightSqlServiceClient;
+use futures::TryStreamExt;
+use probe_proto::v1::{self, control_client::ControlClient};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use super::Answer;
+use crate::endpoint::{Place, live_hint};
+use crate::error::{Error, Result};
+
+/// How long a collector may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+pub(super) struct Live {
+    channel: Channel,
+    pid: Option<u32>,
+    authorization: Option<MetadataValue<Ascii>>,
+}
+
+impl Live {
+    pub(super) async fn connect(place: &Place, pid: Option<u32>, token_file: Option<&Path>) -> Result<Self> {
+        let unreachable = |error: &dyn std::error::Error| {
+            let mut deepest = error;
+            while let Some(source) = deepest.source() {
+                deepest = source;
+            }
+            Error::unreachable(format!("nothing answers at {place}: {deepest}")).hint(live_hint())
+        };
+        let (address, authorization) = match place {
+            Place::Tcp(address) => (format!("http://{address}"), Some(authorization(address, token_file)?)),
+            place => (place.to_string(), None),
+        };
+        let endpoint = Endpoint::from_shared(address).map_err(|error| unreachable(&error))?.connect_timeout(CONNECT);
+        let channel = endpoint.connect().await.map_err(|error| unreachable(&error))?;
+        Ok(Self { channel, pid, authorization })
+    }
+
+    pub(super) async fn query(&mut self, sql: &str) -> Result<Answer> {
+        // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); whose rows these are is trusted anyway.
+        let flight = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        let mut client = FlightSqlServiceClient::new_from_inner(flight);
+        if let Some(pid) = self.pid {
+            client.set_header("probe-pid", pid.to_string());
+        }
+        if let Some(value) = &self.authorization {
+            client.set_header("authorization", value.to_str().unwrap_or_default());
+        }
+        let info = client.execute(sql.to_owned(), None).await.map_err(flight_error)?;
+        let ticket = info.endpoint.into_iter().next().and_then(|endpoint| endpoint.ticket);
+        let ticket = ticket.ok_or_else(|| Error::failed("the collector gave no ticket for this query"))?;
+        let mut stream = client.do_get(ticket).await.map_err(flight_error)?;
+        // The schema comes with the first message; peeking for it here keeps an empty answer's columns.
+        let first = stream.try_next().await.map_err(|error| flight_error(error))?;
+        let schema = match (&first, stream.schema()) {
+            (Some(batch), _) => batch.schema(),
+            (None, Some(schema)) => schema.clone(),
+            (None, None) => return Err(Error::failed("the collector sent no columns for this query")),
+        };
+        let rest = stream.map_err(|error| flight_error(error));
+        let batches = futures::stream::iter(first.map(Ok)).chain(rest);
+        Ok(Answer { schema, batches: Box::pin(batches) })
+    }
+
+    pub(super) async fn describe(&mut self) -> Result<v1::Description> {
+        let request = self.request(v1::DescribeCall {});
+        Ok(self.control().describe(request).await?.into_inner())
+    }
+
+    pub(super) async fn eval(&mut self, call: v1::EvalCall) -> Result<tonic::Streaming<v1::EvalEvent>> {
+        let request = self.request(call);
+        Ok(self.control().eval(request).await?.into_inner())
+    }
+
+    pub(super) async fn config(&mut self, values: HashMap<String, String>) -> Result<v1::ConfigAnswer> {
+        let request = self.request(v1::ConfigCall { values });
+        Ok(self.control().config(request).await?.into_inner())
+    }
+
+    fn control(&self) -> ControlClient<Channel> {
+        ControlClient::new(self.channel.clone())
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(value) = &self.authorization {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        request
+    }
+}
+
+use futures::StreamExt;
+
+fn authorization(address: &str, token_file: Option<&Path>) -> Result<MetadataValue<Ascii>> {
+    let Some(path) = token_file else {
+        return Err(Error::denied(format!("{address} asks for a token"))
+            .hint(format!("give its file: --token-file FILE, or {}", probe_proto::env::PROBE_TOKEN_FILE)));
+    };
+    let token = std::fs::read_to_string(path).map_err(|error| Error::usage(format!("{}: {error}", path.display())))?;
+    let mut value = MetadataValue::try_from(format!("Bearer {}", token.trim()))
+        .map_err(|_| Error::usage(format!("{} holds no token: only ASCII letters may be in one", path.display())))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// An error of arrow-flight's client, whose depths hold the collector's own.
+fn flight_error(error: arrow_flight::error::FlightError) -> Error {
+    use arrow_flight::error::FlightError;
+    match error {
+        FlightError::Tonic(status) => Error::from(*status),
+        FlightError::Arrow(error) => arrow_error(error),
+        FlightError::ExternalError(error) => match error.downcast::<Status>() {
+            Ok(status) => Error::from(*status),
+            Err(error) => Error::failed(error.to_string()),
+        },
+        other => Error::failed(other.to_string()),
+    }
+}
+
+fn arrow_error(error: arrow::error::ArrowError) -> Error {
+    match error {
+        arrow::error::ArrowError::ExternalError(inner) => match inner.downcast::<Status>() {
+            Ok(status) => Error::from(*status),
+            Err(inner) => Error::failed(inner.to_string()),
+        },
+        other => Error::failed(other.to_string()),
+    }
+}

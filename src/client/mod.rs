@@ -1,0 +1,97 @@
+//! How commands reach rows: a live collector over Flight SQL and its control service, or a run's directory through an
+//! engine in this process. What is asked and what comes back is the same.
+
+mod live;
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use futures::{Stream, StreamExt};
+use probe_proto::v1;
+
+use crate::endpoint::{Place, Target};
+use crate::error::{Error, Result};
+use crate::query::Engine;
+use crate::store::Store;
+
+/// Rows on their way.
+pub type Batches = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
+
+/// An answer: its columns, known before the first row, and its rows.
+pub struct Answer {
+    /// The columns.
+    pub schema: SchemaRef,
+    /// The rows, as they come.
+    pub batches: Batches,
+}
+
+/// Something that answers.
+pub struct Client {
+    way: Way,
+    pid: Option<u32>,
+}
+
+enum Way {
+    Live(live::Live),
+    Recorded(Box<Engine>),
+}
+
+impl Client {
+    /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
+    pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
+        let way = match &target.place {
+            Place::Directory(directory) => Way::Recorded(Box::new(Engine::new(Store::open(directory)?, Vec::new())?)),
+            place => Way::Live(live::Live::connect(place, target.pid, token_file).await?),
+        };
+        Ok(Self { way, pid: target.pid })
+    }
+
+    /// Runs a query.
+    pub async fn query(&mut self, sql: &str) -> Result<Answer> {
+        match &mut self.way {
+            Way::Live(live) => live.query(sql).await,
+            Way::Recorded(engine) => {
+                let rows = engine.query(sql, self.pid.map(|pid| pid as i32)).await?;
+                let schema = rows.schema();
+                let batches = rows.map(|batch| batch.map_err(|error| crate::query::from_datafusion(&error)));
+                Ok(Answer { schema, batches: Box::pin(batches) })
+            }
+        }
+    }
+
+    /// Who is there.
+    pub async fn describe(&mut self) -> Result<v1::Description> {
+        self.live("described")?.describe().await
+    }
+
+    /// Runs a snippet; the events come as they happen.
+    pub async fn eval(&mut self, mut call: v1::EvalCall) -> Result<tonic::Streaming<v1::EvalEvent>> {
+        call.pid = self.pid;
+        self.live("given snippets")?.eval(call).await
+    }
+
+    /// Sets what is in `values`, and says what is in force.
+    pub async fn config(&mut self, values: std::collections::HashMap<String, String>) -> Result<v1::ConfigAnswer> {
+        self.live("configured")?.config(values).await
+    }
+
+    fn live(&mut self, what: &str) -> Result<&mut live::Live> {
+        match &mut self.way {
+            Way::Live(live) => Ok(live),
+            Way::Recorded(_) => Err(Error::unreachable(format!("this run has ended; it can be queried, not {what}"))
+                .hint(crate::endpoint::live_hint())),
+        }
+    }
+}
+
+/// A whole answer in memory, for answers that are known to be small.
+pub async fn collect(mut answer: Answer) -> Result<(SchemaRef, Vec<Arc<RecordBatch>>)> {
+    let mut batches = Vec::new();
+    while let Some(batch) = answer.batches.next().await {
+        batches.push(Arc::new(batch?));
+    }
+    Ok((answer.schema, batches))
+}

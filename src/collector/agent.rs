@@ -1,0 +1,303 @@
+//! One agent as the collector knows it, from its first Hello until the collector ends.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use probe_proto::v1::{self, CollectorFrame, collector_frame};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::clock;
+use crate::store::{Identity, Rows, Store};
+
+/// Frames on their way down to an agent.
+pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
+
+/// An agent may have this many (table, reason) pairs, layers, settings; what is more is not kept.
+const MOST_ENTRIES: usize = 256;
+
+/// Longest text of an agent that is shown (bytes): a problem, a reason, a name.
+pub(crate) const LONGEST_TEXT: usize = 1024;
+
+/// Whether an agent is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Live,
+    /// It said Bye.
+    Ended,
+    /// Its stream broke and it has not come back.
+    Lost,
+}
+
+impl Presence {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Ended => "ended",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// What an agent says about itself beside its identity.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct About {
+    pub(crate) agent_version: String,
+    pub(crate) python_version: String,
+    pub(crate) torch_version: String,
+    pub(crate) command: String,
+}
+
+/// Rows lost for one reason, and when their number last grew (ns since 1970).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Loss {
+    pub(crate) rows: u64,
+    pub(crate) last: i64,
+}
+
+/// An agent.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    /// Its number in the order of first connections.
+    pub(crate) key: u64,
+    state: Mutex<AgentState>,
+}
+
+/// What changes of it.
+#[derive(Debug)]
+pub(crate) struct AgentState {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) about: About,
+    pub(crate) presence: Presence,
+    /// Number of the connection that speaks for it; an older one may still be open.
+    pub(crate) connection: u64,
+    downlink: Option<Downlink>,
+    /// Newest batch that is stored, or lost and counted: it need not be sent again.
+    pub(crate) done_seq: u64,
+    pub(crate) rows_stored: u64,
+    /// By table, rows recorded by the newest batch's word.
+    pub(crate) recorded: BTreeMap<String, u64>,
+    /// What the agent lost, by table and reason, by its word.
+    pub(crate) lost_there: BTreeMap<(String, String), Loss>,
+    /// What was lost here.
+    pub(crate) lost_here: BTreeMap<(String, &'static str), Loss>,
+    pub(crate) step: i64,
+    pub(crate) steps_per_second: f64,
+    /// When `step` was said.
+    pub(crate) reported: Instant,
+    pub(crate) layers: BTreeMap<String, String>,
+    /// Settings in force.
+    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) first_seen: i64,
+    pub(crate) last_seen: i64,
+    pub(crate) clock_offset: Option<f64>,
+    /// By the agent's word.
+    pub(crate) problem: String,
+    /// What was wrong with what it sent.
+    problem_here: String,
+}
+
+/// Why a frame was not sent to an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotSent;
+
+/// The connection no longer speaks for its agent: a newer one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Superseded;
+
+impl Agent {
+    /// One that connects for the first time.
+    pub(crate) fn new(key: u64, identity: Arc<Identity>, about: About) -> Self {
+        let now = clock::unix_ns();
+        let state = AgentState {
+            identity,
+            about,
+            presence: Presence::Lost,
+            connection: 0,
+            downlink: None,
+            done_seq: 0,
+            rows_stored: 0,
+            recorded: BTreeMap::new(),
+            lost_there: BTreeMap::new(),
+            lost_here: BTreeMap::new(),
+            step: 0,
+            steps_per_second: 0.0,
+            reported: Instant::now(),
+            layers: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            first_seen: now,
+            last_seen: now,
+            clock_offset: None,
+            problem: String::new(),
+            problem_here: String::new(),
+        };
+        Self { key, state: Mutex::new(state) }
+    }
+
+    /// Its state. Valid at every point, so a thread that panicked with it does no harm.
+    pub(crate) fn state(&self) -> MutexGuard<'_, AgentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection begins to speak for it; an older one is cut off. Returns the newest sequence number that is done.
+    pub(crate) fn connect(&self, connection: u64, downlink: Downlink) -> u64 {
+        let mut state = self.state();
+        state.presence = Presence::Live;
+        state.connection = connection;
+        state.downlink = Some(downlink);
+        state.done_seq
+    }
+
+    /// The connection is over. Returns whether it still spoke for the agent.
+    pub(crate) fn disconnect(&self, connection: u64, said_bye: bool) -> bool {
+        let mut state = self.state();
+        if state.connection != connection {
+            return false;
+        }
+        state.presence = if said_bye { Presence::Ended } else { Presence::Lost };
+        state.downlink = None;
+        true
+    }
+
+    /// Sends a frame down, without waiting.
+    pub(crate) fn send(&self, frame: collector_frame::Frame) -> Result<(), NotSent> {
+        let state = self.state();
+        let downlink = state.downlink.as_ref().ok_or(NotSent)?;
+        downlink.try_send(Ok(CollectorFrame { frame: Some(frame) })).map_err(|_| NotSent)
+    }
+
+    /// Whether it is connected.
+    pub(crate) fn is_live(&self) -> bool {
+        self.state().presence == Presence::Live
+    }
+
+    /// Stores rows unless they already are: appending and the sequence number change together, so that a batch that
+    /// two connections of one agent bring is stored once.
+    pub(crate) fn store(
+        &self,
+        from: &Source<'_>,
+        identity: &Arc<Identity>,
+        rows: Rows,
+        store: &Store,
+    ) -> Result<(), Superseded> {
+        let mut state = self.state();
+        if state.connection != from.connection {
+            return Err(Superseded);
+        }
+        if from.seq > state.done_seq {
+            state.rows_stored += rows.len() as u64;
+            state.finish(from);
+            store.append(identity, rows);
+        }
+        Ok(())
+    }
+
+    /// Counts a batch that cannot be stored, once however often it is sent.
+    pub(crate) fn lose(&self, from: &Source<'_>, rows: u64, reason: &'static str) -> Result<(), Superseded> {
+        let mut state = self.state();
+        if state.connection != from.connection {
+            return Err(Superseded);
+        }
+        if from.seq > state.done_seq {
+            state.count_loss(from.table, reason, rows);
+            state.finish(from);
+        }
+        Ok(())
+    }
+
+    /// Takes a report.
+    pub(crate) fn report(&self, status: v1::Status) {
+        let now = clock::unix_ns();
+        let mut state = self.state();
+        state.step = status.step;
+        state.steps_per_second =
+            if status.steps_per_second.is_finite() { status.steps_per_second.max(0.0) } else { 0.0 };
+        state.reported = Instant::now();
+        state.last_seen = now;
+        state.clock_offset = Some(clock::seconds(status.unix_ns.saturating_sub(now)));
+        state.problem = cut(status.problem, LONGEST_TEXT);
+        state.layers = few(status.layers);
+        state.settings = few(status.config);
+        for drop in status.drops {
+            let key = (cut(drop.table, LONGEST_TEXT), cut(drop.reason, LONGEST_TEXT));
+            if state.lost_there.len() >= MOST_ENTRIES && !state.lost_there.contains_key(&key) {
+                continue;
+            }
+            let loss = state.lost_there.entry(key).or_default();
+            if drop.rows != loss.rows {
+                *loss = Loss { rows: drop.rows, last: now };
+            }
+        }
+    }
+}
+
+/// Where a batch came from and which it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) connection: u64,
+    pub(crate) seq: u64,
+    /// Name of its table, as the agent declared it.
+    pub(crate) table: &'a str,
+    /// `Batch.recorded`.
+    pub(crate) recorded: u64,
+}
+
+impl AgentState {
+    fn finish(&mut self, from: &Source<'_>) {
+        self.done_seq = from.seq;
+        self.last_seen = clock::unix_ns();
+        if !self.recorded.contains_key(from.table) {
+            if self.recorded.len() >= MOST_ENTRIES {
+                return;
+            }
+            self.recorded.insert(from.table.to_owned(), 0);
+        }
+        if let Some(recorded) = self.recorded.get_mut(from.table) {
+            *recorded = from.recorded.max(*recorded);
+        }
+    }
+
+    /// Counts rows that were lost here.
+    pub(crate) fn count_loss(&mut self, table: &str, reason: &'static str, rows: u64) {
+        let key = (table.to_owned(), reason);
+        if self.lost_here.len() >= MOST_ENTRIES && !self.lost_here.contains_key(&key) {
+            return;
+        }
+        let loss = self.lost_here.entry(key).or_default();
+        *loss = Loss { rows: loss.rows.saturating_add(rows), last: clock::unix_ns() };
+    }
+
+    /// Keeps what was wrong with what it sent; nothing, and what was wrong before stays.
+    pub(crate) fn remark(&mut self, problem: String) {
+        if !problem.is_empty() {
+            self.problem_here = problem;
+        }
+    }
+
+    /// Where its step count should be by now.
+    pub(crate) fn estimated_step(&self, now: Instant) -> f64 {
+        // A report is at most a little older than the half second between two of them; a training that stalls since
+        // must not make the estimate run away.
+        let age = now.saturating_duration_since(self.reported).min(Duration::from_secs(2));
+        self.step as f64 + self.steps_per_second * age.as_secs_f64()
+    }
+
+    /// What went wrong there and here; None when nothing did.
+    pub(crate) fn problems(&self) -> Option<String> {
+        let both = [&self.problem, &self.problem_here];
+        let said: Vec<&str> = both.into_iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        (!said.is_empty()).then(|| said.join("; "))
+    }
+}
+
+/// Text of at most `most` bytes.
+pub(crate) fn cut(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text
+}
+
+fn few(map: std::collections::HashMap<String, String>) -> BTreeMap<String, String> {
+    let entries = map.into_iter().take(MOST_ENTRIES);
+    entries.map(|(key, value)| (cut(key, LONGEST_TEXT), cut(value, LONGEST_TEXT))).collect()
+}

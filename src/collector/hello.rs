@@ -1,0 +1,175 @@
+//! What an agent says first, checked.
+
+use std::sync::Arc;
+
+use probe_proto::{PROTOCOL, VERSION, v1};
+
+use super::agent::{About, cut};
+use crate::store::{Identity, Mapping};
+
+/// Longest name of a host, a version, an instance (bytes).
+const LONGEST_NAME: usize = 256;
+/// Longest command line that is kept (bytes).
+const LONGEST_COMMAND: usize = 4096;
+/// Tables an agent may declare, and columns of each.
+const MOST_TABLES: usize = 64;
+const MOST_COLUMNS: usize = 256;
+
+/// A Hello that was understood.
+#[derive(Debug)]
+pub(crate) struct Greeting {
+    pub(crate) instance: String,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) about: About,
+    pub(crate) tables: Vec<DeclaredTable>,
+    pub(crate) unix_ns: i64,
+    /// What of it is ignored, in words; empty when nothing is.
+    pub(crate) remark: String,
+}
+
+/// A table that batches may be of.
+#[derive(Debug)]
+pub(crate) struct DeclaredTable {
+    pub(crate) name: String,
+    pub(crate) mapping: Mapping,
+}
+
+/// Why an agent is not welcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unwelcome {
+    /// It speaks another protocol, or a table of its means something else here: coming back changes nothing.
+    Refused(String),
+    /// It makes no sense.
+    Malformed(String),
+}
+
+/// Understands a Hello for a collector that keeps `run`.
+pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, Unwelcome> {
+    if hello.protocol != PROTOCOL {
+        let (agent, newer) = (cut(hello.agent_version, LONGEST_NAME), hello.protocol > PROTOCOL);
+        let what = if newer { "a newer probe on the collector's side" } else { "a newer probe_agent" };
+        return Err(Unwelcome::Refused(format!(
+            "this agent ({agent}) speaks protocol {}, the collector ({VERSION}) protocol {PROTOCOL}; install {what}",
+            hello.protocol
+        )));
+    }
+    if hello.instance.is_empty() || hello.instance.len() > LONGEST_NAME {
+        return Err(Unwelcome::Malformed(format!("Hello.instance has {} bytes", hello.instance.len())));
+    }
+    let Ok(pid) = i32::try_from(hello.pid) else {
+        return Err(Unwelcome::Malformed(format!("Hello.pid {} is no process id", hello.pid)));
+    };
+    if hello.tables.len() > MOST_TABLES || hello.tables.iter().any(|t| t.columns.len() > MOST_COLUMNS) {
+        return Err(Unwelcome::Malformed(format!(
+            "Hello declares more than {MOST_TABLES} tables or {MOST_COLUMNS} columns of one"
+        )));
+    }
+    let mut remarks = Vec::new();
+    if !hello.run.is_empty() && *hello.run != **run && run.split('@').next() != Some(hello.run.as_str()) {
+        let asked = cut(hello.run, LONGEST_NAME);
+        remarks.push(format!("it says that its run is '{asked}'; this collector keeps {run}, and its rows are there"));
+    }
+    let mut tables = Vec::with_capacity(hello.tables.len());
+    for schema in hello.tables {
+        let mapping = Mapping::new(&schema).map_err(|error| {
+            Unwelcome::Refused(format!("table {} does not fit this collector ({VERSION}): {error}", schema.name))
+        })?;
+        if mapping.table().is_none() {
+            remarks.push(format!("table {} is not known here ({VERSION})", schema.name));
+        } else if !mapping.unknown_columns().is_empty() {
+            let columns = mapping.unknown_columns();
+            remarks.push(format!(
+                "{} columns of {} are not known here and ignored: {}",
+                columns.len(),
+                schema.name,
+                columns.join(", ")
+            ));
+        }
+        tables.push(DeclaredTable { name: cut(schema.name, LONGEST_NAME), mapping });
+    }
+    let identity = Identity {
+        run: Arc::clone(run),
+        host: cut(hello.host, LONGEST_NAME).into(),
+        pid,
+        rank: hello.rank,
+        local_rank: hello.local_rank,
+        world_size: hello.world_size,
+        role: cut(hello.role, LONGEST_NAME).into(),
+    };
+    let about = About {
+        agent_version: cut(hello.agent_version, LONGEST_NAME),
+        python_version: cut(hello.python_version, LONGEST_NAME),
+        torch_version: cut(hello.torch_version, LONGEST_NAME),
+        command: cut(hello.command, LONGEST_COMMAND),
+    };
+    Ok(Greeting {
+        instance: hello.instance,
+        identity: Arc::new(identity),
+        about,
+        tables,
+        unix_ns: hello.unix_ns,
+        remark: cut(remarks.join("; "), super::agent::LONGEST_TEXT),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn hello() -> v1::Hello {
+        let tables = probe_proto::tables::TABLES.iter().take(1).map(|t| t.wire_schema()).collect();
+        v1::Hello { protocol: PROTOCOL, instance: "i".into(), pid: 7, tables, ..Default::default() }
+    }
+
+    fn check(change: impl FnOnce(&mut v1::Hello)) -> Result<Greeting, Unwelcome> {
+        let mut hello = hello();
+        change(&mut hello);
+        understand(hello, &"gpt@2".into())
+    }
+
+    #[test]
+    fn another_protocol_is_refused_in_words_that_help() {
+        let Err(Unwelcome::Refused(words)) = check(|h| h.protocol = PROTOCOL + 1) else { panic!() };
+        assert!(words.contains("a newer probe on the collector's side"), "{words}");
+        let Err(Unwelcome::Refused(words)) = check(|h| h.protocol = 0) else { panic!() };
+        assert!(words.contains("a newer probe_agent"), "{words}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_malformed() {
+        for wrong in [
+            check(|h| h.instance.clear()),
+            check(|h| h.instance = "x".repeat(1000)),
+            check(|h| h.pid = u32::MAX),
+            check(|h| h.tables = vec![h.tables[0].clone(); 65]),
+        ] {
+            assert!(matches!(wrong, Err(Unwelcome::Malformed(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn rows_belong_to_the_collectors_run_and_another_name_is_remarked_on() {
+        for same in ["", "gpt", "gpt@2"] {
+            let greeting = check(|h| h.run = same.into()).unwrap();
+            assert_eq!((&*greeting.identity.run, greeting.remark.as_str()), ("gpt@2", ""));
+        }
+        let greeting = check(|h| h.run = "bert".into()).unwrap();
+        assert_eq!(&*greeting.identity.run, "gpt@2");
+        assert!(greeting.remark.contains("'bert'"), "{}", greeting.remark);
+    }
+
+    #[test]
+    fn unknown_tables_and_columns_are_remarked_on_and_changed_types_refused() {
+        let column = |name: &str| v1::ColumnSchema { name: name.into(), r#type: v1::ColumnType::Int64 as i32 };
+        let greeting = check(|h| {
+            h.tables[0].columns.push(column("novel"));
+            h.tables.push(v1::TableSchema { name: "python.novel".into(), columns: vec![column("a")] });
+        })
+        .unwrap();
+        assert!(greeting.remark.contains("novel") && greeting.remark.contains("python.novel"), "{}", greeting.remark);
+        assert_eq!(greeting.tables.len(), 2);
+        let changed = check(|h| h.tables[0].columns[0].r#type = v1::ColumnType::Text as i32);
+        assert!(matches!(changed, Err(Unwelcome::Refused(_))), "{changed:?}");
+    }
+}

@@ -1,0 +1,209 @@
+//! The collector: keeps what the agents of one run send, and answers for it.
+//!
+//! [`session`] is one stream of an agent, [`registry`] everybody who was ever there, [`tables`] what SQL sees of them,
+//! [`control`] what commands ask beside SQL, [`settings`] what agents are told.
+
+pub(crate) mod agent;
+pub(crate) mod clock;
+mod control;
+mod hello;
+mod idle;
+mod memory;
+pub(crate) mod registry;
+mod service;
+mod session;
+mod settings;
+mod stop;
+mod tables;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use probe_proto::MAX_FRAME;
+use probe_proto::v1::agent_server::AgentServer;
+use probe_proto::v1::control_server::ControlServer;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes as Services;
+
+pub use memory::memory_limit;
+
+use crate::error::{Error, Result};
+use crate::eval::{Broker, Log, Routes};
+use crate::paths::{Listen, Places};
+use crate::query::{Engine, SystemTable};
+use crate::runs::{Reservation, RunInfo};
+use crate::server::{Bound, Servers, Token, flight};
+use crate::store::Store;
+use registry::Registry;
+use settings::Settings;
+
+/// What a collector is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The run's name, without a number.
+    pub run: String,
+    /// What `probe run` starts; empty for `probe serve`.
+    pub command: String,
+    /// Where to listen, beside the run's own socket in the runtime directory, which is always there.
+    pub listen: Vec<Listen>,
+    /// Bytes that rows may take in memory.
+    pub memory: usize,
+    /// File with the token that every call over TCP must carry. TCP is refused without one.
+    pub token_file: Option<PathBuf>,
+    /// How long no agent may be live before [`Collector::idle`] resolves; None: it never does.
+    pub exit_when_idle: Option<Duration>,
+}
+
+/// What all services of a collector share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// With its number.
+    run: Arc<str>,
+    directory: PathBuf,
+    command: String,
+    started_unix_ns: i64,
+    /// Known when all of them are bound.
+    listening: OnceLock<Vec<String>>,
+    store: Arc<Store>,
+    registry: Arc<Registry>,
+    settings: Settings,
+    routes: Arc<Routes>,
+    /// Cancelled when streams of agents are to end.
+    stopping: CancellationToken,
+}
+
+/// A running collector. Dropped without [`Collector::stop`] it writes nothing, and its run counts as lost.
+#[derive(Debug)]
+pub struct Collector {
+    shared: Arc<Shared>,
+    system: Vec<Arc<dyn SystemTable>>,
+    engine: Arc<Engine>,
+    reservation: Reservation,
+    info: RunInfo,
+    servers: Servers,
+    endpoint: Listen,
+    exit_when_idle: Option<Duration>,
+}
+
+impl Collector {
+    /// Takes the run's directory, listens, serves. Call it within a tokio runtime.
+    ///
+    /// # Errors
+    /// A run of that name is live; the name, the token file or a place to listen at is refused; the file system's.
+    pub async fn start(options: Options) -> Result<Self> {
+        Self::start_in(&Places::from_environment()?, options).await
+    }
+
+    /// The same with run directories and sockets in given places.
+    ///
+    /// # Errors
+    /// As [`Collector::start`].
+    pub async fn start_in(places: &Places, options: Options) -> Result<Self> {
+        let token = options.token_file.as_deref().map(Token::read).transpose()?;
+        let reservation = Reservation::take(places, &options.run)?;
+        let run = reservation.name().to_string();
+        let listeners = match bind(places, &run, &options.listen, token.is_some()).await {
+            Ok(listeners) => listeners,
+            Err(error) => {
+                reservation.abandon();
+                return Err(error);
+            }
+        };
+        let info = RunInfo::begin(reservation.name(), &options.command);
+        info.write(reservation.directory())?;
+        let store = Store::new(options.memory);
+        let shared = Arc::new(Shared {
+            run: run.into(),
+            directory: reservation.directory().to_owned(),
+            command: options.command,
+            started_unix_ns: clock::unix_ns(),
+            listening: OnceLock::from(listeners.iter().map(|bound| bound.listen().to_string()).collect::<Vec<_>>()),
+            store: Arc::clone(&store),
+            registry: Arc::new(Registry::new()),
+            settings: Settings::default(),
+            routes: Arc::default(),
+            stopping: CancellationToken::new(),
+        });
+        let log = Arc::new(Log::default());
+        let registry = Arc::clone(&shared.registry);
+        let system: Vec<Arc<dyn SystemTable>> = vec![
+            Arc::new(tables::AgentsTable(Arc::clone(&registry))),
+            Arc::new(tables::DropsTable { registry: Arc::clone(&registry), store: Arc::clone(&store) }),
+            Arc::clone(&log) as _,
+        ];
+        let engine = Arc::new(Engine::new(store, system.clone())?);
+        let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
+        let agent = service::AgentService(Arc::clone(&shared));
+        let control = control::ControlService { shared: Arc::clone(&shared), broker };
+        let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
+            .add_service(ControlServer::new(control))
+            .add_service(flight::service(Arc::clone(&engine)));
+        // What was asked for is what is told; the run's own socket otherwise.
+        let unix = listeners.iter().rev().map(Bound::listen).find(|listen| matches!(listen, Listen::Unix(_)));
+        let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
+        let servers = Servers::start(listeners, &services, token.as_ref());
+        let exit_when_idle = options.exit_when_idle;
+        Ok(Self { shared, system, engine, reservation, info, servers, endpoint, exit_when_idle })
+    }
+
+    /// The run with its number: "gpt@2".
+    pub fn run(&self) -> &str {
+        &self.shared.run
+    }
+
+    /// Where agents and commands of this machine reach it: "unix:/…".
+    pub fn endpoint(&self) -> String {
+        self.endpoint.to_string()
+    }
+
+    /// Everywhere it listens.
+    pub fn listening(&self) -> &[String] {
+        self.shared.listening.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// What answers SQL here.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Agents that are or were connected.
+    pub fn agent_count(&self) -> usize {
+        self.shared.registry.all().len()
+    }
+
+    /// Resolves when [`Options::exit_when_idle`] holds: there was an agent and none has been live for so long, or none
+    /// came within a minute.
+    pub async fn idle(&self) {
+        match self.exit_when_idle {
+            Some(quiet) => idle::wait(&self.shared.registry, quiet, idle::FIRST_AGENT).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+    }
+}
+
+/// The run's own socket first, then what was asked for.
+async fn bind(places: &Places, run: &str, listen: &[Listen], has_token: bool) -> Result<Vec<Bound>> {
+    places.checked_runtime()?;
+    let own = Listen::Unix(places.socket_for(run));
+    let mut listeners = Vec::with_capacity(1 + listen.len());
+    for listen in std::iter::once(&own).chain(listen.iter().filter(|listen| **listen != own)) {
+        listeners.push(Bound::bind(listen, has_token).await?);
+    }
+    Ok(listeners)
+}
+
+/// Sends what the collector has to say about itself to stderr: warnings, or what RUST_LOG asks for.
+pub fn log_to_stderr() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    // A second call changes nothing.
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
+}

@@ -1,0 +1,189 @@
+//! Every agent that is or was connected.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::agent::{About, Agent, Downlink, Presence};
+use crate::store::Identity;
+
+/// Agents that may be connected at a time.
+const MOST_LIVE: usize = 1024;
+/// Agents that are remembered, those that are gone included.
+const MOST_KNOWN: usize = 8192;
+
+/// All agents, by the order in which they first came.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    agents: Mutex<Agents>,
+    connections: AtomicU64,
+    open: AtomicUsize,
+    changed: watch::Sender<u64>,
+    began: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Agents {
+    in_order: Vec<Arc<Agent>>,
+    by_instance: HashMap<String, Arc<Agent>>,
+    next_key: u64,
+    /// When the last live one left.
+    left: Option<Instant>,
+}
+
+/// How long nobody has been there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attendance {
+    /// Somebody is there.
+    Live,
+    /// Nobody ever was, since then.
+    NeverCame(Instant),
+    /// The last one left then.
+    Left(Instant),
+}
+
+/// There are too many agents already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        Self {
+            agents: Mutex::default(),
+            connections: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            changed: watch::channel(0).0,
+            began: Instant::now(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Agents> {
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a new connection.
+    pub(crate) fn new_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A connection begins to speak for the agent `instance`, known or new. Returns it and the newest sequence number
+    /// of it that is done.
+    pub(crate) fn connect(
+        &self,
+        instance: &str,
+        identity: Arc<Identity>,
+        about: About,
+        connection: u64,
+        downlink: Downlink,
+    ) -> Result<(Arc<Agent>, u64), Full> {
+        let mut agents = self.lock();
+        let agent = match agents.by_instance.get(instance) {
+            Some(agent) => Arc::clone(agent),
+            None => agents.admit(instance, &identity, &about)?,
+        };
+        let done = agent.connect(connection, downlink);
+        {
+            let mut state = agent.state();
+            state.identity = identity;
+            state.about = about;
+        }
+        drop(agents);
+        self.notify();
+        Ok((agent, done))
+    }
+
+    /// The connection is over. Returns whether it still spoke for the agent.
+    pub(crate) fn disconnect(&self, agent: &Agent, connection: u64, said_bye: bool) -> bool {
+        let mut agents = self.lock();
+        let gone = agent.disconnect(connection, said_bye);
+        if gone && agents.live() == 0 {
+            agents.left = Some(Instant::now());
+        }
+        drop(agents);
+        self.notify();
+        gone
+    }
+
+    /// Something changed that somebody may be waiting for.
+    pub(crate) fn notify(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Tells of every change: an agent comes, goes or reports.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Everybody, by the order in which they first came.
+    pub(crate) fn all(&self) -> Vec<Arc<Agent>> {
+        self.lock().in_order.clone()
+    }
+
+    /// Those that are connected.
+    pub(crate) fn live(&self) -> Vec<Arc<Agent>> {
+        self.all().into_iter().filter(|agent| agent.is_live()).collect()
+    }
+
+    /// Whether somebody is there, and since when nobody is.
+    pub(crate) fn attendance(&self) -> Attendance {
+        let agents = self.lock();
+        match agents.left {
+            _ if agents.live() > 0 => Attendance::Live,
+            Some(left) => Attendance::Left(left),
+            None => Attendance::NeverCame(self.began),
+        }
+    }
+
+    /// Counts a stream as open for as long as the guard lives.
+    pub(crate) fn open(self: &Arc<Self>) -> OpenStream {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        OpenStream(Arc::clone(self))
+    }
+
+    /// Streams that are open.
+    pub(crate) fn open_streams(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+impl Agents {
+    fn live(&self) -> usize {
+        self.in_order.iter().filter(|agent| agent.is_live()).count()
+    }
+
+    fn admit(&mut self, instance: &str, identity: &Arc<Identity>, about: &About) -> Result<Arc<Agent>, Full> {
+        if self.live() >= MOST_LIVE {
+            return Err(Full);
+        }
+        if self.in_order.len() >= MOST_KNOWN {
+            self.forget_oldest();
+        }
+        self.next_key += 1;
+        let agent = Arc::new(Agent::new(self.next_key, Arc::clone(identity), about.clone()));
+        self.in_order.push(Arc::clone(&agent));
+        self.by_instance.insert(instance.to_owned(), Arc::clone(&agent));
+        Ok(agent)
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(place) = self.in_order.iter().position(|agent| agent.state().presence != Presence::Live) else {
+            return;
+        };
+        let gone = self.in_order.remove(place);
+        self.by_instance.retain(|_, agent| agent.key != gone.key);
+    }
+}
+
+/// An open stream; dropping it says that it is closed.
+#[derive(Debug)]
+pub(crate) struct OpenStream(Arc<Registry>);
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.notify();
+    }
+}

@@ -1,0 +1,37 @@
+//! The Agent service: a task a stream.
+
+use std::sync::Arc;
+
+use probe_proto::v1::agent_server::Agent;
+use probe_proto::v1::{AgentFrame, CollectorFrame, Refused, collector_frame};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Shared, session};
+
+/// Frames that may wait for an agent to take them.
+const FRAMES_DOWN: usize = 256;
+/// Streams that may be open, those that have not said Hello included.
+const MOST_STREAMS: usize = 2048;
+
+/// What agents speak with.
+#[derive(Debug, Clone)]
+pub(crate) struct AgentService(pub(crate) Arc<Shared>);
+
+#[tonic::async_trait]
+impl Agent for AgentService {
+    type SessionStream = ReceiverStream<Result<CollectorFrame, Status>>;
+
+    async fn session(&self, request: Request<Streaming<AgentFrame>>) -> Result<Response<Self::SessionStream>, Status> {
+        let (downlink, frames) = mpsc::channel(FRAMES_DOWN);
+        if self.0.registry.open_streams() >= MOST_STREAMS {
+            let refused = Refused { message: "too many streams are open".into(), retry: true, retry_after_ms: 2000 };
+            // An empty channel has room.
+            let _ = downlink.try_send(Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) }));
+        } else {
+            tokio::spawn(session::serve(Arc::clone(&self.0), request.into_inner(), downlink));
+        }
+        Ok(Response::new(ReceiverStream::new(frames)))
+    }
+}

@@ -1,0 +1,317 @@
+//! One stream of an agent, from its Hello to its end: what it sends is checked and stored, and answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame};
+use probe_proto::{MAX_ROWS, VERSION};
+use tonic::{Code, Status, Streaming};
+
+use super::agent::{Agent, Downlink, LONGEST_TEXT, Source, Superseded, cut};
+use super::hello::{DeclaredTable, Unwelcome, understand};
+use super::{Shared, clock};
+use crate::store::{Identity, Rows, Strings};
+
+/// A stream that says nothing at first is closed after this long.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// An acknowledgement is sent when nothing more is waiting to be read, and at the latest after this many batches.
+const BATCHES_PER_ACK: u32 = 16;
+/// How far behind a sequence number may jump and still be believed when its batch is lost.
+const LONGEST_GAP: u64 = 1 << 20;
+
+/// How a stream ends.
+#[derive(Debug)]
+enum End {
+    /// The agent said Bye.
+    Bye,
+    /// The agent is gone.
+    Broken,
+    /// The agent is told why, and may come back.
+    Closed(Status),
+    /// The agent sent what cannot be, of which nobody knows how many rows it was.
+    Malformed(String),
+    /// The agent sent a batch that cannot be; its rows are counted as lost.
+    BadBatch(String),
+    /// Told to come back later, or never.
+    Refused(v1::Refused),
+}
+
+impl From<Superseded> for End {
+    fn from(_: Superseded) -> Self {
+        Self::Closed(Status::aborted("a newer connection of the same agent took over"))
+    }
+}
+
+/// Speaks with an agent until the stream ends.
+pub(crate) async fn serve(shared: Arc<Shared>, mut inbound: Streaming<AgentFrame>, downlink: Downlink) {
+    let _open = shared.registry.open();
+    let connection = shared.registry.new_connection();
+    let mut session = None;
+    let end = tokio::select! {
+        end = speak(&shared, &mut inbound, &downlink, connection, &mut session) => end,
+        () = shared.stopping.cancelled() => End::Closed(Status::unavailable("the collector is stopping")),
+    };
+    if let Some(session) = &session {
+        session.note(&end);
+        if shared.registry.disconnect(&session.agent, connection, matches!(end, End::Bye)) {
+            shared.routes.gone(session.agent.key);
+        }
+    }
+    let last = match end {
+        End::Bye | End::Broken => return,
+        End::Closed(status) => Err(status),
+        End::Malformed(problem) | End::BadBatch(problem) => {
+            tracing::warn!("closed the stream of an agent that sent a malformed frame: {problem}");
+            Err(Status::invalid_argument(format!("malformed frame: {problem}")))
+        }
+        End::Refused(refused) => {
+            tracing::warn!("refused an agent: {}", refused.message);
+            Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) })
+        }
+    };
+    // Whoever does not read what is sent down does not hear the reason either.
+    let _ = downlink.try_send(last);
+}
+
+async fn speak(
+    shared: &Shared,
+    inbound: &mut Streaming<AgentFrame>,
+    downlink: &Downlink,
+    connection: u64,
+    session: &mut Option<Session>,
+) -> End {
+    let first = match tokio::time::timeout(HELLO_TIMEOUT, inbound.message()).await {
+        Ok(first) => first,
+        Err(_) => return End::Closed(Status::deadline_exceeded("no Hello came")),
+    };
+    let hello = match first {
+        Ok(Some(AgentFrame { frame: Some(agent_frame::Frame::Hello(hello)) })) => hello,
+        Ok(Some(_)) => return End::Malformed("the first frame is not Hello".into()),
+        Ok(None) => return End::Broken,
+        Err(status) => return broken(status),
+    };
+    let begun = match Session::begin(shared, hello, downlink, connection) {
+        Ok(begun) => begun,
+        Err(end) => return end,
+    };
+    let session = session.insert(begun);
+    loop {
+        let frame = match inbound.message().now_or_never() {
+            Some(frame) => frame,
+            None => {
+                session.acknowledge(downlink);
+                inbound.message().await
+            }
+        };
+        match frame {
+            Ok(Some(frame)) => {
+                if let Err(end) = session.take(shared, frame) {
+                    return end;
+                }
+            }
+            Ok(None) => return End::Broken,
+            Err(status) => return broken(status),
+        }
+        if session.unacknowledged >= BATCHES_PER_ACK {
+            session.acknowledge(downlink);
+        }
+        // One that floods takes turns with everybody else.
+        tokio::task::consume_budget().await;
+    }
+}
+
+/// What is wrong with a stream that ended in an error: the frame, or the connection.
+fn broken(status: Status) -> End {
+    // Errors of the connection carry their cause; those of decoding a frame are tonic's own words.
+    let of_the_frame = std::error::Error::source(&status).is_none();
+    match status.code() {
+        Code::Internal | Code::OutOfRange | Code::ResourceExhausted if of_the_frame => {
+            End::Malformed(status.message().to_owned())
+        }
+        _ => End::Broken,
+    }
+}
+
+/// The state of a stream after its first Hello.
+struct Session {
+    agent: Arc<Agent>,
+    connection: u64,
+    instance: String,
+    identity: Arc<Identity>,
+    tables: Vec<DeclaredTable>,
+    strings: Strings,
+    /// Newest sequence number that is done, and how many batches came since it was last said.
+    done: u64,
+    unacknowledged: u32,
+}
+
+impl Session {
+    fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
+        let greeting = understand(hello, &shared.run)?;
+        let connected = shared.registry.connect(
+            &greeting.instance,
+            Arc::clone(&greeting.identity),
+            greeting.about,
+            connection,
+            downlink.clone(),
+        );
+        let Ok((agent, done)) = connected else {
+            return Err(End::Refused(v1::Refused {
+                message: "too many agents are connected to this collector".into(),
+                retry: true,
+                retry_after_ms: 2000,
+            }));
+        };
+        {
+            let mut state = agent.state();
+            state.last_seen = clock::unix_ns();
+            state.clock_offset = Some(clock::seconds(greeting.unix_ns.saturating_sub(state.last_seen)));
+            state.remark(greeting.remark);
+        }
+        let welcome = v1::Welcome {
+            collector_version: VERSION.into(),
+            run: shared.run.to_string(),
+            acked_seq: done,
+            unix_ns: clock::unix_ns(),
+            config: shared.settings.all(),
+        };
+        // The first frame down: there is room.
+        if agent.send(collector_frame::Frame::Welcome(welcome)).is_err() {
+            return Err(End::Broken);
+        }
+        Ok(Self {
+            agent,
+            connection,
+            instance: greeting.instance,
+            identity: greeting.identity,
+            tables: greeting.tables,
+            strings: Strings::default(),
+            done,
+            unacknowledged: 0,
+        })
+    }
+
+    /// Keeps what was wrong with what the agent sent.
+    fn note(&self, end: &End) {
+        let (End::Malformed(problem) | End::BadBatch(problem)) = end else { return };
+        let mut state = self.agent.state();
+        state.remark(cut(format!("sent a malformed frame: {problem}"), LONGEST_TEXT));
+        if matches!(end, End::Malformed(_)) {
+            state.count_loss("(unknown)", "malformed", 0);
+        }
+    }
+
+    fn take(&mut self, shared: &Shared, frame: AgentFrame) -> Result<(), End> {
+        use agent_frame::Frame;
+        match frame.frame {
+            Some(Frame::Batch(batch)) => self.batch(shared, batch),
+            Some(Frame::Strings(strings)) => {
+                self.strings.extend(strings).map_err(|error| End::Malformed(error.to_string()))
+            }
+            Some(Frame::Status(status)) => {
+                if self.agent.state().connection != self.connection {
+                    return Err(Superseded.into());
+                }
+                self.agent.report(status);
+                shared.registry.notify();
+                Ok(())
+            }
+            Some(Frame::Eval(reply)) => {
+                self.agent.state().last_seen = clock::unix_ns();
+                shared.routes.deliver(self.agent.key, reply);
+                Ok(())
+            }
+            Some(Frame::Hello(hello)) => self.renew(shared, hello),
+            Some(Frame::Bye(bye)) => {
+                tracing::debug!(reason = bye.reason, last_seq = bye.last_seq, "an agent said goodbye");
+                Err(End::Bye)
+            }
+            // A kind of frame that a later version has: nothing we know how to lose.
+            None => Ok(()),
+        }
+    }
+
+    /// Something of the identity has become known: rows from now on belong to the new one.
+    fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
+        let greeting = understand(hello, &shared.run)?;
+        if greeting.instance != self.instance {
+            return Err(End::Malformed("a second Hello is of another instance".into()));
+        }
+        {
+            let mut state = self.agent.state();
+            if state.connection != self.connection {
+                return Err(Superseded.into());
+            }
+            state.identity = Arc::clone(&greeting.identity);
+            state.about = greeting.about;
+            state.remark(greeting.remark);
+            state.last_seen = clock::unix_ns();
+        }
+        self.identity = greeting.identity;
+        self.tables = greeting.tables;
+        shared.registry.notify();
+        Ok(())
+    }
+
+    fn batch(&mut self, shared: &Shared, batch: v1::Batch) -> Result<(), End> {
+        self.unacknowledged += 1;
+        if batch.seq == 0 {
+            return Err(End::Malformed("a batch without a sequence number".into()));
+        }
+        if batch.seq <= self.done {
+            // Sent again after a reconnect, and already here.
+            return Ok(());
+        }
+        let Some(declared) = self.tables.get(batch.table as usize) else {
+            return Err(End::Malformed(format!("a batch of table {}, of {} declared", batch.table, self.tables.len())));
+        };
+        let from =
+            Source { connection: self.connection, seq: batch.seq, table: &declared.name, recorded: batch.recorded };
+        if declared.mapping.table().is_none() {
+            self.agent.lose(&from, u64::from(batch.rows), "unknown table")?;
+            self.done = batch.seq;
+            return Ok(());
+        }
+        match Rows::decode(&declared.mapping, &batch, &mut self.strings) {
+            Ok(rows) => {
+                self.agent.store(&from, &self.identity, rows, &shared.store)?;
+                self.done = batch.seq;
+                Ok(())
+            }
+            Err(error) => {
+                let problem = format!("{}: {error}", declared.name);
+                if batch.rows as usize > MAX_ROWS || batch.seq - self.done > LONGEST_GAP {
+                    // Its numbers cannot be believed either.
+                    return Err(End::Malformed(problem));
+                }
+                // Counted and done with: sent again after the reconnect it would be as malformed as it is now.
+                self.agent.lose(&from, u64::from(batch.rows), "malformed")?;
+                Err(End::BadBatch(problem))
+            }
+        }
+    }
+
+    /// Says what need not be kept any more. What does not fit the way down now is said with the next.
+    ///
+    /// Rows are in memory when this is said: they outlive the agent, not the collector. Acknowledging only what is on
+    /// disk comes with the write-ahead files.
+    fn acknowledge(&mut self, downlink: &Downlink) {
+        if self.unacknowledged == 0 {
+            return;
+        }
+        let ack = collector_frame::Frame::Ack(v1::Ack { seq: self.done });
+        if downlink.try_send(Ok(CollectorFrame { frame: Some(ack) })).is_ok() {
+            self.unacknowledged = 0;
+        }
+    }
+}
+
+impl From<Unwelcome> for End {
+    fn from(unwelcome: Unwelcome) -> Self {
+        match unwelcome {
+            Unwelcome::Malformed(what) => Self::Malformed(what),
+            Unwelcome::Refused(message) => Self::Refused(v1::Refused { message, retry: false, retry_after_ms: 0 }),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The end of a collector: agents say goodbye, the run is written, and only then is the socket gone. So a command
+//! reaches the run at any moment, live or from its directory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::timeout;
+
+use super::{Collector, Shared};
+use crate::error::{Error, Result};
+use crate::runs::{RunInfo, State};
+
+/// How long live agents are given to send what they have and say Bye.
+const BYE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long streams that are told to end may take.
+const STREAMS_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long queries that are under way at the end may still take.
+const CALLS_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Collector {
+    /// Waits a little for live agents to say goodbye, writes the run directory, and takes the socket away.
+    ///
+    /// # Errors
+    /// The run directory could not be written. The collector is gone all the same.
+    pub async fn stop(self, exit_status: Option<i32>) -> Result<()> {
+        let Self { shared, system, reservation, mut info, servers, .. } = self;
+        let _ = timeout(BYE_TIMEOUT, shared.until(|shared| shared.registry.live().is_empty())).await;
+        shared.stopping.cancel();
+        let _ = timeout(STREAMS_TIMEOUT, shared.until(|shared| shared.registry.open_streams() == 0)).await;
+        describe(&mut info, &shared, exit_status);
+        let directory = reservation.directory().to_owned();
+        let store = Arc::clone(&shared.store);
+        let written = tokio::task::spawn_blocking(move || {
+            // run.json says that the run has ended only when all of it is there.
+            store.write(&directory, &system).and_then(|()| info.write(&directory))
+        });
+        let written = written.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())));
+        servers.stop(CALLS_TIMEOUT).await;
+        drop(reservation);
+        written.map_err(|error| {
+            let what = Error::failed(format!("the run was not written to {}: {error}", shared.directory.display()));
+            error.hint_text().map_or(what.clone(), |hint| what.hint(hint))
+        })
+    }
+}
+
+impl Shared {
+    /// Resolves when `holds` does; looked at whenever an agent comes, goes or reports.
+    async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        let mut changes = self.registry.changes();
+        loop {
+            changes.mark_unchanged();
+            if holds(self) || changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Fills in what is known of the run at its end.
+fn describe(info: &mut RunInfo, shared: &Shared, exit_status: Option<i32>) {
+    info.state = State::Ended;
+    info.ended = Some(Timestamp::now());
+    info.exit_status = exit_status;
+    for agent in shared.registry.all() {
+        let state = agent.state();
+        info.agents += 1;
+        info.ranks.extend(state.identity.rank);
+        info.agent_versions.insert(state.about.agent_version.clone());
+        info.python_versions.insert(state.about.python_version.clone());
+        info.torch_versions.insert(state.about.torch_version.clone());
+    }
+}

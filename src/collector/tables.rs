@@ -1,0 +1,121 @@
+//! The tables that the collector fills from what it knows: `probe.agents`, `probe.drops`.
+
+use std::sync::Arc;
+
+use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_proto::table::{Table, Text, Time};
+use probe_proto::tables::{agents, drops};
+
+use super::agent::AgentState;
+use super::clock;
+use super::registry::Registry;
+use crate::query::{SystemRows, SystemTable};
+use crate::store::{Identity, Store};
+
+/// `probe.agents`.
+#[derive(Debug)]
+pub(crate) struct AgentsTable(pub(crate) Arc<Registry>);
+
+impl SystemTable for AgentsTable {
+    fn table(&self) -> &'static Table {
+        &agents::TABLE
+    }
+
+    fn rows(&self) -> SystemRows {
+        let mut builder = BatchBuilder::new(&agents::TABLE);
+        let mut strings = StringTable::default();
+        for agent in self.0.all() {
+            builder.push(agent_row(&agent.state(), &mut strings));
+        }
+        SystemRows { batch: builder.take(), strings }
+    }
+}
+
+fn agent_row(state: &AgentState, strings: &mut StringTable) -> agents::Row {
+    let layers: Vec<String> = state.layers.iter().map(|(layer, mechanism)| format!("{layer}={mechanism}")).collect();
+    let sum = |rows: &mut dyn Iterator<Item = u64>| whole(rows.fold(0, u64::saturating_add));
+    agents::Row {
+        run: strings.id(&state.identity.run),
+        host: strings.id(&state.identity.host),
+        pid: state.identity.pid,
+        rank: state.identity.rank,
+        local_rank: state.identity.local_rank,
+        world_size: state.identity.world_size,
+        role: strings.id(&state.identity.role),
+        state: strings.id(state.presence.as_str()),
+        step: state.step,
+        steps_per_second: (state.steps_per_second > 0.0).then_some(state.steps_per_second),
+        detail: state.settings.get(probe_proto::config::DETAIL).map(|detail| strings.id(detail)),
+        layers: strings.id(&layers.join(" ")),
+        agent_version: strings.id(&state.about.agent_version),
+        python_version: strings.id(&state.about.python_version),
+        torch_version: strings.id(&state.about.torch_version),
+        rows_recorded: sum(&mut state.recorded.values().copied()),
+        rows_stored: whole(state.rows_stored),
+        rows_dropped: sum(&mut state.lost_there.values().map(|loss| loss.rows)),
+        first_seen: Time(state.first_seen),
+        last_seen: Time(state.last_seen),
+        clock_offset: state.clock_offset,
+        problem: state.problems().map(|problem| strings.id(&problem)),
+        command: strings.id(&state.about.command),
+    }
+}
+
+/// `probe.drops`: what agents say they lost, what was lost here, and what the store evicted.
+#[derive(Debug)]
+pub(crate) struct DropsTable {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) store: Arc<Store>,
+}
+
+impl SystemTable for DropsTable {
+    fn table(&self) -> &'static Table {
+        &drops::TABLE
+    }
+
+    fn rows(&self) -> SystemRows {
+        let mut rows = Drops { builder: BatchBuilder::new(&drops::TABLE), strings: StringTable::default() };
+        for agent in self.registry.all() {
+            let state = agent.state();
+            for ((table, reason), loss) in &state.lost_there {
+                rows.push(&state.identity, table, reason, "agent", loss.rows, loss.last);
+            }
+            for ((table, reason), loss) in &state.lost_here {
+                rows.push(&state.identity, table, reason, "collector", loss.rows, loss.last);
+            }
+        }
+        for loss in self.store.evicted() {
+            let last = clock::ns_of(loss.last);
+            rows.push(&loss.identity, &loss.table.full_name(), "evicted", "collector", loss.rows, last);
+        }
+        SystemRows { batch: rows.builder.take(), strings: rows.strings }
+    }
+}
+
+struct Drops {
+    builder: BatchBuilder,
+    strings: StringTable,
+}
+
+impl Drops {
+    fn push(&mut self, identity: &Identity, table: &str, reason: &str, at: &str, rows: u64, last: i64) {
+        let mut text = |text: &str| -> Text { self.strings.id(text) };
+        let row = drops::Row {
+            run: text(&identity.run),
+            host: text(&identity.host),
+            pid: identity.pid,
+            rank: identity.rank,
+            table_name: text(table),
+            reason: text(reason),
+            at: text(at),
+            rows: whole(rows),
+            last_seen: Time(last),
+        };
+        self.builder.push(row);
+    }
+}
+
+/// A count as SQL has it.
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,141 @@
+//! What a snippet says on its way to whoever asked: in order, in memory that is bounded, and never waited for.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use probe_proto::v1::{EvalEvent, Output, RankOutput, eval_event::Event};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+/// Pieces of output are joined up to this size and larger ones cut (bytes); gRPC's clients take 4 MB.
+const PIECE: usize = 256 << 10;
+
+/// Where events for a client wait until it takes them.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    waiting: VecDeque<Waiting>,
+    client: mpsc::Sender<Result<EvalEvent, Status>>,
+    /// Bytes of output that may still come.
+    left: u64,
+    /// Bytes of output that came.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Event(Event),
+    Output { rank: Option<i32>, stderr: bool, data: BytesMut },
+}
+
+/// The client is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hungup;
+
+impl Feed {
+    /// To `client`, for at most `limit` bytes of output.
+    pub(crate) fn new(client: mpsc::Sender<Result<EvalEvent, Status>>, limit: u64) -> Self {
+        Self { waiting: VecDeque::new(), client, left: limit, bytes: 0 }
+    }
+
+    /// Adds an event that is no output.
+    pub(crate) fn push(&mut self, event: Event) {
+        self.waiting.push_back(Waiting::Event(event));
+    }
+
+    /// Adds output; false where it did not fit any more and was cut.
+    pub(crate) fn output(&mut self, rank: Option<i32>, output: &Output) -> bool {
+        let fits = usize::try_from(self.left).unwrap_or(usize::MAX).min(output.data.len());
+        self.left -= fits as u64;
+        self.bytes += fits as u64;
+        let mut rest = &output.data[..fits];
+        while !rest.is_empty() {
+            let room = match self.waiting.back_mut() {
+                Some(Waiting::Output { rank: last, stderr, data })
+                    if (*last, *stderr) == (rank, output.stderr) && data.len() < PIECE =>
+                {
+                    let (now, later) = rest.split_at(rest.len().min(PIECE - data.len()));
+                    data.extend_from_slice(now);
+                    rest = later;
+                    continue;
+                }
+                _ => BytesMut::new(),
+            };
+            self.waiting.push_back(Waiting::Output { rank, stderr: output.stderr, data: room });
+        }
+        fits == output.data.len()
+    }
+
+    /// Hands over what waits as fast as the client takes it; when nothing waits, waits for the client to go.
+    /// May be dropped at any await.
+    pub(crate) async fn pump(&mut self) -> Hungup {
+        while !self.waiting.is_empty() {
+            let Ok(permit) = self.client.reserve().await else { return Hungup };
+            if let Some(next) = self.waiting.pop_front() {
+                permit.send(Ok(next.into()));
+            }
+        }
+        self.client.closed().await;
+        Hungup
+    }
+
+    /// Hands over everything; an error where the client is gone.
+    pub(crate) async fn flush(&mut self) -> Result<(), Hungup> {
+        while let Some(next) = self.waiting.pop_front() {
+            self.client.send(Ok(next.into())).await.map_err(|_| Hungup)?;
+        }
+        Ok(())
+    }
+}
+
+impl From<Waiting> for EvalEvent {
+    fn from(waiting: Waiting) -> Self {
+        let event = match waiting {
+            Waiting::Event(event) => event,
+            Waiting::Output { rank, stderr, data } => {
+                let output = Output { stderr, data: Bytes::from(data) };
+                Event::Output(RankOutput { rank, output: Some(output) })
+            }
+        };
+        Self { event: Some(event) }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> Output {
+        Output { stderr: false, data: Bytes::copy_from_slice(text.as_bytes()) }
+    }
+
+    #[tokio::test]
+    async fn output_is_joined_cut_and_limited() {
+        let (sender, mut receiver) = mpsc::channel(16);
+        let mut feed = Feed::new(sender, PIECE as u64 + 10);
+        for _ in 0..5 {
+            assert!(feed.output(Some(0), &said("a")));
+        }
+        assert!(feed.output(Some(1), &said("b")));
+        assert!(!feed.output(Some(1), &said(&"c".repeat(PIECE + 100))), "past the limit");
+        assert!(!feed.output(Some(1), &said("d")));
+        assert_eq!(feed.bytes, PIECE as u64 + 10);
+        feed.flush().await.unwrap();
+        drop(feed);
+        let mut pieces = Vec::new();
+        while let Some(Ok(EvalEvent { event: Some(Event::Output(output)) })) = receiver.recv().await {
+            pieces.push((output.rank, output.output.unwrap().data.len()));
+        }
+        assert_eq!(pieces, [(Some(0), 5), (Some(1), PIECE), (Some(1), 5)]);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_is_noticed() {
+        let (sender, receiver) = mpsc::channel(1);
+        let mut feed = Feed::new(sender, 10);
+        assert!(feed.output(None, &said("a")));
+        drop(receiver);
+        assert_eq!(feed.pump().await, Hungup);
+        assert_eq!(feed.flush().await, Err(Hungup));
+    }
+}

@@ -1,0 +1,213 @@
+//! `probe.evals`: who asked for what, and what became of it. Bounded: the oldest rows go first.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_proto::table::{Table, Time};
+use probe_proto::tables::evals;
+use probe_proto::v1::{At, Outcome};
+
+use crate::collector::clock;
+use crate::query::{SystemRows, SystemTable};
+
+/// Rows that are kept.
+const MOST_ROWS: usize = 10_000;
+/// Bytes of their text that are kept.
+const MOST_BYTES: usize = 16 << 20;
+
+/// A row of `probe.evals`.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    id: i64,
+    ts: i64,
+    asked_by: String,
+    code: String,
+    at: At,
+    pub(crate) placed: Option<At>,
+    pub(crate) step: Option<i64>,
+    pub(crate) ranks: Option<String>,
+    outcome: Option<Outcome>,
+    pub(crate) duration: Option<f64>,
+    pub(crate) training_waited: Option<f64>,
+    pub(crate) output_bytes: u64,
+    pub(crate) error: Option<String>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    records: Mutex<Records>,
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    rows: VecDeque<Record>,
+    bytes: usize,
+    newest: i64,
+}
+
+impl Log {
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A snippet was asked for.
+    pub(crate) fn begin(self: &Arc<Self>, asked_by: &str, code: &str, at: At) -> Entry {
+        let mut records = self.lock();
+        records.newest += 1;
+        let record = Record {
+            id: records.newest,
+            ts: clock::unix_ns(),
+            asked_by: asked_by.to_owned(),
+            code: code.to_owned(),
+            at,
+            placed: None,
+            step: None,
+            ranks: None,
+            outcome: None,
+            duration: None,
+            training_waited: None,
+            output_bytes: 0,
+            error: None,
+        };
+        records.bytes += record.code.len();
+        records.rows.push_back(record.clone());
+        records.bound();
+        drop(records);
+        Entry { log: Arc::clone(self), record }
+    }
+}
+
+impl Records {
+    fn bound(&mut self) {
+        while self.rows.len() > MOST_ROWS || (self.bytes > MOST_BYTES && self.rows.len() > 1) {
+            let Some(gone) = self.rows.pop_front() else { return };
+            self.bytes -= gone.code.len();
+        }
+    }
+
+    fn replace(&mut self, record: &Record) {
+        // Rows are in the order of their numbers, and only the oldest go.
+        let Some(first) = self.rows.front().map(|row| row.id) else { return };
+        let place = usize::try_from(record.id - first).ok();
+        if let Some(row) = place.and_then(|place| self.rows.get_mut(place)) {
+            *row = record.clone();
+        }
+    }
+}
+
+/// The row of a snippet that is under way. Dropped before [`Entry::finish`], the snippet was cancelled.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    log: Arc<Log>,
+    pub(crate) record: Record,
+}
+
+impl Entry {
+    /// Shows what has changed of the record.
+    pub(crate) fn publish(&self) {
+        self.log.lock().replace(&self.record);
+    }
+
+    /// The end of it. Of an error the last line is kept: a traceback ends with what was raised.
+    pub(crate) fn finish(&mut self, outcome: Outcome, error: &str) {
+        let last = error.lines().rev().find(|line| !line.trim().is_empty());
+        self.record.error = last.map(|line| line.trim().chars().take(1000).collect());
+        self.record.outcome = Some(outcome);
+        self.publish();
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if self.record.outcome.is_none() {
+            self.finish(Outcome::Cancelled, "whoever asked is gone");
+        }
+    }
+}
+
+impl SystemTable for Log {
+    fn table(&self) -> &'static Table {
+        &evals::TABLE
+    }
+
+    fn rows(&self) -> SystemRows {
+        let mut builder = BatchBuilder::new(&evals::TABLE);
+        let mut strings = StringTable::default();
+        for record in &self.lock().rows {
+            builder.push(evals::Row {
+                id: record.id,
+                ts: Time(record.ts),
+                asked_by: strings.id(&record.asked_by),
+                code: strings.id(&record.code),
+                at: strings.id(at_name(record.at)),
+                placed: record.placed.map(|at| strings.id(at_name(at))),
+                step: record.step,
+                ranks: record.ranks.as_deref().map(|ranks| strings.id(ranks)),
+                status: strings.id(record.outcome.map_or("running", status_name)),
+                duration: record.duration,
+                training_waited: record.training_waited,
+                output_bytes: i64::try_from(record.output_bytes).unwrap_or(i64::MAX),
+                error: record.error.as_deref().map(|error| strings.id(error)),
+            });
+        }
+        SystemRows { batch: builder.take(), strings }
+    }
+}
+
+/// As people write it.
+pub(crate) fn at_name(at: At) -> &'static str {
+    match at {
+        At::Auto => "auto",
+        At::Now => "now",
+        At::Step => "step",
+    }
+}
+
+fn status_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::Error | Outcome::Unspecified => "error",
+        Outcome::Timeout => "timeout",
+        Outcome::OutputLimit => "output limit",
+        Outcome::NoBoundary => "no boundary",
+        Outcome::Refused => "refused",
+        Outcome::Cancelled => "cancelled",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_there_from_the_asking_to_the_end() {
+        let log = Arc::new(Log::default());
+        let mut entry = log.begin("uid:1000", "print(1)", At::Auto);
+        assert_eq!(log.rows().batch.rows, 1);
+        assert!(log.lock().rows[0].outcome.is_none());
+        entry.record.placed = Some(At::Now);
+        entry.finish(Outcome::Error, "Traceback:\n  File\nValueError: no\n\n");
+        drop(entry);
+        let kept = log.lock().rows[0].clone();
+        assert_eq!((kept.placed, kept.outcome), (Some(At::Now), Some(Outcome::Error)));
+        assert_eq!(kept.error.as_deref(), Some("ValueError: no"));
+        drop(log.begin("uid:1000", "print(2)", At::Step));
+        assert_eq!(log.lock().rows[1].outcome, Some(Outcome::Cancelled));
+    }
+
+    #[test]
+    fn old_rows_make_room() {
+        let log = Arc::new(Log::default());
+        let big = "x".repeat(1 << 20);
+        for _ in 0..20 {
+            log.begin("uid:0", &big, At::Auto).finish(Outcome::Ok, "");
+        }
+        let records = log.lock();
+        assert_eq!(records.rows.len(), MOST_BYTES >> 20);
+        assert_eq!(records.rows.back().unwrap().id, 20);
+        assert!(records.rows.iter().all(|row| row.outcome == Some(Outcome::Ok)));
+    }
+}

@@ -1,0 +1,124 @@
+//! Snippets: from whoever asks to the training processes, and their output back.
+//!
+//! [`Broker::ask`] checks a call, chooses the processes ([`group`]) and starts a [`snippet`], which speaks with their
+//! agents by commands and answers ([`routes`]), and passes on what they say ([`feed`]). All of it is in `probe.evals`
+//! ([`log`]).
+
+mod feed;
+mod group;
+mod log;
+mod routes;
+mod snippet;
+mod verdict;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use probe_proto::v1::{At, EvalCall, EvalEvent, Outcome};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+use tonic::Status;
+
+pub(crate) use log::Log;
+pub(crate) use routes::Routes;
+
+use crate::collector::agent::cut;
+use crate::collector::registry::Registry;
+use crate::error::{Error, Result};
+use snippet::Snippet;
+
+/// Longest snippet (bytes).
+const LONGEST_CODE: usize = 1 << 20;
+/// Deadline where none is asked for, and the longest (seconds).
+const DEFAULT_TIMEOUT: f64 = 30.0;
+const LONGEST_TIMEOUT: f64 = 86_400.0;
+/// Output where no limit is asked for, and the largest (bytes).
+const DEFAULT_OUTPUT: u64 = 16 << 20;
+const LARGEST_OUTPUT: u64 = 64 << 20;
+/// Snippets that may be under way at a time.
+const MOST_RUNNING: usize = 32;
+/// Events between a snippet and the client's connection; what more there is waits in the feed, which is bounded.
+const EVENTS_AHEAD: usize = 16;
+
+/// What a client gets.
+pub(crate) type Events = mpsc::Receiver<Result<EvalEvent, Status>>;
+
+/// Brings snippets to agents.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    run: Arc<str>,
+    registry: Arc<Registry>,
+    routes: Arc<Routes>,
+    log: Arc<Log>,
+    /// Held by the one snippet that is between two steps: two of them could make ranks wait for each other.
+    turn: Arc<Mutex<()>>,
+    running: Arc<Semaphore>,
+}
+
+impl Broker {
+    pub(crate) fn new(run: Arc<str>, registry: Arc<Registry>, routes: Arc<Routes>, log: Arc<Log>) -> Self {
+        let running = Arc::new(Semaphore::new(MOST_RUNNING));
+        Self { run, registry, routes, log, turn: Arc::default(), running }
+    }
+
+    /// Starts a snippet; dropping what is returned cancels it. Errors are of the call: nothing has run.
+    pub(crate) fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &str) -> Result<Events> {
+        let mut entry = self.log.begin(asked_by, &cut(call.code.clone(), LONGEST_CODE), call.at());
+        let started = self.prepare(call).and_then(|call| {
+            let group = group::choose(&self.registry.live(), &call, &self.run)?;
+            let permit = Arc::clone(&self.running).try_acquire_owned();
+            let permit = permit.map_err(|_| Error::limit(format!("{MOST_RUNNING} snippets are running already")))?;
+            Ok((call, group, permit))
+        });
+        let (call, group, permit) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                entry.finish(Outcome::Refused, &error.to_string());
+                return Err(error);
+            }
+        };
+        let (client, events) = mpsc::channel(EVENTS_AHEAD);
+        let snippet = Snippet::new(Arc::clone(self), call, group, entry, client);
+        tokio::spawn(async move {
+            snippet.run().await;
+            drop(permit);
+        });
+        Ok(events)
+    }
+
+    /// Keeps a call that was refused before it came here.
+    pub(crate) fn refused(&self, call: &EvalCall, asked_by: &str, why: &str) {
+        self.log.begin(asked_by, &cut(call.code.clone(), LONGEST_CODE), call.at()).finish(Outcome::Refused, why);
+    }
+
+    fn prepare(&self, mut call: EvalCall) -> Result<EvalCall> {
+        if call.code.trim().is_empty() {
+            return Err(Error::usage("there is no code to run"));
+        }
+        if call.code.len() > LONGEST_CODE {
+            return Err(Error::usage(format!(
+                "a snippet has at most {LONGEST_CODE} bytes, this one has {}",
+                call.code.len()
+            )));
+        }
+        if At::try_from(call.at).is_err() {
+            return Err(Error::usage("a snippet runs at auto, now or step"));
+        }
+        if call.timeout_s == 0.0 {
+            call.timeout_s = DEFAULT_TIMEOUT;
+        }
+        if !(call.timeout_s > 0.0 && call.timeout_s <= LONGEST_TIMEOUT) {
+            let longest = Duration::from_secs_f64(LONGEST_TIMEOUT).as_secs();
+            return Err(Error::usage(format!(
+                "a deadline is above 0 and at most {longest} s, not {} s",
+                call.timeout_s
+            )));
+        }
+        if call.max_output == 0 {
+            call.max_output = DEFAULT_OUTPUT;
+        }
+        if call.max_output > LARGEST_OUTPUT {
+            return Err(Error::usage(format!("output can be limited to at most {LARGEST_OUTPUT} bytes")));
+        }
+        Ok(call)
+    }
+}

@@ -1,0 +1,80 @@
+//! Which question an agent's answer belongs to.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use probe_proto::v1::{EvalReply, eval_reply::Reply};
+use tokio::sync::mpsc;
+
+/// What comes from an agent while a snippet is under way.
+#[derive(Debug)]
+pub(crate) struct FromAgent {
+    /// Number of the agent ([`crate::collector`]'s).
+    pub(crate) agent: u64,
+    pub(crate) what: What,
+}
+
+/// An answer, or the end of whoever should have given it.
+#[derive(Debug)]
+pub(crate) enum What {
+    Said {
+        /// Identifier of the commands that it answers.
+        id: u64,
+        reply: Reply,
+    },
+    Gone,
+}
+
+/// Snippets that are under way, by the identifiers that their commands carry. An identifier is used for one attempt,
+/// so that an answer to one that was given up is told from an answer to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    by_id: Mutex<HashMap<u64, mpsc::UnboundedSender<FromAgent>>>,
+    newest: AtomicU64,
+}
+
+impl Routes {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::UnboundedSender<FromAgent>>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new identifier whose answers go to `to`, until the route is dropped.
+    ///
+    /// The channel has no bound because nobody may wait here: a session that did would keep rows from being stored. Its
+    /// reader takes everything at once and bounds what it keeps.
+    pub(crate) fn open(self: &Arc<Self>, to: &mpsc::UnboundedSender<FromAgent>) -> Route {
+        let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
+        self.lock().insert(id, to.clone());
+        Route { id, routes: Arc::clone(self) }
+    }
+
+    /// An answer of an agent; dropped where nobody waits for it any more.
+    pub(crate) fn deliver(&self, agent: u64, answer: EvalReply) {
+        let Some(reply) = answer.reply else { return };
+        if let Some(route) = self.lock().get(&answer.id) {
+            // The reader may just be leaving.
+            let _ = route.send(FromAgent { agent, what: What::Said { id: answer.id, reply } });
+        }
+    }
+
+    /// An agent is gone: whoever waits for one hears it.
+    pub(crate) fn gone(&self, agent: u64) {
+        for route in self.lock().values() {
+            let _ = route.send(FromAgent { agent, what: What::Gone });
+        }
+    }
+}
+
+/// An identifier in use.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) id: u64,
+    routes: Arc<Routes>,
+}
+
+impl Drop for Route {
+    fn drop(&mut self) {
+        self.routes.lock().remove(&self.id);
+    }
+}

@@ -1,0 +1,82 @@
+//! What became of a snippet over all of its processes.
+
+use probe_proto::v1::{Done, Finished, Outcome};
+
+use super::group::Target;
+
+/// The outcome over all processes: the first that is not OK, otherwise OK. One that was only cancelled because another
+/// failed comes after that other, and one whose output nobody sees after those that are shown.
+pub(super) fn verdict(results: &[(&Target, &Done)]) -> Finished {
+    let waited = results.iter().map(|(_, done)| done.training_waited_s).fold(0.0, f64::max);
+    let wrong = results.iter().filter(|(_, done)| done.outcome() != Outcome::Ok);
+    let first = wrong.min_by_key(|(target, done)| (done.outcome() == Outcome::Cancelled, !target.shown));
+    let Some((target, done)) = first else {
+        return Finished { outcome: Outcome::Ok as i32, training_waited_s: waited, ..Default::default() };
+    };
+    // Of several processes it says which; the traceback of the only one that is looked at needs no heading.
+    let error = if results.len() > 1 || !target.shown {
+        format!("{}: {}", target.name(), done.error)
+    } else {
+        done.error.clone()
+    };
+    let outcome = match done.outcome() {
+        Outcome::Unspecified => Outcome::Error,
+        outcome => outcome,
+    };
+    Finished { outcome: outcome as i32, error, hint: hint(outcome).into(), training_waited_s: waited }
+}
+
+/// What to do about an outcome; empty where the agent's own words say it.
+pub(super) fn hint(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Timeout => "--timeout gives it longer",
+        Outcome::NoBoundary => "--timeout waits longer for the step to end; --at now runs it beside training",
+        Outcome::OutputLimit => "print less",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::collector::agent::{About, Agent};
+    use crate::store::Identity;
+
+    fn target(rank: i32, shown: bool) -> Target {
+        let text = || Arc::<str>::from("");
+        let identity = Identity {
+            run: text(),
+            host: text(),
+            pid: 100 + rank,
+            rank: Some(rank),
+            local_rank: None,
+            world_size: None,
+            role: text(),
+        };
+        let agent = Arc::new(Agent::new(rank as u64, Arc::new(identity), About::default()));
+        Target { agent, rank: Some(rank), pid: 100 + rank, shown }
+    }
+
+    fn done(outcome: Outcome, waited: f64) -> Done {
+        Done { outcome: outcome as i32, error: format!("{outcome:?}"), training_waited_s: waited, ..Default::default() }
+    }
+
+    #[test]
+    fn the_cause_is_said_and_not_what_followed_from_it() {
+        let (zero, one) = (target(0, true), target(1, false));
+        let both = |a: Outcome, b: Outcome| verdict(&[(&zero, &done(a, 1.0)), (&one, &done(b, 2.0))]);
+        let ok = both(Outcome::Ok, Outcome::Ok);
+        assert_eq!((ok.outcome(), ok.training_waited_s, ok.error.as_str()), (Outcome::Ok, 2.0, ""));
+        let muted = both(Outcome::Ok, Outcome::Error);
+        assert_eq!((muted.outcome(), muted.error.as_str()), (Outcome::Error, "rank 1 (pid 101): Error"));
+        assert_eq!(both(Outcome::Error, Outcome::Timeout).outcome(), Outcome::Error);
+        assert_eq!(both(Outcome::Cancelled, Outcome::Error).outcome(), Outcome::Error);
+        assert_eq!(both(Outcome::Cancelled, Outcome::Ok).outcome(), Outcome::Cancelled);
+        let alone = verdict(&[(&zero, &done(Outcome::NoBoundary, 0.0))]);
+        assert_eq!(alone.error, "NoBoundary");
+        assert!(alone.hint.contains("--at now"));
+    }
+}

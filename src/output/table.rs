@@ -1,0 +1,151 @@
+//! `--format table`: columns for people. All rows are held until the end, since the widest cell sets a column's width;
+//! whoever feeds it bounds their number.
+
+use std::io::{self, Write};
+
+use anstyle::{Effects, Style};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use unicode_width::UnicodeWidthStr;
+
+use super::cell::{self, Align, NULL};
+use super::layout::{self, Measure, Plan};
+use super::{Terminal, Writer, records};
+
+pub(super) const HEADER: Style = Style::new().effects(Effects::BOLD);
+pub(super) const FAINT: Style = Style::new().effects(Effects::DIMMED);
+
+/// A column with all its cells.
+pub(super) struct Column {
+    pub(super) name: String,
+    align: Align,
+    /// Whether cells may be cut where the terminal is narrow.
+    may_cut: bool,
+    /// Whether integers get their thousands apart.
+    group: bool,
+    pub(super) cells: Vec<Option<String>>,
+}
+
+/// Writes a table, or records where the table does not fit the terminal.
+pub(super) struct TableWriter<'a> {
+    columns: Vec<Column>,
+    terminal: Terminal,
+    out: Box<dyn Write + 'a>,
+}
+
+impl<'a> TableWriter<'a> {
+    pub(super) fn new(schema: SchemaRef, terminal: Terminal, out: Box<dyn Write + 'a>) -> Self {
+        let columns = schema.fields().iter().map(|field| Column {
+            name: field.name().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+            align: Align::of(field.data_type()),
+            may_cut: cell::may_cut(field.data_type()),
+            // What a program may read gets plain digits.
+            group: terminal.is_terminal() && cell::is_amount(field),
+            cells: Vec::new(),
+        });
+        Self { columns: columns.collect(), terminal, out }
+    }
+}
+
+impl Writer for TableWriter<'_> {
+    fn batch(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
+            column.cells.extend(cell::texts(array, column.group)?);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        for column in self.columns.iter_mut().filter(|column| column.align == Align::Point) {
+            align_points(&mut column.cells);
+        }
+        let measures: Vec<Measure<'_>> = self.columns.iter().map(measure).collect();
+        match layout::plan(&measures, self.terminal.width) {
+            Plan::Table(widths) => self.write_table(&widths)?,
+            Plan::Records => records::write(&mut self.out, &self.columns, self.terminal)?,
+        }
+        self.out.flush()
+    }
+}
+
+impl TableWriter<'_> {
+    fn write_table(&mut self, widths: &[usize]) -> io::Result<()> {
+        let (header, faint) = styles(self.terminal);
+        let wrapped: Vec<Vec<String>> =
+            self.columns.iter().zip(widths).map(|(c, w)| layout::wrap(&c.name, *w)).collect();
+        let height = wrapped.iter().map(Vec::len).max().unwrap_or_default();
+        for line in 0..height {
+            let mut row = Line::default();
+            for ((column, width), lines) in self.columns.iter().zip(widths).zip(&wrapped) {
+                // Wrapped headers stand on the rule.
+                let text = (line + lines.len()).checked_sub(height).map_or("", |place| lines[place].as_str());
+                row.cell(text, *width, column.align != Align::Left, header);
+            }
+            writeln!(self.out, "{}", row.end())?;
+        }
+        let mut rule = Line::default();
+        for width in widths {
+            rule.cell(&"─".repeat(*width), *width, false, faint);
+        }
+        writeln!(self.out, "{}", rule.end())?;
+        let rows = self.columns.first().map_or(0, |column| column.cells.len());
+        for row in 0..rows {
+            let mut line = Line::default();
+            for (column, width) in self.columns.iter().zip(widths) {
+                match &column.cells[row] {
+                    Some(text) => {
+                        line.cell(&layout::cut(text, *width), *width, column.align != Align::Left, Style::new())
+                    }
+                    None => line.cell(NULL, *width, column.align != Align::Left, faint),
+                }
+            }
+            writeln!(self.out, "{}", line.end())?;
+        }
+        Ok(())
+    }
+}
+
+/// The styles of headers and of what is in the background.
+pub(super) fn styles(terminal: Terminal) -> (Style, Style) {
+    if terminal.colour { (HEADER, FAINT) } else { (Style::new(), Style::new()) }
+}
+
+fn measure(column: &Column) -> Measure<'_> {
+    let widths = column.cells.iter().map(|cell| cell.as_deref().unwrap_or(NULL).width());
+    Measure { header: &column.name, cells: widths.max().unwrap_or_default(), may_cut: column.may_cut }
+}
+
+/// Fills floats up at their right, so that their points come to stand below each other.
+fn align_points(cells: &mut [Option<String>]) {
+    let after_point = |text: &str| text.find('.').map_or(0, |point| text.len() - point);
+    let most = cells.iter().flatten().map(|text| after_point(text)).max().unwrap_or_default();
+    for text in cells.iter_mut().flatten() {
+        let missing = most - after_point(text);
+        text.extend(std::iter::repeat_n(' ', missing));
+    }
+}
+
+/// A line under construction; spaces before a cell are written when it comes, so that none are left at the end.
+#[derive(Default)]
+struct Line {
+    text: String,
+    spaces: usize,
+}
+
+impl Line {
+    fn cell(&mut self, text: &str, width: usize, right: bool, style: Style) {
+        let shown = text.trim_end();
+        let fill = width.saturating_sub(text.width());
+        let (before, after) = if right { (fill, 0) } else { (0, fill) };
+        self.spaces += before;
+        if !shown.is_empty() {
+            self.text.extend(std::iter::repeat_n(' ', std::mem::take(&mut self.spaces)));
+            self.text.push_str(&format!("{style}{shown}{style:#}"));
+        }
+        self.spaces += text.width() - shown.width() + after + layout::GAP;
+    }
+
+    fn end(self) -> String {
+        self.text
+    }
+}

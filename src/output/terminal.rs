@@ -1,0 +1,34 @@
+//! What standard output is: a terminal of some width, or something that gets no wrapping, colour or progress.
+
+use std::io::IsTerminal;
+
+use anstream::{AutoStream, ColorChoice};
+
+/// What the table format may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Terminal {
+    /// Columns to fit into; None where output goes to a file or program, which gets every column whole.
+    pub width: Option<usize>,
+    /// Whether colours are wanted.
+    pub colour: bool,
+}
+
+impl Terminal {
+    /// Of standard output. NO_COLOR, CLICOLOR and TERM=dumb are honoured.
+    pub fn of_stdout() -> Self {
+        let stdout = std::io::stdout();
+        if !stdout.is_terminal() {
+            return Self::default();
+        }
+        let size = terminal_size::terminal_size_of(&stdout).map(|(width, _)| usize::from(width.0));
+        // A terminal that does not know its width (some consoles in browsers) leaves it to the environment.
+        let told = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let width = size.filter(|width| *width > 0).or_else(told).unwrap_or(80);
+        Self { width: Some(width), colour: AutoStream::choice(&stdout) != ColorChoice::Never }
+    }
+
+    /// Whether it is one.
+    pub fn is_terminal(self) -> bool {
+        self.width.is_some()
+    }
+}

@@ -1,0 +1,98 @@
+//! What one query can name: the declared tables at one instant, and nothing else.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::common::Result;
+use probe_proto::table::Table;
+use probe_proto::tables::TABLES;
+
+use super::provider::RowsTable;
+use super::system::SystemTable;
+use crate::store::Store;
+
+/// The name of the only catalog.
+pub(crate) const CATALOG: &str = "probe";
+
+/// The schema that an unqualified name is looked up in: there is none of this name, so that `steps` is an error that
+/// says `python.steps`, and not a table that another one of the same name could hide one day.
+pub(super) const NO_SCHEMA: &str = "unqualified";
+
+/// The schemas, in the order in which people are shown them.
+pub(crate) fn schemas() -> Vec<&'static str> {
+    let mut schemas: Vec<&'static str> = Vec::new();
+    for table in TABLES {
+        if !schemas.contains(&table.schema) {
+            schemas.push(table.schema);
+        }
+    }
+    schemas
+}
+
+/// All tables as one query sees them.
+#[derive(Debug, Clone)]
+pub(super) struct Catalog {
+    tables: Arc<Vec<(&'static Table, Arc<RowsTable>)>>,
+}
+
+impl Catalog {
+    /// The tables now; with `pid`, only the rows of that process.
+    pub(super) fn new(store: &Store, system: &[Arc<dyn SystemTable>], pid: Option<i32>) -> Self {
+        let table = |(table, snapshot): (&&'static Table, _)| {
+            let filled = system.iter().find(|filled| std::ptr::eq(filled.table(), *table)).cloned();
+            (*table, Arc::new(RowsTable::new(table, snapshot, filled, pid)))
+        };
+        Self { tables: Arc::new(TABLES.iter().zip(store.snapshot()).map(table).collect()) }
+    }
+}
+
+impl CatalogProviderList for Catalog {
+    fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(self.clone()) as Arc<dyn CatalogProvider>)
+    }
+}
+
+impl CatalogProvider for Catalog {
+    fn schema_names(&self) -> Vec<String> {
+        schemas().into_iter().map(str::to_owned).collect()
+    }
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let name = schemas().into_iter().find(|schema| *schema == name)?;
+        Some(Arc::new(Schema { catalog: self.clone(), name }))
+    }
+}
+
+#[derive(Debug)]
+struct Schema {
+    catalog: Catalog,
+    name: &'static str,
+}
+
+impl Schema {
+    fn find(&self, name: &str) -> Option<Arc<RowsTable>> {
+        let mut tables = self.catalog.tables.iter();
+        let found = tables.find(|(table, _)| table.schema == self.name && table.name == name);
+        found.map(|(_, rows)| Arc::clone(rows))
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for Schema {
+    fn table_names(&self) -> Vec<String> {
+        let tables = self.catalog.tables.iter().filter(|(table, _)| table.schema == self.name);
+        tables.map(|(table, _)| table.name.to_owned()).collect()
+    }
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        Ok(self.find(name).map(|rows| rows as Arc<dyn TableProvider>))
+    }
+    fn table_exist(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+}

@@ -1,0 +1,161 @@
+//! What goes wrong with a query, in words for people.
+
+use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
+use datafusion::sql::sqlparser::parser::ParserError;
+use probe_proto::tables::TABLES;
+
+use super::names::{list, nearest};
+use crate::error::{Error, Result};
+
+/// Memory that all queries of an engine may take together, in bytes.
+pub(super) const MEMORY: usize = 512 << 20;
+
+/// An error of planning or running a query.
+pub fn from_datafusion(error: &DataFusionError) -> Error {
+    match error {
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => from_datafusion(inner),
+        DataFusionError::Shared(inner) => from_datafusion(inner),
+        DataFusionError::Collection(all) if !all.is_empty() => from_datafusion(&all[0]),
+        DataFusionError::External(inner) => from_external(inner.as_ref()),
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            arrow::error::ArrowError::ExternalError(inner) => from_external(inner.as_ref()),
+            inner => Error::failed(text(&inner.to_string())),
+        },
+        DataFusionError::SQL(error, _) => syntax(error),
+        DataFusionError::SchemaError(error, _) => schema(error),
+        DataFusionError::ResourcesExhausted(_) => Error::limit(format!(
+            "the query needs more memory than the {} MiB that all queries together may take",
+            MEMORY >> 20
+        ))
+        .hint("let it look at less: WHERE step > …, fewer columns, or an aggregate in place of single rows"),
+        DataFusionError::NotImplemented(what) => Error::failed(format!("not supported: {}", text(what))),
+        other => planning(&text(&other.message())),
+    }
+}
+
+fn from_external(error: &(dyn std::error::Error + 'static)) -> Error {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        error.clone()
+    } else if let Some(error) = error.downcast_ref::<DataFusionError>() {
+        from_datafusion(error)
+    } else {
+        Error::failed(text(&error.to_string()))
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        from_datafusion(&error)
+    }
+}
+
+/// Without what only DataFusion's developers want to read, and short enough for a gRPC status.
+fn text(message: &str) -> String {
+    let message = message.split("\n\nbacktrace:").next().unwrap_or(message).trim().trim_end_matches('.');
+    match message.char_indices().nth(2000) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+/// A message of the planner, which brings its own hint for functions.
+fn planning(message: &str) -> Error {
+    if message.starts_with("Projections require unique expression names") {
+        return Error::failed("two columns of the result would have the same name")
+            .hint("give one of them another: … AS other_name");
+    }
+    match message.split_once("\nDid you mean ") {
+        Some((what, meant)) => {
+            let meant = meant.trim_end_matches(['?', ' ']).trim_matches('\'');
+            Error::failed(text(what)).hint(format!("did you mean {meant}?"))
+        }
+        None => Error::failed(message),
+    }
+}
+
+/// A syntax error: where, and what was expected there.
+fn syntax(error: &ParserError) -> Error {
+    let message = match error {
+        ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
+        ParserError::RecursionLimitExceeded => {
+            return Error::limit("the query is nested too deeply");
+        }
+    };
+    match message.rsplit_once(" at Line: ") {
+        Some((what, place)) => {
+            let place = place.replace(", Column: ", ", column ");
+            Error::failed(format!("SQL syntax error at line {place}: {}", text(what)))
+        }
+        None => Error::failed(format!("SQL syntax error: {}", text(message))),
+    }
+}
+
+fn schema(error: &SchemaError) -> Error {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => no_column(field, valid_fields),
+        SchemaError::AmbiguousReference { field } => {
+            Error::failed(format!("column '{}' is in more than one of the tables", field.name))
+                .hint(format!("say which: TABLE.{}", field.name))
+        }
+        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+            Error::failed(format!("there are two columns '{name}' in one result"))
+                .hint("give one another name: … AS other_name")
+        }
+    }
+}
+
+fn no_column(field: &Column, valid: &[Column]) -> Error {
+    let names = || valid.iter().map(|column| column.name.as_str());
+    let of = field.relation.as_ref().map(|table| format!(" in {table}")).unwrap_or_default();
+    let error = Error::failed(format!("there is no column '{}'{of}", field.name));
+    match nearest(&field.name, names()) {
+        // The name is right, and the table before it is not.
+        Some(near) if near == field.name => {
+            let tables: Vec<String> = valid
+                .iter()
+                .filter(|column| column.name == near)
+                .filter_map(|column| column.relation.as_ref().map(ToString::to_string))
+                .collect();
+            error.hint(format!("there is one in {}", list(tables.iter().map(String::as_str))))
+        }
+        Some(near) => error.hint(format!("did you mean {near}?")),
+        None if valid.is_empty() => error,
+        None => error.hint(format!("there is {}", list(names()))),
+    }
+}
+
+/// A table that is not there.
+pub(super) fn no_table(asked: &TableReference) -> Error {
+    let name = asked.table();
+    let lower = name.to_lowercase();
+    let file = name.contains('/')
+        || name.contains('\\')
+        || [".parquet", ".csv", ".json", ".arrow", ".ndjson"].iter().any(|end| lower.ends_with(end));
+    if file {
+        return Error::denied(format!("'{name}' is not a table, and queries can't read files"))
+            .hint(format!("there is {}", tables()));
+    }
+    let error = Error::failed(format!("there is no table '{asked}'"));
+    if let Some(same) = TABLES.iter().find(|table| table.name == lower) {
+        return error.hint(format!("did you mean {}?", same.full_name()));
+    }
+    let full: Vec<String> = TABLES.iter().map(|table| table.full_name()).collect();
+    let near = nearest(&asked.to_string(), full.iter().map(String::as_str)).or_else(|| {
+        let near = nearest(name, TABLES.iter().map(|table| table.name))?;
+        full.iter().find(|full| full.ends_with(&format!(".{near}"))).map(String::as_str)
+    });
+    match near {
+        Some(near) => error.hint(format!("did you mean {near}?")),
+        None => error.hint(format!("there is {}", tables())),
+    }
+}
+
+fn tables() -> String {
+    let full: Vec<String> = TABLES.iter().map(|table| table.full_name()).collect();
+    list(full.iter().map(String::as_str))
+}
+
+/// Shorthand for mapping.
+pub(super) fn or_say<T>(result: std::result::Result<T, DataFusionError>) -> Result<T> {
+    result.map_err(|error| from_datafusion(&error))
+}

@@ -1,0 +1,52 @@
+//! What leaves the engine: the same plain types whether rows came from memory, from files or over the network.
+//!
+//! String views and dictionaries are how rows are kept and computed with. Not every client knows them, and a batch of
+//! views drags the string data of a whole connection over the wire; so text leaves as Utf8.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+
+/// The schema that a client sees. Every column may be NULL: the planner's and the executor's opinions on that differ,
+/// and clients compare what they were told with what they get.
+pub(crate) fn plain_schema(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| Field::new(field.name(), plain(field.data_type()), true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The batches of `stream` as `schema` says.
+pub(super) fn plain_stream(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
+    let target = Arc::clone(&schema);
+    let batches = stream.map(move |batch| Ok(plain_batch(&batch?, &target)?));
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches.map(|batch: Result<_, DataFusionError>| batch)))
+}
+
+fn plain_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    let column = |(array, field): (&ArrayRef, &Arc<Field>)| {
+        if array.data_type() == field.data_type() { Ok(Arc::clone(array)) } else { cast(array, field.data_type()) }
+    };
+    let columns = batch.columns().iter().zip(schema.fields()).map(column).collect::<Result<Vec<_>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+}
+
+fn plain(kind: &DataType) -> DataType {
+    let field = |field: &Arc<Field>| Arc::new(field.as_ref().clone().with_data_type(plain(field.data_type())));
+    match kind {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::Dictionary(_, values) => plain(values),
+        DataType::List(item) => DataType::List(field(item)),
+        DataType::LargeList(item) => DataType::LargeList(field(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field(item), *size),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,114 @@
+//! Which segments a scan can skip, by what is known of their columns.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt64Array};
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, Result, ScalarValue};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::conjunction;
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+
+use crate::store::Segment;
+
+/// Decides on segments while a scan runs, again whenever its filters have learned something.
+#[derive(Debug)]
+pub(super) struct Pruner {
+    /// All of what a row must satisfy, over the columns of `scanned`; None where nothing is asked.
+    filter: Option<Arc<dyn PhysicalExpr>>,
+    scanned: SchemaRef,
+    /// The table's.
+    schema: SchemaRef,
+    /// That of the filter when it was last applied.
+    generation: u64,
+}
+
+impl Pruner {
+    pub(super) fn new(filters: &[Arc<dyn PhysicalExpr>], scanned: SchemaRef, schema: SchemaRef) -> Self {
+        let filter = (!filters.is_empty()).then(|| conjunction(filters.iter().cloned()));
+        Self { filter, scanned, schema, generation: 0 }
+    }
+
+    /// Whether the filter is another than when it was last applied: a dynamic filter (of ORDER BY … LIMIT, MIN, MAX, a
+    /// join) that has grown narrower.
+    pub(super) fn has_news(&self) -> bool {
+        self.filter.as_ref().is_some_and(|filter| snapshot_generation(filter) != self.generation)
+    }
+
+    /// Keeps the segments that may have rows for the query. Pruning is never needed for a right answer, so what can't
+    /// be decided is kept.
+    pub(super) fn prune(&mut self, segments: &mut Vec<Arc<Segment>>) {
+        let Some(filter) = &self.filter else { return };
+        self.generation = snapshot_generation(filter);
+        let keep = literal(Arc::clone(filter), &self.scanned)
+            .and_then(|filter| {
+                PruningPredicateBuilder::new().with_file_schema(Arc::clone(&self.scanned)).try_build(filter)
+            })
+            .and_then(|predicate| predicate.prune(&Known { schema: &self.schema, segments }));
+        if let Ok(keep) = keep {
+            let mut keep = keep.into_iter();
+            segments.retain(|_| keep.next().unwrap_or(true));
+        }
+    }
+}
+
+/// The filter with what is known by now in place of what was to be found out: dynamic filters, and subqueries, which
+/// have run before the scan is opened.
+fn literal(filter: Arc<dyn PhysicalExpr>, scanned: &SchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
+    let nothing = RecordBatch::new_empty(Arc::clone(scanned));
+    let filter = snapshot_physical_expr(filter)?;
+    let filter = filter.transform_up(|expression| {
+        if expression.downcast_ref::<ScalarSubqueryExpr>().is_some()
+            && let Ok(ColumnarValue::Scalar(value)) = expression.evaluate(&nothing)
+        {
+            return Ok(Transformed::yes(Arc::new(Literal::new(value)) as Arc<dyn PhysicalExpr>));
+        }
+        Ok(Transformed::no(expression))
+    })?;
+    Ok(filter.data)
+}
+
+/// What is known of segments, as DataFusion asks for it.
+struct Known<'a> {
+    schema: &'a Schema,
+    segments: &'a [Arc<Segment>],
+}
+
+impl Known<'_> {
+    fn bounds(&self, column: &Column, pick: impl Fn((ScalarValue, ScalarValue)) -> ScalarValue) -> Option<ArrayRef> {
+        let (place, field) = self.schema.column_with_name(&column.name)?;
+        let unknown = ScalarValue::try_from(field.data_type()).ok()?;
+        let bound = |segment: &Arc<Segment>| segment.range(place).0.map_or_else(|| unknown.clone(), &pick);
+        ScalarValue::iter_to_array(self.segments.iter().map(bound)).ok()
+    }
+}
+
+impl PruningStatistics for Known<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.bounds(column, |(low, _)| low)
+    }
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.bounds(column, |(_, high)| high)
+    }
+    fn num_containers(&self) -> usize {
+        self.segments.len()
+    }
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        let (place, _) = self.schema.column_with_name(&column.name)?;
+        let nulls = self.segments.iter().map(|segment| segment.range(place).1 as u64);
+        Some(Arc::new(UInt64Array::from_iter_values(nulls)))
+    }
+    fn row_counts(&self) -> Option<ArrayRef> {
+        Some(Arc::new(UInt64Array::from_iter_values(self.segments.iter().map(|segment| segment.rows as u64))))
+    }
+    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}

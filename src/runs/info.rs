@@ -1,0 +1,189 @@
+//! `run.json`: what a run was, for people and for `probe runs`. Written when the run begins and again when it ends.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::RunName;
+use crate::error::{Error, Result};
+use crate::paths::named;
+
+/// The file's name within a run directory.
+const FILE: &str = "run.json";
+
+/// Whether a run goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// A collector keeps it.
+    Live,
+    /// It ended, and its tables were written.
+    Ended,
+    /// Its collector went away without writing it.
+    Lost,
+}
+
+impl State {
+    /// As people read it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Ended => "ended",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// What run.json says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// With its number: "gpt@2".
+    pub run: String,
+    /// What `probe run` started; empty for `probe serve`.
+    pub command: String,
+    /// Host name of the collector.
+    pub host: String,
+    /// Process id of the collector there.
+    pub pid: u32,
+    /// live or ended, as far as the collector came to write it.
+    pub state: State,
+    /// When it began (RFC 3339).
+    #[serde(with = "rfc3339")]
+    pub started: Timestamp,
+    /// When it ended.
+    #[serde(with = "rfc3339::optional", default)]
+    pub ended: Option<Timestamp>,
+    /// The command's exit status, where there was a command and it ended by itself.
+    #[serde(default)]
+    pub exit_status: Option<i32>,
+    /// Ranks that were seen; empty where no process was in a process group.
+    #[serde(default)]
+    pub ranks: BTreeSet<i32>,
+    /// Processes that were seen.
+    #[serde(default)]
+    pub agents: usize,
+    /// Version of the collector.
+    pub collector_version: String,
+    /// Versions of the agents.
+    #[serde(default)]
+    pub agent_versions: BTreeSet<String>,
+    /// Versions of Python in them.
+    #[serde(default)]
+    pub python_versions: BTreeSet<String>,
+    /// Versions of torch in them.
+    #[serde(default)]
+    pub torch_versions: BTreeSet<String>,
+}
+
+impl RunInfo {
+    /// Of a run that begins now, kept by this process.
+    pub fn begin(name: &RunName, command: &str) -> Self {
+        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+        Self {
+            run: name.to_string(),
+            command: command.to_owned(),
+            host: host.unwrap_or_default(),
+            pid: std::process::id(),
+            state: State::Live,
+            started: Timestamp::now(),
+            ended: None,
+            exit_status: None,
+            ranks: BTreeSet::new(),
+            agents: 0,
+            collector_version: probe_proto::VERSION.to_owned(),
+            agent_versions: BTreeSet::new(),
+            python_versions: BTreeSet::new(),
+            torch_versions: BTreeSet::new(),
+        }
+    }
+
+    /// Reads the file of a run directory.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let path = directory.join(FILE);
+        let text = fs::read(&path).map_err(|error| named(&path, &error))?;
+        serde_json::from_slice(&text).map_err(|error| Error::failed(format!("{}: {error}", path.display())))
+    }
+
+    /// Writes the file of a run directory, whole or not at all.
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(FILE);
+        let text = serde_json::to_vec_pretty(self).map_err(|error| Error::failed(format!("{FILE}: {error}")))?;
+        let unfinished = directory.join(format!(".{FILE}.new"));
+        let written = fs::File::create(&unfinished).and_then(|mut file| {
+            file.write_all(&text)?;
+            file.write_all(b"\n")?;
+            file.sync_all()
+        });
+        written.and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| named(&path, &error))
+    }
+}
+
+/// Timestamps as RFC 3339 text.
+mod rfc3339 {
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(time)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+
+    pub(super) mod optional {
+        use super::{Deserialize, Deserializer, Error, Serializer, Timestamp};
+
+        pub(in super::super) fn serialize<S: Serializer>(
+            time: &Option<Timestamp>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            match time {
+                Some(time) => serializer.collect_str(time),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<Timestamp>, D::Error> {
+            let text = Option::<String>::deserialize(deserializer)?;
+            text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut info = RunInfo::begin(&RunName::parse("gpt@2").unwrap(), "torchrun train.py");
+        info.write(dir.path()).unwrap();
+        assert_eq!(RunInfo::read(dir.path()).unwrap(), info);
+        info.state = State::Ended;
+        info.ended = Some(Timestamp::now());
+        info.exit_status = Some(1);
+        info.ranks.extend([0, 1]);
+        info.write(dir.path()).unwrap();
+        assert_eq!(RunInfo::read(dir.path()).unwrap(), info);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing half-written is left");
+    }
+
+    #[test]
+    fn a_file_of_a_later_version_with_more_in_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = r#"{"run":"a@1","command":"","host":"h","pid":1,"state":"ended","started":"2026-01-02T03:04:05Z","collector_version":"9","new":[1]}"#;
+        fs::write(dir.path().join(FILE), text).unwrap();
+        assert_eq!(RunInfo::read(dir.path()).unwrap().started.to_string(), "2026-01-02T03:04:05Z");
+        fs::write(dir.path().join(FILE), "{").unwrap();
+        assert!(RunInfo::read(dir.path()).unwrap_err().to_string().contains("run.json"));
+    }
+}

@@ -1,0 +1,308 @@
+//! Flight SQL: how clients ask queries, ours and everyone's (ADBC, JDBC, Grafana).
+//!
+//! Nothing is kept between calls. A ticket, or the handle of a prepared statement, is the query itself with its scope;
+//! planning it once for its schema and again to run it costs less than a millisecond.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use arrow::ipc::writer::IpcWriteOptions;
+use arrow_flight::encode::FlightDataEncoderBuilder;
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
+use arrow_flight::sql::server::{FlightSqlService, PeekableFlightDataStream};
+use arrow_flight::sql::{
+    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult,
+    Any, CommandGetCatalogs, CommandGetDbSchemas, CommandGetSqlInfo, CommandGetTableTypes, CommandGetTables,
+    CommandPreparedStatementQuery, CommandPreparedStatementUpdate, CommandStatementIngest, CommandStatementQuery,
+    CommandStatementUpdate, DoPutPreparedStatementResult, ProstMessageExt, SqlInfo, TicketStatementQuery,
+};
+use arrow_flight::{Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket};
+use futures::{Stream, TryStreamExt};
+use probe_proto::tables::TABLES;
+use prost::Message;
+use prost::bytes::Bytes;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+
+use crate::error::Error;
+use crate::query::{CATALOG, Engine, from_datafusion, schemas};
+use crate::store::arrow_schema;
+
+/// Request metadata with the process id to which a query is to be limited.
+pub const PID: &str = "probe-pid";
+
+/// A message to us is a query or a handle.
+const MAX_REQUEST: usize = 16 << 20;
+
+/// What `table_type` says of every table.
+const TABLE: &str = "TABLE";
+
+/// The service, ready for a tonic server.
+pub fn service(engine: Arc<Engine>) -> FlightServiceServer<impl FlightService> {
+    FlightServiceServer::new(Service { engine })
+        .max_decoding_message_size(MAX_REQUEST)
+        .max_encoding_message_size(usize::MAX)
+}
+
+#[derive(Debug, Clone)]
+struct Service {
+    engine: Arc<Engine>,
+}
+
+/// A query and its scope, as it stands in tickets and handles.
+#[derive(Clone, PartialEq, Message)]
+struct Query {
+    #[prost(string, tag = "1")]
+    sql: String,
+    #[prost(int32, optional, tag = "2")]
+    pid: Option<i32>,
+}
+
+impl Query {
+    fn new(sql: String, metadata: &MetadataMap) -> Result<Self, Status> {
+        let pid = metadata.get(PID).map(|pid| {
+            let pid = pid.to_str().ok().and_then(|pid| pid.parse().ok());
+            pid.ok_or_else(|| Status::from(Error::usage(format!("{PID} is not a process id"))))
+        });
+        Ok(Self { sql, pid: pid.transpose()? })
+    }
+
+    fn from_handle(handle: &[u8]) -> Result<Self, Status> {
+        Self::decode(handle).map_err(|_| Error::usage("this ticket or prepared statement is not from here").into())
+    }
+
+    fn handle(&self) -> Bytes {
+        self.encode_to_vec().into()
+    }
+}
+
+type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
+
+impl Service {
+    async fn info(&self, query: &Query, ticket: Any, request: Request<FlightDescriptor>) -> Reply<FlightInfo> {
+        let schema = self.engine.schema(&query.sql, query.pid).await?;
+        info(&schema, ticket, request)
+    }
+
+    async fn run(&self, query: Query) -> Reply<Answer> {
+        let rows = self.engine.query(&query.sql, query.pid).await?;
+        let schema = rows.schema();
+        let rows = rows.map_err(|error| FlightError::Tonic(Box::new(from_datafusion(&error).into())));
+        let messages = FlightDataEncoderBuilder::new().with_schema(schema).build(rows).map_err(Status::from);
+        Ok(Response::new(Box::pin(messages)))
+    }
+}
+
+type Reply<T> = Result<Response<T>, Status>;
+
+/// Where to get the rows that a command is about.
+fn info(schema: &Schema, ticket: Any, request: Request<FlightDescriptor>) -> Reply<FlightInfo> {
+    let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode_to_vec()));
+    let info = FlightInfo::new().try_with_schema(schema).map_err(internal)?;
+    Ok(Response::new(info.with_endpoint(endpoint).with_descriptor(request.into_inner())))
+}
+
+fn one(batch: RecordBatch) -> Reply<Answer> {
+    let batches = futures::stream::iter([Ok(batch)]);
+    let schema_first = FlightDataEncoderBuilder::new();
+    Ok(Response::new(Box::pin(schema_first.build(batches).map_err(Status::from))))
+}
+
+fn internal(error: impl std::fmt::Display) -> Status {
+    Status::internal(error.to_string())
+}
+
+fn read_only() -> Status {
+    Error::denied("changing rows is not allowed: queries only read").hint("send it as a query if it is one").into()
+}
+
+fn sql_info() -> Result<SqlInfoData, Status> {
+    let mut info = SqlInfoDataBuilder::new();
+    info.append(SqlInfo::FlightSqlServerName, "probe");
+    info.append(SqlInfo::FlightSqlServerVersion, probe_proto::VERSION);
+    info.append(SqlInfo::FlightSqlServerArrowVersion, "1.3");
+    info.append(SqlInfo::FlightSqlServerReadOnly, true);
+    info.append(SqlInfo::FlightSqlServerSql, true);
+    info.append(SqlInfo::FlightSqlServerSubstrait, false);
+    info.append(SqlInfo::FlightSqlServerTransaction, 0_i32);
+    info.append(SqlInfo::FlightSqlServerCancel, false);
+    info.append(SqlInfo::FlightSqlServerBulkIngestion, false);
+    info.append(SqlInfo::SqlIdentifierQuoteChar, "\"");
+    info.build().map_err(internal)
+}
+
+#[tonic::async_trait]
+impl FlightSqlService for Service {
+    type FlightService = Self;
+
+    async fn get_flight_info_statement(
+        &self,
+        command: CommandStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Reply<FlightInfo> {
+        let query = Query::new(command.query, request.metadata())?;
+        let ticket = TicketStatementQuery { statement_handle: query.handle() };
+        self.info(&query, ticket.as_any(), request).await
+    }
+
+    async fn do_get_statement(&self, ticket: TicketStatementQuery, _: Request<Ticket>) -> Reply<Answer> {
+        self.run(Query::from_handle(&ticket.statement_handle)?).await
+    }
+
+    async fn do_action_create_prepared_statement(
+        &self,
+        command: ActionCreatePreparedStatementRequest,
+        request: Request<Action>,
+    ) -> Result<ActionCreatePreparedStatementResult, Status> {
+        let query = Query::new(command.query, request.metadata())?;
+        let schema = self.engine.schema(&query.sql, query.pid).await?;
+        let message: IpcMessage =
+            SchemaAsIpc::new(&schema, &IpcWriteOptions::default()).try_into().map_err(internal)?;
+        Ok(ActionCreatePreparedStatementResult {
+            prepared_statement_handle: query.handle(),
+            dataset_schema: message.0,
+            parameter_schema: Bytes::new(),
+        })
+    }
+
+    async fn do_action_close_prepared_statement(
+        &self,
+        _: ActionClosePreparedStatementRequest,
+        _: Request<Action>,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    async fn get_flight_info_prepared_statement(
+        &self,
+        command: CommandPreparedStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Reply<FlightInfo> {
+        let query = Query::from_handle(&command.prepared_statement_handle)?;
+        self.info(&query, command.as_any(), request).await
+    }
+
+    async fn do_get_prepared_statement(
+        &self,
+        command: CommandPreparedStatementQuery,
+        _: Request<Ticket>,
+    ) -> Reply<Answer> {
+        self.run(Query::from_handle(&command.prepared_statement_handle)?).await
+    }
+
+    async fn do_put_prepared_statement_query(
+        &self,
+        _: CommandPreparedStatementQuery,
+        _: Request<PeekableFlightDataStream>,
+    ) -> Result<DoPutPreparedStatementResult, Status> {
+        Err(Error::failed("parameters of prepared statements are not supported")
+            .hint("write the values into the query")
+            .into())
+    }
+
+    async fn do_put_statement_update(
+        &self,
+        command: CommandStatementUpdate,
+        _: Request<PeekableFlightDataStream>,
+    ) -> Result<i64, Status> {
+        // Says which statement was refused; one that only reads is refused too, for it came by the wrong door.
+        self.engine.schema(&command.query, None).await?;
+        Err(read_only())
+    }
+
+    async fn do_put_prepared_statement_update(
+        &self,
+        _: CommandPreparedStatementUpdate,
+        _: Request<PeekableFlightDataStream>,
+    ) -> Result<i64, Status> {
+        Err(read_only())
+    }
+
+    async fn do_put_statement_ingest(
+        &self,
+        _: CommandStatementIngest,
+        _: Request<PeekableFlightDataStream>,
+    ) -> Result<i64, Status> {
+        Err(read_only())
+    }
+
+    async fn get_flight_info_catalogs(
+        &self,
+        command: CommandGetCatalogs,
+        request: Request<FlightDescriptor>,
+    ) -> Reply<FlightInfo> {
+        info(&command.into_builder().schema(), command.as_any(), request)
+    }
+
+    async fn do_get_catalogs(&self, command: CommandGetCatalogs, _: Request<Ticket>) -> Reply<Answer> {
+        let mut catalogs = command.into_builder();
+        catalogs.append(CATALOG);
+        one(catalogs.build().map_err(internal)?)
+    }
+
+    async fn get_flight_info_schemas(
+        &self,
+        command: CommandGetDbSchemas,
+        request: Request<FlightDescriptor>,
+    ) -> Reply<FlightInfo> {
+        info(&command.clone().into_builder().schema(), command.as_any(), request)
+    }
+
+    async fn do_get_schemas(&self, command: CommandGetDbSchemas, _: Request<Ticket>) -> Reply<Answer> {
+        let mut found = command.into_builder();
+        for schema in schemas() {
+            found.append(CATALOG, schema);
+        }
+        one(found.build().map_err(internal)?)
+    }
+
+    async fn get_flight_info_tables(
+        &self,
+        command: CommandGetTables,
+        request: Request<FlightDescriptor>,
+    ) -> Reply<FlightInfo> {
+        info(&command.clone().into_builder().schema(), command.as_any(), request)
+    }
+
+    async fn do_get_tables(&self, command: CommandGetTables, _: Request<Ticket>) -> Reply<Answer> {
+        let mut found = command.into_builder();
+        for table in TABLES {
+            // As a query over it answers: text is Utf8 there, whatever it is within.
+            let schema = crate::query::plain_schema(&arrow_schema(table));
+            found.append(CATALOG, table.schema, table.name, TABLE, &schema).map_err(internal)?;
+        }
+        one(found.build().map_err(internal)?)
+    }
+
+    async fn get_flight_info_table_types(
+        &self,
+        command: CommandGetTableTypes,
+        request: Request<FlightDescriptor>,
+    ) -> Reply<FlightInfo> {
+        info(&command.into_builder().schema(), command.as_any(), request)
+    }
+
+    async fn do_get_table_types(&self, command: CommandGetTableTypes, _: Request<Ticket>) -> Reply<Answer> {
+        let mut types = command.into_builder();
+        types.append(TABLE);
+        one(types.build().map_err(internal)?)
+    }
+
+    async fn get_flight_info_sql_info(
+        &self,
+        command: CommandGetSqlInfo,
+        request: Request<FlightDescriptor>,
+    ) -> Reply<FlightInfo> {
+        info(&command.clone().into_builder(&sql_info()?).schema(), command.as_any(), request)
+    }
+
+    async fn do_get_sql_info(&self, command: CommandGetSqlInfo, _: Request<Ticket>) -> Reply<Answer> {
+        one(command.into_builder(&sql_info()?).build().map_err(internal)?)
+    }
+
+    async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
+}

@@ -1,0 +1,140 @@
+//! Binding where the collector listens, so that nobody else can get in.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::error::{Error, Result};
+use crate::paths::{Listen, SocketState, named, socket_state};
+
+/// Longest path of a socket (bytes): the kernel's 108 with the zero at the end.
+const LONGEST_PATH: usize = 107;
+
+/// A listener, and where it is.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    Unix(UnixListener, SocketFile),
+    Tcp(TcpListener, SocketAddr),
+}
+
+impl Bound {
+    /// Listens there. TCP is refused without a token, and beyond this machine.
+    pub(crate) async fn bind(listen: &Listen, has_token: bool) -> Result<Self> {
+        match listen {
+            Listen::Unix(path) => unix(path),
+            Listen::Tcp(address) => tcp(*address, has_token).await,
+        }
+    }
+
+    /// Where it listens; a port that was left to the system is the one it chose.
+    pub(crate) fn listen(&self) -> Listen {
+        match self {
+            Self::Unix(_, file) => Listen::Unix(file.path.clone()),
+            Self::Tcp(_, address) => Listen::Tcp(*address),
+        }
+    }
+}
+
+async fn tcp(address: SocketAddr, has_token: bool) -> Result<Bound> {
+    if !has_token {
+        return Err(Error::usage(format!(
+            "not listening on {address}: TCP needs a token, or everybody on this machine gets in"
+        ))
+        .hint("--token-file FILE; or leave TCP out: the run's unix socket is always there"));
+    }
+    if !address.ip().is_loopback() {
+        return Err(Error::usage(format!("not listening on {address}: beyond this machine the token and all data would be readable on the way (there is no TLS yet)"))
+            .hint(format!("listen on 127.0.0.1:{} and forward it: ssh -L {0}:127.0.0.1:{0} HOST", address.port())));
+    }
+    let failed = |error: io::Error| Error::failed(format!("not listening on {address}: {error}"));
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok(Bound::Tcp(listener, address))
+}
+
+/// A socket that is removed when it is dropped, unless somebody else has replaced it.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn unix(path: &Path) -> Result<Bound> {
+    let path = std::path::absolute(path).map_err(|error| named(path, &error))?;
+    let (Some(parent), Some(_)) = (path.parent(), path.file_name()) else {
+        return Err(Error::usage(format!("{} is no path of a socket", path.display())));
+    };
+    check_directory(parent)?;
+    match socket_state(&path) {
+        SocketState::Absent | SocketState::Stale => {}
+        SocketState::Live => {
+            return Err(Error::failed(format!("a collector is listening on {} already", path.display()))
+                .hint("probe list shows it; stop it, or listen somewhere else"));
+        }
+        SocketState::Other => {
+            return Err(Error::failed(format!("{} is there and is no socket of ours", path.display()))
+                .hint("remove it, or listen somewhere else"));
+        }
+    }
+    // Made where nobody else can open it, closed to others, and only then moved to where it is known: at no moment
+    // can anybody connect who may not. Moving it also replaces a stale one without a gap.
+    let private = parent.join(format!(".{:08x}", random()?));
+    let hidden = private.join("s");
+    let longest = path.as_os_str().as_bytes().len().max(hidden.as_os_str().as_bytes().len());
+    if longest > LONGEST_PATH {
+        return Err(Error::usage(format!(
+            "the path of a socket has at most {LONGEST_PATH} bytes, and {} has {longest}",
+            path.display()
+        ))
+        .hint(format!("name a shorter directory in {}", probe_proto::env::PROBE_RUNTIME_DIR)));
+    }
+    // Fails where it is there already: then it may be somebody else's.
+    fs::DirBuilder::new().mode(0o700).create(&private).map_err(|error| named(&private, &error))?;
+    let bound = (|| {
+        let listener = UnixListener::bind(&hidden)?;
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))?;
+        let metadata = fs::symlink_metadata(&hidden)?;
+        fs::rename(&hidden, &path)?;
+        Ok((listener, (metadata.dev(), metadata.ino())))
+    })();
+    if bound.is_err() {
+        let _ = fs::remove_file(&hidden);
+    }
+    let _ = fs::remove_dir(&private);
+    let (listener, identity) = bound.map_err(|error: io::Error| named(&path, &error))?;
+    Ok(Bound::Unix(listener, SocketFile { path, identity }))
+}
+
+/// Whether nobody else can replace what is in the directory.
+fn check_directory(path: &Path) -> Result<()> {
+    let metadata = fs::metadata(path).map_err(|error| named(path, &error))?;
+    let denied =
+        |what: String| Err(Error::denied(format!("{} {what}; a socket there would not be safe", path.display())));
+    let (uid, mode) = (metadata.uid(), metadata.mode());
+    if uid != geteuid().as_raw() && uid != 0 {
+        return denied(format!("belongs to uid {uid}, not to you"));
+    }
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        return denied(format!("can be written by others (mode {:04o})", mode & 0o7777));
+    }
+    Ok(())
+}
+
+fn random() -> Result<u32> {
+    getrandom::u32().map_err(|error| Error::failed(format!("no random numbers: {error}")))
+}

@@ -1,0 +1,53 @@
+//! Who rows came from: constants of a segment, so that they cost no bytes a row.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, StringViewArray, UInt32Array};
+use arrow::compute::take;
+use arrow::error::ArrowError;
+use datafusion::common::ScalarValue;
+
+/// The process that rows came from, as its agent's newest Hello says.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The run, with its number: `gpt@2`.
+    pub run: Arc<str>,
+    /// Host name.
+    pub host: Arc<str>,
+    /// Process id on that host.
+    pub pid: i32,
+    /// Global rank; None without a process group.
+    pub rank: Option<i32>,
+    /// Rank within its host.
+    pub local_rank: Option<i32>,
+    /// Ranks in the default process group.
+    pub world_size: Option<i32>,
+    /// What the process is: `trainer`.
+    pub role: Arc<str>,
+}
+
+impl Identity {
+    /// The value of the identity column at `place` (as in [`probe_proto::tables::IDENTITY`]).
+    pub(crate) fn value(&self, place: usize) -> ScalarValue {
+        let text = |value: &Arc<str>| ScalarValue::Utf8View(Some(value.to_string()));
+        match place {
+            0 => text(&self.run),
+            1 => text(&self.host),
+            2 => ScalarValue::Int32(Some(self.pid)),
+            3 => ScalarValue::Int32(self.rank),
+            4 => ScalarValue::Int32(self.local_rank),
+            5 => ScalarValue::Int32(self.world_size),
+            _ => text(&self.role),
+        }
+    }
+
+    /// The identity column at `place`, `rows` long.
+    pub(crate) fn column(&self, place: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
+        let value = self.value(place);
+        let ScalarValue::Utf8View(Some(text)) = &value else {
+            return value.to_array_of_size(rows).map_err(|error| ArrowError::ComputeError(error.to_string()));
+        };
+        let one = StringViewArray::from_iter_values([text]);
+        take(&one as &dyn Array, &UInt32Array::from_value(0, rows), None)
+    }
+}

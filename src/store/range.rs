@@ -1,0 +1,99 @@
+//! What is known of a column without looking at its rows: smallest and largest value, how many are NULL.
+
+use arrow::array::AsArray;
+use arrow::compute::{max, min};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type, TimestampNanosecondType};
+use datafusion::common::ScalarValue;
+use probe_proto::table::ColumnType;
+
+use super::cells::Cells;
+use super::schema::utc;
+
+/// Of one column of one batch or segment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Range {
+    /// The values that are not NULL.
+    pub(crate) values: Values,
+    /// Rows that are NULL.
+    pub(crate) nulls: usize,
+}
+
+/// Smallest and largest value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Values {
+    /// There is none that is not NULL.
+    None,
+    /// Integers, timestamps.
+    Ints(i64, i64),
+    /// Floats, none of them NaN.
+    Floats(f64, f64),
+    /// Not known: text, booleans, floats with a NaN among them (whose order is a matter of taste).
+    Unknown,
+}
+
+impl Range {
+    /// Of no rows.
+    pub(crate) const EMPTY: Self = Self { values: Values::None, nulls: 0 };
+
+    /// Looks at the rows.
+    pub(crate) fn of(cells: &Cells, kind: ColumnType, rows: usize) -> Self {
+        let nulls = cells.nulls(rows);
+        if nulls == rows {
+            return Self { values: Values::None, nulls };
+        }
+        let ints = |low: Option<i64>, high: Option<i64>| low.zip(high).map(|(low, high)| Values::Ints(low, high));
+        let values = match (cells, kind) {
+            (Cells::Constant { value, .. }, ColumnType::Int32 | ColumnType::Int64 | ColumnType::Timestamp) => {
+                Some(Values::Ints(*value, *value))
+            }
+            (Cells::Array(array), ColumnType::Int32) => {
+                let array = array.as_primitive::<Int32Type>();
+                ints(min(array).map(i64::from), max(array).map(i64::from))
+            }
+            (Cells::Array(array), ColumnType::Int64) => {
+                let array = array.as_primitive::<Int64Type>();
+                ints(min(array), max(array))
+            }
+            (Cells::Array(array), ColumnType::Timestamp) => {
+                let array = array.as_primitive::<TimestampNanosecondType>();
+                ints(min(array), max(array))
+            }
+            (Cells::Array(array), ColumnType::Float64) => {
+                let array = array.as_primitive::<Float64Type>();
+                // Arrow's order puts NaN at the ends, so that one among the values shows here.
+                match min(array).zip(max(array)) {
+                    Some((low, high)) if !low.is_nan() && !high.is_nan() => Some(Values::Floats(low, high)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        Self { values: values.unwrap_or(Values::Unknown), nulls }
+    }
+
+    /// Of the rows of both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        let values = match (self.values, other.values) {
+            (Values::None, values) | (values, Values::None) => values,
+            (Values::Ints(a, b), Values::Ints(c, d)) => Values::Ints(a.min(c), b.max(d)),
+            (Values::Floats(a, b), Values::Floats(c, d)) => Values::Floats(a.min(c), b.max(d)),
+            _ => Values::Unknown,
+        };
+        Self { values, nulls: self.nulls + other.nulls }
+    }
+
+    /// Smallest and largest value in SQL's types; None where they are not known or there are none.
+    pub(crate) fn bounds(&self, kind: ColumnType) -> Option<(ScalarValue, ScalarValue)> {
+        let scalar = |value: i64| match kind {
+            ColumnType::Int32 => Some(ScalarValue::Int32(Some(i32::try_from(value).ok()?))),
+            ColumnType::Int64 => Some(ScalarValue::Int64(Some(value))),
+            ColumnType::Timestamp => Some(ScalarValue::TimestampNanosecond(Some(value), Some(utc()))),
+            _ => None,
+        };
+        match self.values {
+            Values::Ints(low, high) => Some((scalar(low)?, scalar(high)?)),
+            Values::Floats(low, high) => Some((ScalarValue::from(low), ScalarValue::from(high))),
+            Values::None | Values::Unknown => None,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Batches as they arrive, checked and made ready for the store.
+
+use probe_proto::decode::{self, Malformed};
+use probe_proto::table::Table;
+use probe_proto::v1;
+
+use super::cells::Cells;
+use super::mapping::Mapping;
+use super::range::Range;
+use super::strings::{Dictionary, Strings};
+
+/// The rows of one batch of one table. A column that is NULL or the same in every row costs no bytes a row.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    table: &'static Table,
+    pub(crate) batch: Batch,
+    pub(crate) ranges: Vec<Range>,
+    pub(crate) strings: Dictionary,
+}
+
+/// Rows at rest: an entry a column of the table, identity excepted.
+#[derive(Debug, Clone)]
+pub(crate) struct Batch {
+    pub(crate) rows: usize,
+    pub(crate) cells: Vec<Cells>,
+    pub(crate) bytes: usize,
+}
+
+impl Rows {
+    /// Checks and unpacks a batch of the table that `mapping` is for, whose text is in `strings`.
+    ///
+    /// # Errors
+    /// Anything that does not fit the declaration; and a batch of a table that is not known here, which is for the
+    /// caller to ignore and count ([`Mapping::table`]).
+    pub fn decode(mapping: &Mapping, batch: &v1::Batch, strings: &mut Strings) -> Result<Self, Malformed> {
+        let Some(table) = mapping.table() else {
+            return Err(Malformed::Column { column: "(all)".into(), what: "of a table that is not known here".into() });
+        };
+        let rows = decode::rows(batch)?;
+        if batch.columns.len() != mapping.declared() {
+            return Err(Malformed::Columns { got: batch.columns.len(), expected: mapping.declared() });
+        }
+        let known = strings.len();
+        let mut cells = Vec::with_capacity(table.columns.len());
+        let mut ranges = Vec::with_capacity(table.columns.len());
+        for (column, source) in table.columns.iter().zip(mapping.sources()) {
+            let decoded = match source.and_then(|place| batch.columns.get(place)) {
+                Some(packed) => decode::column(column.name, column.kind, column.nullable, packed, rows, known)?,
+                None => decode::Decoded { values: decode::Values::Nulls, validity: None },
+            };
+            let unpacked = Cells::new(decoded, column.kind, rows);
+            ranges.push(Range::of(&unpacked, column.kind, rows));
+            cells.push(unpacked);
+        }
+        Ok(Self { table, batch: Batch::new(rows, cells), ranges, strings: strings.dictionary() })
+    }
+
+    /// The table they are for.
+    pub fn table(&self) -> &'static Table {
+        self.table
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.batch.rows
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.batch.rows == 0
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(rows: usize, cells: Vec<Cells>) -> Self {
+        let bytes = cells.iter().map(Cells::bytes).sum::<usize>() + cells.len() * size_of::<Cells>();
+        Self { rows, cells, bytes }
+    }
+}

@@ -1,0 +1,137 @@
+//! A run of rows of one table from one process: what a query reads or skips as a whole.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use datafusion::common::ScalarValue;
+use probe_proto::table::Table;
+
+use super::cells::Cells;
+use super::identity::Identity;
+use super::range::Range;
+use super::rows::{Batch, Rows};
+use super::schema::identity_columns;
+use super::strings::Dictionary;
+
+/// A batch smaller than this is merged with its neighbours: a scan pays for each batch, and agents that send ten times
+/// a second send small ones. Merging goes by doubling, so that a row is copied a handful of times at most.
+const SMALL: usize = 2048;
+
+/// Rows of one table from one process and one connection, immutable.
+#[derive(Debug, Clone)]
+pub(crate) struct Segment {
+    pub(crate) table: &'static Table,
+    /// None for tables that the collector itself fills.
+    pub(crate) identity: Option<Arc<Identity>>,
+    pub(crate) batches: Vec<Arc<Batch>>,
+    pub(crate) rows: usize,
+    /// What all of it takes in memory.
+    pub(crate) bytes: usize,
+    /// The same number through the segment's growth.
+    pub(crate) id: u64,
+    /// Number of the newest append in it.
+    pub(crate) newest: u64,
+    ranges: Vec<Range>,
+    strings: Dictionary,
+}
+
+impl Segment {
+    /// One that holds `rows`.
+    pub(crate) fn new(identity: Option<Arc<Identity>>, rows: Rows, number: u64) -> Self {
+        let table = rows.table();
+        let empty = Self {
+            table,
+            identity,
+            batches: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            id: number,
+            newest: number,
+            ranges: vec![Range::EMPTY; table.columns.len()],
+            strings: rows.strings.clone(),
+        };
+        empty.with(rows, number)
+    }
+
+    /// The same with more rows at its end, which must fit ([`Segment::takes`]).
+    pub(crate) fn with(&self, rows: Rows, number: u64) -> Self {
+        let mut batches = Vec::with_capacity(self.batches.len() + 1);
+        batches.extend(self.batches.iter().cloned());
+        batches.push(Arc::new(rows.batch));
+        merge_small(self.table, &mut batches);
+        let strings = self.strings.newer(&rows.strings);
+        Self {
+            table: self.table,
+            identity: self.identity.clone(),
+            rows: batches.iter().map(|batch| batch.rows).sum(),
+            bytes: batches.iter().map(|batch| batch.bytes).sum::<usize>() + strings.bytes(),
+            batches,
+            id: self.id,
+            newest: number,
+            ranges: self.ranges.iter().zip(rows.ranges).map(|(range, more)| range.with(more)).collect(),
+            strings,
+        }
+    }
+
+    /// Whether rows of this process and connection belong here.
+    pub(crate) fn takes(&self, identity: &Identity, rows: &Rows) -> bool {
+        self.identity.as_deref() == Some(identity) && self.strings.related(&rows.strings)
+    }
+
+    /// What is known of the column at `place` (identity first) as (smallest, largest) and number of NULLs.
+    pub(crate) fn range(&self, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+        match place.checked_sub(identity_columns(self.table)) {
+            Some(own) => (self.ranges[own].bounds(self.table.columns[own].kind), self.ranges[own].nulls),
+            None => match self.identity_value(place) {
+                value if value.is_null() => (None, self.rows),
+                value => (Some((value.clone(), value)), 0),
+            },
+        }
+    }
+
+    /// `length` rows of a batch from `offset` on: the columns at `places`, which are those of `schema`.
+    pub(crate) fn record_batch(
+        &self,
+        batch: &Batch,
+        offset: usize,
+        length: usize,
+        places: &[usize],
+        schema: &SchemaRef,
+    ) -> Result<RecordBatch, ArrowError> {
+        let column = |place: &usize| self.column(batch, offset, length, *place);
+        let columns = places.iter().map(column).collect::<Result<Vec<_>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(length));
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+    }
+
+    fn column(&self, batch: &Batch, offset: usize, length: usize, place: usize) -> Result<ArrayRef, ArrowError> {
+        match (place.checked_sub(identity_columns(self.table)), &self.identity) {
+            (Some(own), _) => batch.cells[own].array(self.table.columns[own].kind, offset, length, &self.strings),
+            (None, Some(identity)) => identity.column(place, length),
+            (None, None) => Err(ArrowError::ComputeError(format!("rows of {} from nobody", self.table.name))),
+        }
+    }
+
+    fn identity_value(&self, place: usize) -> ScalarValue {
+        self.identity.as_ref().map_or(ScalarValue::Null, |identity| identity.value(place))
+    }
+}
+
+fn merge_small(table: &Table, batches: &mut Vec<Arc<Batch>>) {
+    while let [.., a, b] = &batches[..] {
+        if b.rows >= SMALL || a.rows >= 2 * b.rows {
+            return;
+        }
+        let Ok(merged) = merge(table, a, b) else { return };
+        batches.truncate(batches.len() - 2);
+        batches.push(Arc::new(merged));
+    }
+}
+
+fn merge(table: &Table, a: &Batch, b: &Batch) -> Result<Batch, ArrowError> {
+    let columns = a.cells.iter().zip(&b.cells).zip(table.columns);
+    let cells = columns.map(|((x, y), column)| Cells::concat(&[(x, a.rows), (y, b.rows)], column.kind));
+    Ok(Batch::new(a.rows + b.rows, cells.collect::<Result<_, _>>()?))
+}

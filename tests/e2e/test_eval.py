@@ -1,0 +1,113 @@
+"""Snippets in a live run: where they run, what they leave behind, how they fail."""
+
+from __future__ import annotations
+
+import re
+
+from conftest import Home, Run, wait_for
+
+
+def digests(output: str) -> dict[int, str]:
+    """rank -> digest of the parameters, as the example prints it at its end."""
+    found = re.findall(r"rank (\d+): \d+ steps, loss [\d.]+, parameters (\w+)", output)
+    return {int(rank): digest for rank, digest in found}
+
+
+def test_train_step_on_two_ranks_leaves_them_equal_and_the_run_ends_well(home: Home) -> None:
+    run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "120")
+    run.wait_for_step(20, ranks=2)
+    for _ in range(3):
+        done = run.eval("for _ in range(3): trainer.train_step()\nprint('done')")
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        assert "between steps" in done.stderr
+    output = run.finish()
+    ends = digests(output)
+    assert set(ends) == {0, 1} and ends[0] == ends[1]
+    # The steps of snippets are the snippets' own: the run has made its 120.
+    assert run.query("SELECT rank, COUNT(*) AS n, MAX(step) AS last FROM python.steps GROUP BY rank ORDER BY rank") == [
+        {"rank": 0, "n": 120, "last": 119},
+        {"rank": 1, "n": 120, "last": 119},
+    ]
+    rows = run.query("SELECT DISTINCT step FROM python.torch_trace")
+    assert len(rows) == 120
+
+
+def test_reading_runs_beside_training_and_changes_nothing(home: Home) -> None:
+    plain = home.spawn("python", "examples/train_gpt.py", "--steps", "60", PROBE="0")
+    assert plain.wait(120) == 0
+    run = home.train("python", "examples/train_gpt.py", "--steps", "60")
+    run.wait_for_step(5)
+    done = run.eval("print(train_loader.num_workers, batch_size, model.config.hidden_size)")
+    assert (done.returncode, done.stdout) == (0, "0 16 128\n"), done.stderr
+    assert "between steps" not in done.stderr
+    # The last loss and every parameter are, bit for bit, those of a run without any of this.
+    assert run.finish().splitlines()[-1] == plain.out_path.read_text().splitlines()[-1]  # type: ignore[attr-defined]
+    assert run.query("SELECT placed, status FROM probe.evals") == [{"placed": "now", "status": "ok"}]
+
+
+def test_every_rank_answers_when_asked(two_ranks: Run) -> None:
+    done = two_ranks.eval("import torch.distributed as dist; print(dist.get_rank())", "--rank", "all")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[rank 0] 0", "[rank 1] 1"]
+    done = two_ranks.eval("import torch.distributed as dist; print(dist.get_rank())", "--rank", "1")
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+def test_an_exception_is_a_traceback_and_exit_1(two_ranks: Run) -> None:
+    done = two_ranks.eval("x = 1\nprint('before')\nraise ValueError('planted')")
+    assert (done.returncode, done.stdout) == (1, "before\n")
+    assert "ValueError: planted" in done.stderr and "line 3" in done.stderr
+    done = two_ranks.eval("print(")
+    assert done.returncode == 1 and "SyntaxError" in done.stderr
+    done = two_ranks.eval("print(no_such_name)")
+    assert done.returncode == 1 and "NameError" in done.stderr
+
+
+def test_a_deadline_is_kept(two_ranks: Run) -> None:
+    done = two_ranks.eval("while True: pass", "--timeout", "1s")
+    assert done.returncode == 5, done.stderr
+    assert "1" in done.stderr
+    # And the process goes on, and takes the next one.
+    done = two_ranks.eval("print('still here')")
+    assert (done.returncode, done.stdout) == (0, "still here\n"), done.stderr
+
+
+def test_output_is_cut_at_its_limit(two_ranks: Run) -> None:
+    done = two_ranks.eval("while True: print('x' * 1000)", "--max-output", "100000")
+    assert done.returncode == 5
+    assert 90_000 <= len(done.stdout) <= 110_000
+
+
+def test_what_syntax_cannot_show_is_stopped(two_ranks: Run) -> None:
+    done = two_ranks.eval("model(*trainer.next_batch())", "--at", "now")
+    assert done.returncode == 1
+    assert "--at step" in done.stderr
+
+
+def test_output_streams_while_the_snippet_runs(two_ranks: Run) -> None:
+    code = "import time\nprint('first', flush=True)\ntime.sleep(20)"
+    child = two_ranks.home.spawn("probe", "gpt", "eval", code)
+    wait_for("the first line", lambda: "first" in child.out_path.read_text())  # type: ignore[attr-defined]
+    assert child.poll() is None
+    child.terminate()
+    child.wait(30)
+    # Who hangs up cancels.
+    wait_for(
+        "the snippet to be over",
+        lambda: two_ranks.query("SELECT status FROM probe.evals ORDER BY id DESC LIMIT 1")[0]["status"] == "cancelled",
+    )
+
+
+def test_config_switches_detail_while_it_runs(home: Home) -> None:
+    run = home.train("python", "examples/train_gpt.py", "--steps", "100000")
+    run.wait_for_step(5)
+    assert home.probe("gpt", "config", "detail=off").returncode == 0
+    wait_for("a step without detail", lambda: run.query("SELECT step FROM python.steps WHERE NOT detail"))
+    first = run.query("SELECT MIN(step) AS s FROM python.steps WHERE NOT detail")[0]["s"]
+    run.wait_for_step(first + 5)
+    later = f"FROM python.torch_trace WHERE step >= {first} AND step < {first + 5}"
+    assert run.query(f"SELECT COUNT(*) AS n {later}") == [{"n": 0}]
+    assert home.probe("gpt", "config", "detail=every-step").returncode == 0
+    wait_for("detail again", lambda: run.query(f"SELECT step FROM python.torch_trace WHERE step > {first + 5} LIMIT 1"))
+    wrong = home.probe("gpt", "config", "detail=sometimes")
+    assert wrong.returncode == 2 and "every-step" in wrong.stderr

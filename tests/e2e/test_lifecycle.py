@@ -1,0 +1,145 @@
+"""Starting, ending and dying: who is an agent, what stays, and that training never notices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import pytest
+from conftest import SCRIPTS, Home, wait_for
+
+
+def test_a_run_that_has_ended_answers_the_same(home: Home) -> None:
+    run = home.train("python", "examples/train_digits.py", "--epochs", "2", name="digits")
+    run.finish()
+    # 1437 images in batches of 64: 23 steps an epoch, the last one of its last batch included.
+    assert run.query("SELECT COUNT(*) AS n, MAX(step) AS last FROM python.steps") == [{"n": 46, "last": 45}]
+    last = run.query(
+        "SELECT stage, COUNT(*) AS n FROM python.torch_trace WHERE step = 45 GROUP BY stage ORDER BY stage"
+    )
+    assert {row["stage"] for row in last} == {"backward", "forward", "step"}
+    agents = run.query("SELECT state, rows_recorded, rows_stored, rows_dropped FROM probe.agents")
+    assert agents[0]["state"] == "ended"
+    assert agents[0]["rows_recorded"] == agents[0]["rows_stored"] and agents[0]["rows_dropped"] == 0
+    counted = sum(
+        run.query(f"SELECT COUNT(*) AS n FROM python.{table}")[0]["n"]
+        for table in ("torch_trace", "nccl_trace", "steps")
+    )
+    assert counted == agents[0]["rows_stored"]
+    assert "digits@1" in home.probe("runs").stdout
+    assert "digits" not in home.probe("list").stdout
+    # The name may be used again, and then means the newest; the first one is still there.
+    home.train("python", "examples/train_digits.py", "--epochs", "1", name="digits").finish()
+    assert run.query("SELECT COUNT(*) AS n FROM python.steps") == [{"n": 23}]
+    assert home.query("digits@1", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": 46}]
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_workers_of_a_data_loader_are_not_agents(home: Home, workers: str) -> None:
+    home.train("python", "examples/train_gpt.py", "--steps", "15", "--workers", workers).finish()
+    rows = home.query("gpt", "SELECT COUNT(*) AS n FROM probe.agents")
+    assert rows == [{"n": 1}]
+
+
+def test_the_exit_status_is_the_commands_own(home: Home) -> None:
+    assert home.probe("run", "--name", "x", "--", "sh", "-c", "exit 7").returncode == 7
+    done = home.probe("run", "--name", "y", "--", "python", "-c", "print('hello')")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+
+
+def test_a_process_that_does_not_train_is_no_agent(home: Home) -> None:
+    run = home.train("python", "-c", "import torch; print(torch.ones(2).sum().item())", name="quiet")
+    assert run.finish() == "2.0\n"
+    assert run.query("SELECT COUNT(*) AS n FROM probe.agents") == [{"n": 0}]
+
+
+def test_killed_trainer_keeps_its_rows_and_is_said_to_be_lost(home: Home) -> None:
+    serve, address = home.serve("kept")
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1",
+                         PROBE_COLLECTOR=address, PROBE_RUN="kept")  # fmt: skip
+    wait_for("20 steps", lambda: (home.query("kept", "SELECT MAX(step) AS s FROM python.steps")[0]["s"] or 0) >= 20)
+    trainer.kill()
+    trainer.wait(30)
+    wait_for("it to be lost", lambda: home.query("kept", "SELECT state FROM probe.agents") == [{"state": "lost"}])
+    assert home.query("kept", "SELECT MAX(step) AS s FROM python.steps")[0]["s"] >= 20
+    serve.send_signal(signal.SIGTERM)
+    assert serve.wait(60) == 0
+    assert home.query("kept", "SELECT MAX(step) AS s FROM python.steps")[0]["s"] >= 20
+    assert home.query("kept", "SELECT state FROM probe.agents") == [{"state": "lost"}]
+
+
+def test_training_outlives_its_collector_and_finds_the_next_one(home: Home) -> None:
+    first, address = home.serve("mortal")
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1",
+                         PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
+    asked = "SELECT MAX(step) AS s FROM python.steps"
+    wait_for("20 steps", lambda: (home.query("mortal", asked)[0]["s"] or 0) >= 20)
+    first.kill()
+    first.wait(30)
+    assert trainer.poll() is None
+    home.serve("mortal")
+    wait_for("rows at the new collector", lambda: (trainer.poll() is None) and reached(home, asked))
+    assert trainer.poll() is None
+
+
+def reached(home: Home, sql: str) -> bool:
+    done = home.probe("mortal", "query", "--format", "csv", sql)
+    return done.returncode == 0 and done.stdout.splitlines()[-1].isdigit()
+
+
+def test_probe_in_the_environment_is_enough(home: Home) -> None:
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1")
+    wait_for("a collector of its own", lambda: "train_gpt" in home.probe("list").stdout)
+    wait_for("rows", lambda: home.query("train_gpt", "SELECT COUNT(*) AS n FROM python.torch_trace")[0]["n"] > 0)
+    # A pid is an endpoint too, and means that process's rows.
+    rows = home.query(str(trainer.pid), "SELECT DISTINCT pid FROM python.steps")
+    assert rows == [{"pid": trainer.pid}]
+    done = home.probe("eval", "print(batch_size)")  # the only live run needs no name
+    assert (done.returncode, done.stdout) == (0, "16\n"), done.stderr
+
+
+def test_a_program_can_start_it(home: Home) -> None:
+    serve, address = home.serve("own")
+    trainer = home.spawn("python", str(SCRIPTS / "starts_itself.py"), PROBE_COLLECTOR=address)
+    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert home.query("own", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": 12}]
+    # configure(detail="off") after six steps, in the process itself.
+    rows = home.query("own", "SELECT DISTINCT step FROM python.torch_trace ORDER BY step")
+    assert [row["step"] for row in rows] == list(range(6))
+    serve.terminate()
+    assert serve.wait(60) == 0
+
+
+def test_a_collector_that_is_not_there_costs_a_line(home: Home) -> None:
+    done = subprocess.run(
+        ["python", "examples/train_digits.py", "--epochs", "1"],
+        env=home.environment(PROBE="1", PROBE_COLLECTOR=f"unix:{home.sockets}/nobody.sock"),
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("epoch 0: loss")
+    assert [line for line in done.stderr.splitlines() if line.startswith("probe: ")], done.stderr
+    assert done.stderr.count("nobody.sock") == 1
+
+
+def test_off_means_off(home: Home) -> None:
+    code = "import sys, torch; assert not [m for m in sys.modules if m.startswith('probe_agent')], 'loaded'"
+    for value in ("0", ""):
+        done = subprocess.run(["python", "-c", code], env=home.environment(PROBE=value), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_wrong_endpoints_say_what_is_live(home: Home) -> None:
+    run = home.train("python", "examples/train_gpt.py", "--steps", "100000")
+    run.wait_for_step(1)
+    for endpoint in ("gtp", "99999999", "unix:/nowhere.sock", "127.0.0.1:1"):
+        done = home.probe(endpoint, "query", "SELECT 1")
+        assert done.returncode == 3, (endpoint, done.stdout, done.stderr)
+        assert endpoint in done.stderr and "hint:" in done.stderr
+    assert "gpt" in home.probe("gtp", "query", "SELECT 1").stderr
+    denied = home.probe("gpt", "query", "COPY (SELECT 1) TO '/tmp/probe-test.csv'")
+    assert denied.returncode in (1, 4) and not os.path.exists("/tmp/probe-test.csv")
+    wrong = home.probe("gpt", "query", "SELECT * FROM python.torch_trac")
+    assert wrong.returncode == 1 and "python.torch_trace" in wrong.stderr
+    os.killpg(run.process.pid, signal.SIGTERM)

@@ -1,0 +1,245 @@
+//! A small run of two ranks, as its agents would have sent it.
+
+use std::sync::Arc;
+
+use probe::query::{Engine, SystemRows, SystemTable};
+use probe::store::{Identity, Mapping, Rows, Store, Strings};
+use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_proto::table::{Row, Table, Text, Time};
+use probe_proto::tables::{agents, drops, evals, nccl_trace, steps, torch_trace};
+
+/// 2026-01-01T00:00:00Z.
+pub(crate) const START: i64 = 1_767_225_600_000_000_000;
+
+/// An agent and its connection.
+pub(crate) struct Agent {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) strings: StringTable,
+    sent: usize,
+    received: Strings,
+}
+
+impl Agent {
+    /// Rank `rank` of two, whose pid is 100 + rank.
+    pub(crate) fn new(rank: i32) -> Self {
+        let identity = Identity {
+            run: "gpt@1".into(),
+            host: "node-1".into(),
+            pid: 100 + rank,
+            rank: Some(rank),
+            local_rank: Some(rank),
+            world_size: Some(2),
+            role: "trainer".into(),
+        };
+        Self { identity: Arc::new(identity), strings: StringTable::default(), sent: 0, received: Strings::default() }
+    }
+
+    /// Makes one batch of `rows` and decodes it as the collector does.
+    pub(crate) fn batch<R: Row>(&mut self, rows: impl IntoIterator<Item = R>) -> Rows {
+        let mut builder = BatchBuilder::new(R::TABLE);
+        rows.into_iter().for_each(|row| builder.push(row));
+        if let Some(strings) = self.strings.since(self.sent) {
+            self.sent = self.strings.len();
+            self.received.extend(strings).unwrap();
+        }
+        let mapping = Mapping::new(&R::TABLE.wire_schema()).unwrap();
+        Rows::decode(&mapping, &builder.take(), &mut self.received).unwrap()
+    }
+
+    /// Makes one batch of `rows` and appends it.
+    pub(crate) fn send<R: Row>(&mut self, store: &Store, rows: impl IntoIterator<Item = R>) {
+        let rows = self.batch(rows);
+        store.append(&self.identity, rows);
+    }
+
+    /// A row of `python.torch_trace` in which little is known.
+    pub(crate) fn trace(&mut self, step: i64, module: Option<&str>, stage: &str, duration: f64) -> torch_trace::Row {
+        let kind = module.map(|name| if name == "AdamW" { "AdamW" } else { "Linear" });
+        torch_trace::Row {
+            step,
+            micro_step: 0,
+            call_index: 0,
+            module: module.map(|name| self.strings.id(name)),
+            module_type: kind.map(|name| self.strings.id(name)),
+            depth: i32::from(module.is_some_and(|name| name.starts_with("layers"))),
+            stage: self.strings.id(stage),
+            ts: Time(START + step * 1_000_000_000),
+            duration: Some(duration),
+            total_duration: Some(duration),
+            host_duration: duration,
+            allocated: None,
+            allocated_delta: None,
+            max_allocated: None,
+            reserved: None,
+            input_shape: (module == Some("layers.0") && stage == "forward").then(|| self.strings.id("[32, 128]")),
+            device: Some(self.strings.id("cpu")),
+            compiled: false,
+            thread: 4000,
+        }
+    }
+
+    fn traces(&mut self, step: i64) -> Vec<torch_trace::Row> {
+        let slower = f64::from(1 + self.identity.rank.unwrap());
+        vec![
+            self.trace(step, Some("layers.0"), "forward", 0.25),
+            self.trace(step, Some("layers.1"), "forward", 0.5),
+            self.trace(step, Some("layers.1"), "backward", 1.0),
+            self.trace(step, Some("layers.0"), "backward", 0.5),
+            self.trace(step, None, "backward", 0.125),
+            self.trace(step, Some("AdamW"), "step", 0.125 * slower),
+        ]
+    }
+
+    fn collective(&mut self, step: i64, seq: i64, operation: &str) -> nccl_trace::Row {
+        let carries = operation != "barrier";
+        let seconds = carries.then_some(0.002);
+        nccl_trace::Row {
+            step,
+            seq,
+            operation_type: self.strings.id(operation),
+            group: self.strings.id("default_pg"),
+            group_size: 2,
+            bytes: if carries { 1 << 20 } else { 0 },
+            dtype: carries.then(|| self.strings.id("float32")),
+            async_op: carries,
+            backend: self.strings.id("gloo"),
+            ts: Time(START + step * 1_000_000_000),
+            duration_ms: seconds.map(|seconds| seconds * 1000.0),
+            status: self.strings.id(if carries { "completed" } else { "issued" }),
+            algbw_gbps: seconds.map(|_| 0.5),
+            busbw_gbps: seconds.map(|_| 0.5),
+        }
+    }
+
+    fn step(&mut self, step: i64) -> steps::Row {
+        steps::Row {
+            step,
+            ts: Time(START + step * 1_000_000_000),
+            duration: 3.0,
+            data_time: 0.25,
+            forward_time: 0.75,
+            backward_time: 1.625,
+            optimizer_time: 0.125,
+            comm_time: 0.125,
+            other_time: 0.125,
+            clock: self.strings.id("host"),
+            micro_steps: 1,
+            samples: (step > 0).then_some(32),
+            max_allocated: None,
+            detail: step % 2 == 0,
+        }
+    }
+}
+
+/// Four steps of two ranks.
+pub(crate) fn store() -> Arc<Store> {
+    let store = Store::new(1 << 30);
+    for rank in 0..2 {
+        let mut agent = Agent::new(rank);
+        for step in 0..4 {
+            let traces = agent.traces(step);
+            agent.send(&store, traces);
+            let mut collectives = vec![agent.collective(step, step, "all_reduce")];
+            if step == 3 {
+                collectives.push(agent.collective(step, 4, "barrier"));
+            }
+            agent.send(&store, collectives);
+            let row = agent.step(step);
+            agent.send(&store, [row]);
+        }
+    }
+    store
+}
+
+/// The engine of a live collector of that run.
+pub(crate) fn live() -> Engine {
+    Engine::new(store(), system()).unwrap()
+}
+
+/// The collector's own tables.
+pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
+    vec![Arc::new(Agents), Arc::new(Drops), Arc::new(Evals)]
+}
+
+fn system_rows<R: Row>(strings: StringTable, rows: impl IntoIterator<Item = R>) -> SystemRows {
+    let mut builder = BatchBuilder::new(R::TABLE);
+    rows.into_iter().for_each(|row| builder.push(row));
+    SystemRows { batch: builder.take(), strings }
+}
+
+#[derive(Debug)]
+struct Agents;
+
+impl SystemTable for Agents {
+    fn table(&self) -> &'static Table {
+        &agents::TABLE
+    }
+    fn rows(&self) -> SystemRows {
+        let mut strings = StringTable::default();
+        let mut text = |text: &str| -> Text { strings.id(text) };
+        let mut agent = |rank: i32| agents::Row {
+            run: text("gpt@1"),
+            host: text("node-1"),
+            pid: 100 + rank,
+            rank: Some(rank),
+            local_rank: Some(rank),
+            world_size: Some(2),
+            role: text("trainer"),
+            state: text(if rank == 0 { "live" } else { "lost" }),
+            step: 4,
+            steps_per_second: (rank == 0).then_some(0.5),
+            detail: Some(text("every-step")),
+            layers: text("forward=tp_call"),
+            agent_version: text("0.1.0"),
+            python_version: text("3.11.2"),
+            torch_version: text("2.15.0"),
+            rows_recorded: 33,
+            rows_stored: 33,
+            rows_dropped: 0,
+            first_seen: Time(START),
+            last_seen: Time(START + 4_000_000_000),
+            clock_offset: None,
+            problem: None,
+            command: text("train.py"),
+        };
+        let rows = [agent(0), agent(1)];
+        system_rows(strings, rows)
+    }
+}
+
+#[derive(Debug)]
+struct Drops;
+
+impl SystemTable for Drops {
+    fn table(&self) -> &'static Table {
+        &drops::TABLE
+    }
+    fn rows(&self) -> SystemRows {
+        let mut strings = StringTable::default();
+        let mut text = |text: &str| -> Text { strings.id(text) };
+        let row = drops::Row {
+            run: text("gpt@1"),
+            host: text("node-1"),
+            pid: 101,
+            rank: Some(1),
+            table_name: text("python.torch_trace"),
+            reason: text("ring full"),
+            at: text("agent"),
+            rows: 7,
+            last_seen: Time(START),
+        };
+        system_rows(strings, [row])
+    }
+}
+
+#[derive(Debug)]
+struct Evals;
+
+impl SystemTable for Evals {
+    fn table(&self) -> &'static Table {
+        &evals::TABLE
+    }
+    fn rows(&self) -> SystemRows {
+        system_rows(StringTable::default(), std::iter::empty::<evals::Row>())
+    }
+}
