@@ -131,7 +131,7 @@ def compiled() -> dict[str, Any]:
 
 
 def compiled_optimizer(agent: bool) -> dict[str, int]:
-    """Graph breaks of a compiled optimizer's step."""
+    """Graphs of a compiled optimizer's step, and the operations in them."""
     if agent:
         import probe_agent.torch
 
@@ -144,10 +144,10 @@ def compiled_optimizer(agent: bool) -> dict[str, int]:
     counters.clear()
     step = torch.compile(optimizer.step, backend="eager")
     step(), step()
-    return {reason.splitlines()[0]: count for reason, count in counters["graph_break"].items()}
+    return dict(counters["stats"])
 
 
-def test_a_compiled_optimizer_breaks_as_it_does_without_us() -> None:
+def test_a_compiled_optimizer_has_the_graphs_it_has_without_us() -> None:
     assert in_process(compiled_optimizer, arguments=(True,)) == in_process(compiled_optimizer, arguments=(False,))
 
 

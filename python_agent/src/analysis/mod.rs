@@ -158,7 +158,7 @@ impl<N: Names> Analyser<N> {
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
             Kind::Detail => self.detail = record.payload() != 0,
-            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts),
+            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
                 self.collective(thread, kind, record, sink);
             }

@@ -405,3 +405,31 @@ fn collectives_complete_on_other_threads() {
     // Until the thread ran again, from the issue on, counted once.
     assert!(close(rows[STEPS][1]["comm_time"].float(), 2.2e-6));
 }
+
+#[test]
+fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let mut put = |kind, ts, payload, a, b| analyser.feed(0, Record::new(kind, payload, ts, a, b), &mut sink);
+    for (issued, waited, done, key) in [(1_000, 1_010, 9_000, 1), (10_000, 18_000, 18_010, 2)] {
+        put(Kind::Issue, issued, 2, key, 400);
+        put(Kind::Started, issued + 1, 0, key, 0xbeef);
+        put(Kind::WaitBegin, waited, 0, 0, 0);
+        put(Kind::Finished, done, 0, 0xbeef, 0);
+        put(Kind::WaitEnd, done + 1, 0, 0, 0);
+    }
+    // A synchronous one that nothing shows but the wait for it, and one that nobody waits for.
+    put(Kind::Issue, 20_000, 1, 3, 400);
+    put(Kind::Posted, 20_001, 1, 3, 0);
+    put(Kind::WaitBegin, 20_002, 0, 0, 0);
+    put(Kind::WaitEnd, 21_000, 0, 0, 0);
+    put(Kind::Issue, 22_000, 1, 4, 400);
+    put(Kind::Posted, 22_001, 1, 4, 0);
+    put(Kind::Issue, 23_000, 2, 5, 400);
+    put(Kind::Posted, 23_001, 1, 5, 0);
+    analyser.settle(30_000, true, &mut sink);
+    let rows = rows(&mut sink);
+    let found: Vec<(&str, bool)> =
+        rows[super::NCCL_TRACE].iter().map(|row| (row["status"].text(), row["duration_ms"] == Cell::Null)).collect();
+    let (known, unknown, issued) = (("completed", false), ("completed", true), ("issued", true));
+    assert_eq!(found, [known, unknown, known, issued, issued]);
+}

@@ -73,6 +73,10 @@ pub(crate) struct Thread {
     pub(crate) lost: bool,
     /// Since when it has waited for a collective outside everything else.
     pub(crate) waiting_since: Option<u64>,
+    /// When the wait that is open began, wherever it is.
+    pub(crate) wait_began: Option<u64>,
+    /// A synchronous operation whose completion only the end of the wait for it will show.
+    pub(crate) shown_by_wait: Option<u64>,
     last: u64,
 }
 
