@@ -68,7 +68,8 @@ impl Sink {
     /// Lets go of what is held.
     pub fn release(&mut self) {
         self.held_since = None;
-        let intervals = self.builders.iter_mut().find(|(table, ..)| std::ptr::eq(*table, &raw const torch_trace::TABLE));
+        let intervals =
+            self.builders.iter_mut().find(|(table, ..)| std::ptr::eq(*table, &raw const torch_trace::TABLE));
         if let Some((_, builder, recorded)) = intervals {
             *recorded += self.held.rows() as u64;
             builder.append(&mut self.held);

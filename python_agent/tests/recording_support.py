@@ -33,7 +33,9 @@ class Recorder:
         """Table name -> rows; ``probe.drops`` counts since the last time."""
         rows = self.native.take_rows()
         now = rows["probe.drops"]
-        rows["probe.drops"] = {key: count - self.drops.get(key, 0) for key, count in now.items() if count > self.drops.get(key, 0)}
+        rows["probe.drops"] = {
+            key: count - self.drops.get(key, 0) for key, count in now.items() if count > self.drops.get(key, 0)
+        }
         self.drops = now
         return rows
 

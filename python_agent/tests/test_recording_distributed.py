@@ -165,9 +165,8 @@ def every_operation() -> list[dict[str, Any]]:
     dist.all_reduce(t.double(), group=group)
     gathered = [None, None]
     dist.all_gather_object(gathered, {"rank": rank})
-    rows = _wait_for(native, {}, lambda rows: len(rows.get("python.nccl_trace", [])) >= 14)
-    if len(rows["python.nccl_trace"]) < 14:  # What never completes comes at the end.
-        rows["python.nccl_trace"] += native.take_rows()["python.nccl_trace"]
+    expected = 13 if native.layers()["collectives"] == "pg_hooks" else 10
+    rows = _wait_for(native, {}, lambda rows: len(rows.get("python.nccl_trace", [])) >= expected)
     dist.destroy_process_group()
     return sorted(rows["python.nccl_trace"], key=lambda row: row["ts"])
 
@@ -186,11 +185,11 @@ def test_every_operation_has_its_name_and_bytes() -> None:
         assert seen[9][:3] == (last, 4000, "float32")
         assert seen[10] == ("all_reduce", 8000, "float64", False)
         by_name = {row["operation_type"]: row for row in rows}
-        for name in ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "barrier"):
-            assert by_name[name]["status"] == "completed" and by_name[name]["duration_ms"] > 0, name
+        for name, row in by_name.items():
+            assert row["status"] == "completed", name
+            # What gloo sends point to point is known to be done when it has been waited for: too late, and nobody knows.
+            assert (name in ("send", "recv") and row["duration_ms"] is None) or row["duration_ms"] > 0, name
         assert by_name["barrier"]["algbw_gbps"] is None
-        for row in rows:
-            assert (row["duration_ms"] is None) == (row["status"] == "issued")
         assert rows[10]["group"] != rows[0]["group"] and rows[10]["seq"] == 0
 
 
@@ -203,7 +202,9 @@ def broken() -> list[dict[str, Any]] | None:
     with pytest.raises(RuntimeError):
         for _ in range(1000):
             dist.all_reduce(torch.ones(100_000))
-    rows = _wait_for(native, {}, lambda rows: any(row["status"] == "failed" for row in rows.get("python.nccl_trace", [])))
+    rows = _wait_for(
+        native, {}, lambda rows: any(row["status"] == "failed" for row in rows.get("python.nccl_trace", []))
+    )
     result = rows["python.nccl_trace"]
     sys.stdout.write("RESULT " + json.dumps(result) + "\n")
     sys.stdout.flush()
@@ -222,6 +223,7 @@ def test_completion_by_futures_and_patched_functions(layers: str) -> None:
         assert len(reduces) >= 3
         assert all(row["status"] == "completed" and row["duration_ms"] > 0 for row in reduces)
         assert {"broadcast", "all_gather", "barrier"} <= {row["operation_type"] for row in rows}
+        assert [row["bytes"] for row in rows[:9]] == [4000, 4000, 4000, 4000, 8000, 8000, 8000, 4000, 0]
 
 
 def beside() -> str:
@@ -270,7 +272,9 @@ def fsdp() -> dict[str, Any]:
     return {
         "problem": native.problem(),
         "forward": sorted({row["module"] for row in rows["python.torch_trace"] if row["stage"] == "forward"}),
-        "backward": sorted({row["module"] for row in rows["python.torch_trace"] if row["stage"] == "backward" and row["module"]}),
+        "backward": sorted(
+            {row["module"] for row in rows["python.torch_trace"] if row["stage"] == "backward" and row["module"]}
+        ),
         "operations": sorted({row["operation_type"] for row in rows["python.nccl_trace"]}),
         "steps": len(rows["python.steps"]),
     }

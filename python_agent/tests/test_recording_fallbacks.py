@@ -68,7 +68,13 @@ def test_all_public_mechanisms_together() -> None:
     layers = "forward=python-hooks,backward=grad-hooks,optimizer=step-hooks,collectives=patched-functions"
     found = in_process(trained, layers)
     assert found["problem"] == ""
-    assert set(found["layers"].values()) == {"python-hooks", "grad-hooks", "step-hooks", "next-patch", "patched-functions"}
+    assert set(found["layers"].values()) == {
+        "python-hooks",
+        "grad-hooks",
+        "step-hooks",
+        "next-patch",
+        "patched-functions",
+    }
     parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
     for step in found["steps"]:
         assert all(step[part] > 0 for part in parts[:4])
@@ -143,7 +149,11 @@ def test_what_makes_no_sense_is_said() -> None:
 def test_parse_reads_names_mechanisms_and_off() -> None:
     from probe_agent.torch.layers import parse
 
-    layers = {"forward": ["tp_call", "python-hooks"], "backward": ["record_function", "grad-hooks"], "data": ["next-patch"]}
+    layers = {
+        "forward": ["tp_call", "python-hooks"],
+        "backward": ["record_function", "grad-hooks"],
+        "data": ["next-patch"],
+    }
     assert parse(None, layers).mechanisms == layers
     assert parse("all", layers).mechanisms == layers
     assert parse("-data", layers).mechanisms == {**layers, "data": []}

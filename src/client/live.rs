@@ -58,13 +58,13 @@ impl Live {
         let ticket = ticket.ok_or_else(|| Error::failed("the collector gave no ticket for this query"))?;
         let mut stream = client.do_get(ticket).await.map_err(flight_error)?;
         // The schema comes with the first message; peeking for it here keeps an empty answer's columns.
-        let first = stream.try_next().await.map_err(|error| flight_error(error.into()))?;
+        let first = stream.try_next().await.map_err(flight_error)?;
         let schema = match (&first, stream.schema()) {
             (Some(batch), _) => batch.schema(),
             (None, Some(schema)) => schema.clone(),
             (None, None) => return Err(Error::failed("the collector sent no columns for this query")),
         };
-        let rest = stream.map_err(|error| flight_error(error.into()));
+        let rest = stream.map_err(flight_error);
         let batches = futures::stream::iter(first.map(Ok)).chain(rest);
         Ok(Answer { schema, batches: Box::pin(batches) })
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use probe_proto::MAX_FRAME;
 use probe_proto::v1::agent_server::AgentServer;
 use probe_proto::v1::control_server::ControlServer;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
 pub use memory::memory_limit;
@@ -84,6 +84,8 @@ pub struct Collector {
     servers: Servers,
     endpoint: Listen,
     exit_when_idle: Option<Duration>,
+    /// Dropped, streams of agents end.
+    _stopping: DropGuard,
 }
 
 impl Collector {
@@ -144,7 +146,8 @@ impl Collector {
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
         let servers = Servers::start(listeners, &services, token.as_ref());
         let exit_when_idle = options.exit_when_idle;
-        Ok(Self { shared, system, engine, reservation, info, servers, endpoint, exit_when_idle })
+        let _stopping = shared.stopping.clone().drop_guard();
+        Ok(Self { shared, system, engine, reservation, info, servers, endpoint, exit_when_idle, _stopping })
     }
 
     /// The run with its number: "gpt@2".
@@ -179,12 +182,6 @@ impl Collector {
             Some(quiet) => idle::wait(&self.shared.registry, quiet, idle::FIRST_AGENT).await,
             None => std::future::pending().await,
         }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.stopping.cancel();
     }
 }
 

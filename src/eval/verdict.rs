@@ -14,7 +14,11 @@ pub(super) fn verdict(results: &[(&Target, &Done)]) -> Finished {
         return Finished { outcome: Outcome::Ok as i32, training_waited_s: waited, ..Default::default() };
     };
     // Of several processes it says which; the traceback of the only one that is looked at needs no heading.
-    let error = if results.len() > 1 || !target.shown { format!("{}: {}", target.name(), done.error) } else { done.error.clone() };
+    let error = if results.len() > 1 || !target.shown {
+        format!("{}: {}", target.name(), done.error)
+    } else {
+        done.error.clone()
+    };
     let outcome = match done.outcome() {
         Outcome::Unspecified => Outcome::Error,
         outcome => outcome,

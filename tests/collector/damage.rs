@@ -113,12 +113,12 @@ fn no_bytes_harm_anybody_but_their_sender() {
     });
     let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
     let mut seq = 0;
-    let seq = std::cell::RefCell::new(&mut seq);
-    let witness = std::cell::RefCell::new(&mut witness);
+    let seq = tokio::sync::Mutex::new(&mut seq);
+    let witness = tokio::sync::Mutex::new(&mut witness);
     let result = runner.run(&frames(sound), |frames| {
         runtime.block_on(async {
             tokio::time::timeout(PATIENCE, speak(&bench, frames)).await.expect("the stream is ended");
-            let (mut seq, mut witness) = (seq.borrow_mut(), witness.borrow_mut());
+            let (mut seq, mut witness) = (seq.lock().await, witness.lock().await);
             **seq += 1;
             let step = **seq as i64;
             witness.send_steps(**seq, step, 1).await;

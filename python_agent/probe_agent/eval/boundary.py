@@ -19,22 +19,25 @@ from probe_agent.eval.snippet import Outcome, SnippetEnded
 # Recording's modes of a thread.
 SUSPENDED = 1
 
+_lock = threading.Lock()
 _pending: Job | None = None
 
 
 def arm(job: Job) -> None:
     """`job` is to run at its boundary; there is one at a time."""
     global _pending
-    _pending = job
-    job.native.want_boundary(True)
+    with _lock:
+        _pending = job
+        job.native.want_boundary(True)
 
 
-def disarm() -> None:
-    """No boundary is wanted any more."""
+def disarm(job: Job) -> None:
+    """`job` wants no boundary any more. Another one, armed since, does."""
     global _pending
-    job, _pending = _pending, None
-    if job is not None:
-        job.native.want_boundary(False)
+    with _lock:
+        if _pending is job:
+            _pending = None
+            job.native.want_boundary(False)
 
 
 def is_wanted() -> bool:
@@ -65,7 +68,7 @@ def _at_boundary(job: Job) -> None:
     if job.step >= 0 and step < job.step:
         return
     if job.step >= 0 and step > job.step:
-        disarm()
+        disarm(job)
         job.withdraw(Outcome("NO_BOUNDARY", f"training passed step {job.step} without a boundary; it is at {step} now"))
         return
     began = time.perf_counter()
@@ -73,12 +76,12 @@ def _at_boundary(job: Job) -> None:
     try:
         if job.step >= 0:
             _wait_for_word(job)
-        disarm()
+        disarm(job)
         if job.begin():
             run_here(job, began)
     finally:
         # Also where Ctrl-C ended the waiting.
-        disarm()
+        disarm(job)
         job.withdraw(Outcome("CANCELLED", "training was interrupted"))
         job.native.thread_mode(before)
 

@@ -62,9 +62,8 @@ class Runner:
             try:
                 command = self.native.next_command(TICK_SECONDS if busy else 3600.0)
             except EOFError:
-                if self.job is not None:
-                    self.job.end(Outcome("CANCELLED", "the process is ending"))
-                boundary.disarm()
+                if self.job is not None and not self.job.is_over():
+                    self.end(self.job, Outcome("CANCELLED", "the process is ending"))
                 return
             try:
                 if command is not None:
@@ -114,7 +113,7 @@ class Runner:
         """Ends a snippet, wherever it is."""
         job.end(outcome)
         if job.is_over():
-            boundary.disarm()
+            boundary.disarm(job)
 
     def no_boundary(self, job: Job) -> str:
         """Why a snippet that waited never came to run."""
@@ -158,6 +157,6 @@ class Runner:
         if step < job.step:
             self.native.reply_armed(command.session, command.id, step)
         else:
-            boundary.disarm()
+            boundary.disarm(job)
             job.forget()
             self.native.reply_late(command.session, command.id, step)

@@ -233,12 +233,12 @@ def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     watcher = _group(args, kwargs)
     if watcher is None:
         return 0
-    tensors: list[Any] = []
+    given: list[list[Any]] = []
     for value in (*args, *kwargs.values()):
-        tensors += [
-            item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, torch.Tensor)
-        ]
+        items = value if isinstance(value, (list, tuple)) else [value]
+        given.append([item for item in items if isinstance(item, torch.Tensor)])
     is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
-    # The largest of the tensors given stands for all of them: input and output of a gather differ by the group's size.
-    largest = max(tensors, key=lambda tensor: tensor.nbytes, default=None)
-    return watcher.issue(name, is_async, [] if largest is None else [largest], [])
+    # Of what goes in and what comes out, the larger.
+    largest = max(given, key=lambda tensors: sum(tensor.nbytes for tensor in tensors), default=[])
+    key: int = watcher.issue(name, is_async, largest, [])
+    return key

@@ -17,9 +17,9 @@ class Unavailable(Exception):
 def skipped_by_dynamo(function: _Function) -> _Function:
     """Have Dynamo compile what ``function`` calls as if ``function`` was not there. Imports nothing of torch.compile."""
     try:
-        from torch._C._dynamo.eval_frame import skip_code
+        from torch._C._dynamo import eval_frame
 
-        skip_code(function.__code__)
+        getattr(eval_frame, "skip_code")(function.__code__)  # noqa: B009  (torch's stubs lack it)
     except (ImportError, AttributeError):  # A torch without it: the function is traced like any other.
         pass
     return function

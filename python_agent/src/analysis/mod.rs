@@ -158,7 +158,7 @@ impl<N: Names> Analyser<N> {
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
             Kind::Detail => self.detail = record.payload() != 0,
-            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts),
+            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
                 self.collective(thread, kind, record, sink);
             }
@@ -181,7 +181,9 @@ impl<N: Names> Analyser<N> {
         }
         let root = outermost.map_or(record.a, |(_, address)| address);
         let module = self.modules.find(&self.names, &mut sink.strings, record.a, record.b, record.ts, root);
-        if let Some(call) = thread.innermost_call().filter(|_| self.modules.get(module).is_some_and(|module| !module.known)) {
+        if let Some(call) =
+            thread.innermost_call().filter(|_| self.modules.get(module).is_some_and(|module| !module.known))
+        {
             // What torch.compile made of a module is itself a module (fx's GraphModule), which is nobody's business.
             let inner = self.calls.get(call).and_then(|call| self.modules.get(call.module));
             if inner.is_some_and(|inner| inner.compiled) {
@@ -253,7 +255,17 @@ impl<N: Names> Analyser<N> {
 
     /// A row about a module call: `own` and `total` ticks of it in `stage`, from `begin` on.
     #[expect(clippy::too_many_arguments, reason = "what a row differs in")]
-    fn push_call(&self, id: CallId, stage: Text, begin: u64, own: u64, total: u64, shape: Option<Text>, thread: i64, sink: &mut Sink) {
+    fn push_call(
+        &self,
+        id: CallId,
+        stage: Text,
+        begin: u64,
+        own: u64,
+        total: u64,
+        shape: Option<Text>,
+        thread: i64,
+        sink: &mut Sink,
+    ) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
         let host_duration = clock.seconds(own);

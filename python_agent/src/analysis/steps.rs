@@ -13,7 +13,9 @@ use crate::sink::Sink;
 impl<N: Names> Analyser<N> {
     pub(super) fn optimizer_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let thread = &mut self.threads[number];
-        if let Some((Frame::Optimizer { begin, own, class }, missing)) = thread.take(|frame| matches!(frame, Frame::Optimizer { .. })) {
+        if let Some((Frame::Optimizer { begin, own, class }, missing)) =
+            thread.take(|frame| matches!(frame, Frame::Optimizer { .. }))
+        {
             if missing > 0 {
                 sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
             }

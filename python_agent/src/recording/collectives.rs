@@ -117,7 +117,13 @@ impl CollectiveGroup {
     }
 
     /// For patched functions (torch without hooks): an operation begins. Its key, or 0.
-    fn issue(&self, operation: &str, async_op: bool, inputs: &Bound<'_, PyList>, outputs: &Bound<'_, PyList>) -> PyResult<u64> {
+    fn issue(
+        &self,
+        operation: &str,
+        async_op: bool,
+        inputs: &Bound<'_, PyList>,
+        outputs: &Bound<'_, PyList>,
+    ) -> PyResult<u64> {
         if !ENABLED.load(Ordering::Relaxed) {
             return Ok(0);
         }

@@ -32,7 +32,8 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
         let count = decode::rows(&batch).map_err(wrong)?;
         let rows: Vec<Bound<'py, PyDict>> = (0..count).map(|_| PyDict::new(py)).collect();
         for (column, packed) in table.columns.iter().zip(&batch.columns) {
-            let decoded = decode::column(column.name, column.kind, column.nullable, packed, count, sink.strings.len()).map_err(wrong)?;
+            let decoded = decode::column(column.name, column.kind, column.nullable, packed, count, sink.strings.len())
+                .map_err(wrong)?;
             for (place, row) in rows.iter().enumerate() {
                 if !decoded.is_valid(place) {
                     row.set_item(column.name, py.None())?;
@@ -50,7 +51,9 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
                     Values::Nulls => 0,
                 };
                 match column.kind {
-                    ColumnType::Text => row.set_item(column.name, sink.strings.get(probe_proto::table::Text(value as u32)))?,
+                    ColumnType::Text => {
+                        row.set_item(column.name, sink.strings.get(probe_proto::table::Text(value as u32)))?
+                    }
                     ColumnType::Bool => row.set_item(column.name, value != 0)?,
                     _ => row.set_item(column.name, value)?,
                 }
