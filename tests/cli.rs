@@ -1,5 +1,8 @@
 //! The `probe` binary as people use it: a recorded run, a collector that answers as told, terminals, pipes and signals.
 
+// A test that can't go on fails.
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
 #[path = "cli/support.rs"]
 mod support;
 
