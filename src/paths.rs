@@ -213,6 +213,7 @@ fn user_home(variable: Option<PathBuf>) -> Result<PathBuf> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 

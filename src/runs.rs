@@ -82,6 +82,7 @@ pub fn resolve_in(places: &Places, name: &str) -> Result<PathBuf> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -51,5 +51,9 @@ pub fn check(key: &str, value: &str) -> Result<(), String> {
         let names: Vec<&str> = KEYS.iter().map(|k| k.name).collect();
         return Err(format!("there is no setting '{key}'; there is {}", names.join(", ")));
     };
-    if known.values.contains(&value) { Ok(()) } else { Err(format!("{key} cannot be '{value}'; it can be {}", known.values.join(", "))) }
+    if known.values.contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("{key} cannot be '{value}'; it can be {}", known.values.join(", ")))
+    }
 }

@@ -61,7 +61,8 @@ pub struct Decoded {
 impl Decoded {
     /// Whether `row` has a value.
     pub fn is_valid(&self, row: usize) -> bool {
-        !matches!(self.values, Values::Nulls) && self.validity.as_ref().is_none_or(|bits| bits[row / 8] >> (row % 8) & 1 == 1)
+        !matches!(self.values, Values::Nulls)
+            && self.validity.as_ref().is_none_or(|bits| bits[row / 8] >> (row % 8) & 1 == 1)
     }
 }
 
@@ -72,7 +73,14 @@ pub fn rows(batch: &v1::Batch) -> Result<usize, Malformed> {
 }
 
 /// Unpacks one column of `rows` rows. `strings` is how many ids are known (only looked at for text).
-pub fn column(name: &str, kind: ColumnType, nullable: bool, column: &v1::Column, rows: usize, strings: usize) -> Result<Decoded, Malformed> {
+pub fn column(
+    name: &str,
+    kind: ColumnType,
+    nullable: bool,
+    column: &v1::Column,
+    rows: usize,
+    strings: usize,
+) -> Result<Decoded, Malformed> {
     let wrong = |what: String| Malformed::Column { column: name.to_owned(), what };
     if column.nulls {
         return if !column.data.is_empty() || !column.validity.is_empty() || column.width != 0 {
@@ -115,14 +123,21 @@ pub fn column(name: &str, kind: ColumnType, nullable: bool, column: &v1::Column,
     };
     let base = column.base;
     if width == 0 {
-        return if in_range(base) || rows == 0 { Ok(Decoded { values: Values::Constant(base), validity }) } else { Err(out_of_range(base)) };
+        return if in_range(base) || rows == 0 {
+            Ok(Decoded { values: Values::Constant(base), validity })
+        } else {
+            Err(out_of_range(base))
+        };
     }
     // Offsets are unsigned from the smallest value; wrapping covers columns that span more than half of i64.
     let data = &column.data[..];
     let values: Vec<i64> = match width {
         1 => data.iter().map(|b| base.wrapping_add(i64::from(*b))).collect(),
         2 => data.chunks_exact(2).map(|b| base.wrapping_add(i64::from(u16::from_le_bytes([b[0], b[1]])))).collect(),
-        4 => data.chunks_exact(4).map(|b| base.wrapping_add(i64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]])))).collect(),
+        4 => data
+            .chunks_exact(4)
+            .map(|b| base.wrapping_add(i64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))))
+            .collect(),
         _ => data
             .chunks_exact(8)
             .map(|b| base.wrapping_add(i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])))

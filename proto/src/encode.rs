@@ -31,6 +31,16 @@ impl BatchBuilder {
         self.rows
     }
 
+    /// Moves all rows of `other`, of the same table, behind those that are here.
+    pub fn append(&mut self, other: &mut Self) {
+        self.rows += std::mem::take(&mut other.rows);
+        for (column, more) in self.columns.iter_mut().zip(&mut other.columns) {
+            let before = column.values.len() as u32;
+            column.nulls.extend(more.nulls.drain(..).map(|row| before + row));
+            column.values.append(&mut more.values);
+        }
+    }
+
     /// Takes what is waiting as columns, and leaves the builder empty. `seq`, `table` and `recorded` are the caller's.
     pub fn take(&mut self) -> v1::Batch {
         let rows = std::mem::take(&mut self.rows);

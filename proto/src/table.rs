@@ -42,7 +42,9 @@ impl Table {
         let columns = self.columns.iter();
         crate::v1::TableSchema {
             name: self.full_name(),
-            columns: columns.map(|c| crate::v1::ColumnSchema { name: c.name.to_owned(), r#type: c.kind as i32 }).collect(),
+            columns: columns
+                .map(|c| crate::v1::ColumnSchema { name: c.name.to_owned(), r#type: c.kind as i32 })
+                .collect(),
         }
     }
 }

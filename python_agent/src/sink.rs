@@ -1,10 +1,18 @@
 //! Where analysed rows wait for the uplink: a builder a table, the strings they use, and what was dropped.
+//!
+//! Intervals of a step are held until the step's own row is there, so that whoever asks sees all of a step or none of
+//! it: half a step looks like one without a backward pass. A step that takes very long, or never ends (inference), is
+//! shown as far as it has come.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table};
-use probe_proto::tables::TABLES;
+use probe_proto::tables::{TABLES, steps, torch_trace};
+
+/// Intervals are held no longer than this.
+const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 /// Rows of every agent table on their way out. Owned by the background thread.
 #[derive(Debug)]
@@ -13,6 +21,9 @@ pub struct Sink {
     pub strings: StringTable,
     /// Place = place in `Hello.tables`, which is [`Sink::tables`].
     builders: Vec<(&'static Table, BatchBuilder, u64)>,
+    /// Intervals of the step that is under way, and since when there are some.
+    held: BatchBuilder,
+    held_since: Option<Instant>,
     /// Rows dropped by (table, reason) since the agent began.
     pub drops: BTreeMap<(&'static str, &'static str), u64>,
 }
@@ -23,6 +34,8 @@ impl Default for Sink {
         Self {
             strings: StringTable::default(),
             builders: tables.map(|t| (*t, BatchBuilder::new(t), 0)).collect(),
+            held: BatchBuilder::new(&torch_trace::TABLE),
+            held_since: None,
             drops: BTreeMap::new(),
         }
     }
@@ -36,11 +49,30 @@ impl Sink {
 
     /// Adds a row to its table.
     pub fn push<R: Row>(&mut self, row: R) {
+        if std::ptr::eq(R::TABLE, &raw const torch_trace::TABLE) {
+            self.held.push(row);
+            self.held_since.get_or_insert_with(Instant::now);
+            return;
+        }
+        if std::ptr::eq(R::TABLE, &raw const steps::TABLE) {
+            self.release();
+        }
         for (table, builder, recorded) in &mut self.builders {
             if std::ptr::eq(*table, R::TABLE) {
                 builder.push(row);
                 *recorded += 1;
             }
+        }
+    }
+
+    /// Lets go of what is held.
+    pub fn release(&mut self) {
+        self.held_since = None;
+        let intervals =
+            self.builders.iter_mut().find(|(table, ..)| std::ptr::eq(*table, &raw const torch_trace::TABLE));
+        if let Some((_, builder, recorded)) = intervals {
+            *recorded += self.held.rows() as u64;
+            builder.append(&mut self.held);
         }
     }
 
@@ -51,6 +83,9 @@ impl Sink {
 
     /// Takes what is waiting: a batch a table that has rows, `table` and `recorded` filled in, `seq` left to the caller.
     pub fn take(&mut self) -> Vec<probe_proto::v1::Batch> {
+        if self.held_since.is_some_and(|since| since.elapsed() > LONGEST_HOLD) {
+            self.release();
+        }
         let waiting = self.builders.iter_mut().enumerate().filter(|(_, (_, builder, _))| builder.rows() > 0);
         waiting
             .map(|(place, (_, builder, recorded))| {
@@ -60,5 +95,74 @@ impl Sink {
                 batch
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_proto::table::{Text, Time};
+
+    use super::*;
+
+    fn interval(step: i64) -> torch_trace::Row {
+        torch_trace::Row {
+            step,
+            micro_step: 0,
+            call_index: 0,
+            module: (step > 0).then_some(Text(0)),
+            module_type: None,
+            depth: 0,
+            stage: Text(0),
+            ts: Time(step),
+            duration: Some(1.0),
+            total_duration: Some(1.0),
+            host_duration: 1.0,
+            allocated: None,
+            allocated_delta: None,
+            max_allocated: None,
+            reserved: None,
+            input_shape: None,
+            device: None,
+            compiled: false,
+            thread: 1,
+        }
+    }
+
+    fn step(step: i64) -> steps::Row {
+        steps::Row {
+            step,
+            ts: Time(step),
+            duration: 1.0,
+            data_time: 0.0,
+            forward_time: 1.0,
+            backward_time: 0.0,
+            optimizer_time: 0.0,
+            comm_time: 0.0,
+            other_time: 0.0,
+            clock: Text(0),
+            micro_steps: 1,
+            samples: None,
+            max_allocated: None,
+            detail: true,
+        }
+    }
+
+    fn rows(sink: &mut Sink) -> Vec<(u32, u32, u64)> {
+        sink.take().iter().map(|batch| (batch.table, batch.rows, batch.recorded)).collect()
+    }
+
+    #[test]
+    fn a_step_is_seen_whole_or_not_at_all() {
+        let mut sink = Sink::default();
+        sink.strings.id("forward");
+        sink.push(interval(0));
+        sink.push(interval(0));
+        assert_eq!(rows(&mut sink), []);
+        sink.push(step(0));
+        sink.push(interval(1));
+        assert_eq!(rows(&mut sink), [(0, 2, 2), (2, 1, 1)]);
+        // What never ends is let go by whoever knows that nothing more comes.
+        sink.release();
+        assert_eq!(rows(&mut sink), [(0, 1, 3)]);
     }
 }

@@ -25,12 +25,19 @@ class Recorder:
         from probe_agent import _native
 
         self.native = _native
+        self.drops: dict[tuple[str, str], int] = {}
         _native.mark_step()  # What the test before left open is no part of the first step.
         self.take()
 
     def take(self) -> dict[str, Any]:
-        """Table name -> rows."""
-        return self.native.take_rows()
+        """Table name -> rows; ``probe.drops`` counts since the last time."""
+        rows = self.native.take_rows()
+        now = rows["probe.drops"]
+        rows["probe.drops"] = {
+            key: count - self.drops.get(key, 0) for key, count in now.items() if count > self.drops.get(key, 0)
+        }
+        self.drops = now
+        return rows
 
 
 def by_stage(rows: list[Row], column: str = "duration") -> dict[str, float]:
@@ -101,7 +108,11 @@ def in_process(body: Callable[..., Any] | str, layers: str = "", arguments: tupl
     path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "PROBE_LAYERS": layers}
     done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(arguments)], env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", script, json.dumps(arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from typing import Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -66,7 +67,9 @@ def test_a_module_called_twice_has_indices(recorder: Recorder) -> None:
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 8), 2)
     trace = recorder.take()["python.torch_trace"]
     for stage in ("forward", "backward"):
-        calls = sorted((row["step"], row["call_index"]) for row in trace if row["stage"] == stage and row["module"] == "shared")
+        calls = sorted(
+            (row["step"], row["call_index"]) for row in trace if row["stage"] == stage and row["module"] == "shared"
+        )
         first = calls[0][0]
         assert calls == [(first, 0), (first, 1), (first + 1, 0), (first + 1, 1)]
 
@@ -77,7 +80,7 @@ def test_steps_agree_with_a_hand_timed_loop(recorder: Recorder) -> None:
             return 30
 
         def __getitem__(self, item: int) -> torch.Tensor:
-            x = torch.full((96, 128), float(item))
+            x = torch.full((256, 128), float(item))
             for _ in range(30):
                 x = x.sin()
             return x
@@ -88,7 +91,7 @@ def test_steps_agree_with_a_hand_timed_loop(recorder: Recorder) -> None:
     for _ in range(5):
         train(model, optimizer, next(loader), 1)
     recorder.take()
-    hand = {"data_time": 0.0, "forward_time": 0.0, "backward_time": 0.0, "optimizer_time": 0.0, "duration": 0.0}
+    hand: dict[str, list[float]] = {"data_time": [], "forward_time": [], "backward_time": [], "optimizer_time": []}
     begin = clock()
     for _ in range(20):
         t0 = clock()
@@ -103,20 +106,21 @@ def test_steps_agree_with_a_hand_timed_loop(recorder: Recorder) -> None:
         optimizer.step()
         t5 = clock()
         optimizer.zero_grad()
-        hand["data_time"] += t1 - t0
-        hand["forward_time"] += t2 - t1
-        hand["backward_time"] += t4 - t3
-        hand["optimizer_time"] += t5 - t4
-    hand["duration"] = clock() - begin
+        for times, took in zip(hand.values(), (t1 - t0, t2 - t1, t4 - t3, t5 - t4)):
+            times.append(took)
+    wall = clock() - begin
     rows = recorder.take()
     steps = rows["python.steps"]
     assert len(steps) == 20
-    for column, expected in hand.items():
-        assert sum(step[column] for step in steps) == pytest.approx(expected, rel=0.05), column
+    assert sum(step["duration"] for step in steps) == pytest.approx(wall, rel=0.05)
+    for column, times in hand.items():
+        # The median step: a busy machine may take the processor away between two clocks.
+        ratio = statistics.median(step[column] / took for step, took in zip(steps, times))
+        assert ratio == pytest.approx(1.0, abs=0.05), column
     parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
     for step in steps:
         assert sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6)
-        assert (step["micro_steps"], step["samples"], step["detail"], step["clock"]) == (1, 96, True, "host")
+        assert (step["micro_steps"], step["samples"], step["detail"], step["clock"]) == (1, 256, True, "host")
     assert [step["step"] for step in steps] == list(range(steps[0]["step"], steps[0]["step"] + 20))
     for column, stage in (("forward_time", "forward"), ("backward_time", "backward"), ("optimizer_time", "step")):
         recorded = by_stage(rows["python.torch_trace"])[stage]
@@ -194,11 +198,17 @@ def test_gradient_accumulation_counts_micro_steps(recorder: Recorder) -> None:
         optimizer.step()
     rows = recorder.take()
     assert [(step["micro_steps"], step["samples"]) for step in rows["python.steps"]] == [(3, 9), (3, 9)]
-    forward = [row for row in rows["python.torch_trace"] if row["stage"] == "forward" and row["module"] in ("Net", "MSELoss")]
+    forward = [
+        row for row in rows["python.torch_trace"] if row["stage"] == "forward" and row["module"] in ("Net", "MSELoss")
+    ]
     first = forward[0]["step"]
-    seen = [(row["step"] - first, row["micro_step"], row["module"]) for row in sorted(forward, key=lambda row: row["ts"])]
+    seen = [
+        (row["step"] - first, row["micro_step"], row["module"]) for row in sorted(forward, key=lambda row: row["ts"])
+    ]
     assert seen == [(step, micro, module) for step in (0, 1) for micro in (0, 1, 2) for module in ("Net", "MSELoss")]
-    backward = {(row["step"] - first, row["micro_step"]) for row in rows["python.torch_trace"] if row["stage"] == "backward"}
+    backward = {
+        (row["step"] - first, row["micro_step"]) for row in rows["python.torch_trace"] if row["stage"] == "backward"
+    }
     assert backward == {(step, micro) for step in (0, 1) for micro in (0, 1, 2)}
 
 

@@ -10,37 +10,39 @@ use crate::endpoint::{self, Endpoint};
 use crate::error::{Error, Result};
 
 pub(super) const ENDPOINT_HELP: &str = "\
-ENDPOINT says whom to ask; it may stand before the command, be given as PROBE_ENDPOINT, or be left out where one run
-is live. It is a run's name (gpt, gpt@1), a process id, HOST:PORT, unix:PATH or a run's directory.
+ENDPOINT says whom to ask: a run's name (gpt, gpt@1), a process id, HOST:PORT, unix:PATH or a
+run's directory. It may also be given as PROBE_ENDPOINT, or be left out where one run is live.
 
 Start here:
   probe run --name gpt -- torchrun --nproc-per-node 2 train.py
-  probe gpt query \"SELECT module, stage, SUM(duration) FROM python.torch_trace GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 10\"
-  probe gpt eval \"print(model)\"";
+  probe gpt query \"SELECT module, stage, SUM(duration) FROM python.torch_trace GROUP BY 1, 2\"
+  probe gpt eval \"print(model)\"
+
+--help says more: the forms of ENDPOINT, and exit statuses.";
 
 pub(super) const ENDPOINT_LONG_HELP: &str = "\
-ENDPOINT says whom to ask; it may stand before the command, be given as PROBE_ENDPOINT, or be left out where one run
-is live:
-  gpt, gpt@1             a run: the live one of that name, else the newest recorded; with a number, that one
-  12345                  the training process with that pid: its rows alone
-  unix:PATH, x.sock      a collector's socket
-  HOST:PORT              a collector's TCP port (with --token-file)
-  ./runs/gpt@1           a run's directory
+ENDPOINT says whom to ask:
+  gpt, gpt@1          a run: the live one of that name, else the newest; with a number, that one
+  12345               the training process with that pid: its rows alone
+  unix:PATH, x.sock   a collector's socket
+  HOST:PORT           a collector's TCP port (with --token-file)
+  ./runs/gpt@1        a run's directory
+It may also be given as PROBE_ENDPOINT, or be left out where one run is live.
 
 Start here:
   probe run --name gpt -- torchrun --nproc-per-node 2 train.py
-  probe gpt query \"SELECT module, stage, SUM(duration) FROM python.torch_trace GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 10\"
+  probe gpt query \"SELECT module, stage, SUM(duration) FROM python.torch_trace GROUP BY 1, 2\"
   probe gpt eval \"print(model)\"
 
 Exit status:
-  0  done
-  1  the query, snippet or command failed
-  2  wrong usage
-  3  nothing reachable at ENDPOINT
-  4  denied
-  5  a limit or deadline was reached
+  0    done
+  1    the query, snippet or command failed
+  2    wrong usage
+  3    nothing reachable at ENDPOINT
+  4    denied
+  5    a limit or deadline was reached
   130  interrupted by Ctrl-C
-  (probe run passes on the exit status of what it ran)";
+  probe run passes on the exit status of what it ran.";
 
 /// The command line with the ENDPOINT taken out.
 #[derive(Debug, PartialEq, Eq)]

@@ -36,14 +36,14 @@ pub struct Client {
 
 enum Way {
     Live(live::Live),
-    Recorded(Engine),
+    Recorded(Box<Engine>),
 }
 
 impl Client {
     /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
     pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
         let way = match &target.place {
-            Place::Directory(directory) => Way::Recorded(Engine::new(Store::open(directory)?, Vec::new())?),
+            Place::Directory(directory) => Way::Recorded(Box::new(Engine::new(Store::open(directory)?, Vec::new())?)),
             place => Way::Live(live::Live::connect(place, target.pid, token_file).await?),
         };
         Ok(Self { way, pid: target.pid })

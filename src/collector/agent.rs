@@ -95,7 +95,7 @@ pub(crate) struct AgentState {
     /// By the agent's word.
     pub(crate) problem: String,
     /// What was wrong with what it sent.
-    pub(crate) problem_here: String,
+    problem_here: String,
 }
 
 /// Why a frame was not sent to an agent.
@@ -174,7 +174,13 @@ impl Agent {
 
     /// Stores rows unless they already are: appending and the sequence number change together, so that a batch that
     /// two connections of one agent bring is stored once.
-    pub(crate) fn store(&self, from: &Source<'_>, identity: &Arc<Identity>, rows: Rows, store: &Store) -> Result<(), Superseded> {
+    pub(crate) fn store(
+        &self,
+        from: &Source<'_>,
+        identity: &Arc<Identity>,
+        rows: Rows,
+        store: &Store,
+    ) -> Result<(), Superseded> {
         let mut state = self.state();
         if state.connection != from.connection {
             return Err(Superseded);
@@ -260,6 +266,13 @@ impl AgentState {
         }
         let loss = self.lost_here.entry(key).or_default();
         *loss = Loss { rows: loss.rows.saturating_add(rows), last: clock::unix_ns() };
+    }
+
+    /// Keeps what was wrong with what it sent; nothing, and what was wrong before stays.
+    pub(crate) fn remark(&mut self, problem: String) {
+        if !problem.is_empty() {
+            self.problem_here = problem;
+        }
     }
 
     /// Where its step count should be by now.

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use probe_proto::VERSION;
 use probe_proto::v1::control_server::Control;
-use probe_proto::v1::{
-    AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent,
-};
+use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 use tonic::{Extensions, Request, Response, Status};
@@ -66,7 +64,9 @@ impl Control for ControlService {
         if !over_a_socket {
             let why = "eval runs code in the training process and is not allowed over TCP";
             self.broker.refused(&call, &asked_by, why);
-            return Err(Error::denied(why).hint("run it on the machine that the collector is on, where the endpoint is a socket").into());
+            return Err(Error::denied(why)
+                .hint("run it on the machine that the collector is on, where the endpoint is a socket")
+                .into());
         }
         let events = self.broker.ask(call, &asked_by)?;
         Ok(Response::new(ReceiverStream::new(events)))

@@ -60,7 +60,9 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
         return Err(Unwelcome::Malformed(format!("Hello.pid {} is no process id", hello.pid)));
     };
     if hello.tables.len() > MOST_TABLES || hello.tables.iter().any(|t| t.columns.len() > MOST_COLUMNS) {
-        return Err(Unwelcome::Malformed(format!("Hello declares more than {MOST_TABLES} tables or {MOST_COLUMNS} columns of one")));
+        return Err(Unwelcome::Malformed(format!(
+            "Hello declares more than {MOST_TABLES} tables or {MOST_COLUMNS} columns of one"
+        )));
     }
     let mut remarks = Vec::new();
     if !hello.run.is_empty() && *hello.run != **run && run.split('@').next() != Some(hello.run.as_str()) {
@@ -69,13 +71,19 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
     }
     let mut tables = Vec::with_capacity(hello.tables.len());
     for schema in hello.tables {
-        let mapping = Mapping::new(&schema)
-            .map_err(|error| Unwelcome::Refused(format!("table {} does not fit this collector ({VERSION}): {error}", schema.name)))?;
+        let mapping = Mapping::new(&schema).map_err(|error| {
+            Unwelcome::Refused(format!("table {} does not fit this collector ({VERSION}): {error}", schema.name))
+        })?;
         if mapping.table().is_none() {
             remarks.push(format!("table {} is not known here ({VERSION})", schema.name));
         } else if !mapping.unknown_columns().is_empty() {
             let columns = mapping.unknown_columns();
-            remarks.push(format!("{} columns of {} are not known here and ignored: {}", columns.len(), schema.name, columns.join(", ")));
+            remarks.push(format!(
+                "{} columns of {} are not known here and ignored: {}",
+                columns.len(),
+                schema.name,
+                columns.join(", ")
+            ));
         }
         tables.push(DeclaredTable { name: cut(schema.name, LONGEST_NAME), mapping });
     }
@@ -105,6 +113,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

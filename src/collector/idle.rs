@@ -29,6 +29,7 @@ pub(super) async fn wait(registry: &Registry, quiet: Duration, first: Duration) 
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::sync::Arc;
 

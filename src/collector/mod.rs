@@ -23,7 +23,7 @@ use std::time::Duration;
 use probe_proto::MAX_FRAME;
 use probe_proto::v1::agent_server::AgentServer;
 use probe_proto::v1::control_server::ControlServer;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
 pub use memory::memory_limit;
@@ -84,6 +84,8 @@ pub struct Collector {
     servers: Servers,
     endpoint: Listen,
     exit_when_idle: Option<Duration>,
+    /// Dropped, streams of agents end.
+    _stopping: DropGuard,
 }
 
 impl Collector {
@@ -144,7 +146,8 @@ impl Collector {
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
         let servers = Servers::start(listeners, &services, token.as_ref());
         let exit_when_idle = options.exit_when_idle;
-        Ok(Self { shared, system, engine, reservation, info, servers, endpoint, exit_when_idle })
+        let _stopping = shared.stopping.clone().drop_guard();
+        Ok(Self { shared, system, engine, reservation, info, servers, endpoint, exit_when_idle, _stopping })
     }
 
     /// The run with its number: "gpt@2".
@@ -198,5 +201,6 @@ pub fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     // A second call changes nothing.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
 }

@@ -169,7 +169,9 @@ impl Agents {
     }
 
     fn forget_oldest(&mut self) {
-        let Some(place) = self.in_order.iter().position(|agent| agent.state().presence != Presence::Live) else { return };
+        let Some(place) = self.in_order.iter().position(|agent| agent.state().presence != Presence::Live) else {
+            return;
+        };
         let gone = self.in_order.remove(place);
         self.by_instance.retain(|_, agent| agent.key != gone.key);
     }

@@ -167,7 +167,7 @@ impl Session {
             let mut state = agent.state();
             state.last_seen = clock::unix_ns();
             state.clock_offset = Some(clock::seconds(greeting.unix_ns.saturating_sub(state.last_seen)));
-            state.problem_here = greeting.remark;
+            state.remark(greeting.remark);
         }
         let welcome = v1::Welcome {
             collector_version: VERSION.into(),
@@ -196,7 +196,7 @@ impl Session {
     fn note(&self, end: &End) {
         let (End::Malformed(problem) | End::BadBatch(problem)) = end else { return };
         let mut state = self.agent.state();
-        state.problem_here = cut(format!("sent a malformed frame: {problem}"), LONGEST_TEXT);
+        state.remark(cut(format!("sent a malformed frame: {problem}"), LONGEST_TEXT));
         if matches!(end, End::Malformed(_)) {
             state.count_loss("(unknown)", "malformed", 0);
         }
@@ -245,7 +245,7 @@ impl Session {
             }
             state.identity = Arc::clone(&greeting.identity);
             state.about = greeting.about;
-            state.problem_here = greeting.remark;
+            state.remark(greeting.remark);
             state.last_seen = clock::unix_ns();
         }
         self.identity = greeting.identity;
@@ -266,7 +266,8 @@ impl Session {
         let Some(declared) = self.tables.get(batch.table as usize) else {
             return Err(End::Malformed(format!("a batch of table {}, of {} declared", batch.table, self.tables.len())));
         };
-        let from = Source { connection: self.connection, seq: batch.seq, table: &declared.name, recorded: batch.recorded };
+        let from =
+            Source { connection: self.connection, seq: batch.seq, table: &declared.name, recorded: batch.recorded };
         if declared.mapping.table().is_none() {
             self.agent.lose(&from, u64::from(batch.rows), "unknown table")?;
             self.done = batch.seq;

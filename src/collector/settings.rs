@@ -31,8 +31,9 @@ impl Settings {
     pub(crate) async fn set(&self, values: HashMap<String, String>, registry: &Registry) -> Result<ConfigAnswer> {
         for (key, value) in &values {
             let known = config::KEYS.iter().map(|key| format!("{}={}", key.name, key.values.join("|")));
-            config::check(key, value)
-                .map_err(|what| Error::usage(what).hint(format!("settings are {}", known.collect::<Vec<_>>().join(", "))))?;
+            config::check(key, value).map_err(|what| {
+                Error::usage(what).hint(format!("settings are {}", known.collect::<Vec<_>>().join(", ")))
+            })?;
         }
         let told = if values.is_empty() {
             registry.live()

@@ -101,6 +101,7 @@ impl From<Waiting> for EvalEvent {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -58,10 +58,14 @@ pub(crate) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
             .hint("a process connects at its first module call, optimizer step or init_process_group; probe list shows who is there"));
     }
     if let Some(rank) = call.rank {
-        let of_rank = everyone.iter().filter(|target| target.rank == Some(rank) && call.pid.is_none_or(|pid| target.is(pid)));
+        let of_rank =
+            everyone.iter().filter(|target| target.rank == Some(rank) && call.pid.is_none_or(|pid| target.is(pid)));
         return match &of_rank.collect::<Vec<_>>()[..] {
             [one] => Ok(Group::alone((*one).clone())),
-            [] => Err(Error::usage(format!("there is no live rank {rank} in {run}")).hint(format!("there is {}", names()))),
+            [] => {
+                Err(Error::usage(format!("there is no live rank {rank} in {run}"))
+                    .hint(format!("there is {}", names())))
+            }
             several => Err(ambiguous(&format!("rank {rank}"), several)),
         };
     }
@@ -78,7 +82,8 @@ pub(crate) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
         return Ok(Group::alone(everyone.swap_remove(place)));
     }
     let asked_key = asked.map(|place| everyone[place].agent.key);
-    let (mut ranked, unranked): (Vec<Target>, Vec<Target>) = everyone.into_iter().partition(|target| target.rank.is_some());
+    let (mut ranked, unranked): (Vec<Target>, Vec<Target>) =
+        everyone.into_iter().partition(|target| target.rank.is_some());
     if ranked.is_empty() {
         return Group::unrelated(unranked, call.all_ranks);
     }
@@ -133,6 +138,7 @@ fn ambiguous(what: &str, targets: &[&Target]) -> Error {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::collector::agent::About;
@@ -155,7 +161,10 @@ mod tests {
         ranks.iter().enumerate().map(agent).collect()
     }
 
-    fn chosen(live: &[Arc<Agent>], call: EvalCall) -> Result<(Vec<(i32, bool)>, bool, Vec<i32>)> {
+    /// Pids and whether they are shown; whether they run together; ranks that are missing.
+    type Chosen = (Vec<(i32, bool)>, bool, Vec<i32>);
+
+    fn chosen(live: &[Arc<Agent>], call: EvalCall) -> Result<Chosen> {
         let group = choose(live, &call, "gpt@1")?;
         Ok((group.targets.iter().map(|t| (t.pid, t.shown)).collect(), group.together, group.missing))
     }

@@ -178,6 +178,7 @@ fn status_name(outcome: Outcome) -> &'static str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

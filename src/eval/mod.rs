@@ -95,7 +95,10 @@ impl Broker {
             return Err(Error::usage("there is no code to run"));
         }
         if call.code.len() > LONGEST_CODE {
-            return Err(Error::usage(format!("a snippet has at most {LONGEST_CODE} bytes, this one has {}", call.code.len())));
+            return Err(Error::usage(format!(
+                "a snippet has at most {LONGEST_CODE} bytes, this one has {}",
+                call.code.len()
+            )));
         }
         if At::try_from(call.at).is_err() {
             return Err(Error::usage("a snippet runs at auto, now or step"));
@@ -105,7 +108,10 @@ impl Broker {
         }
         if !(call.timeout_s > 0.0 && call.timeout_s <= LONGEST_TIMEOUT) {
             let longest = Duration::from_secs_f64(LONGEST_TIMEOUT).as_secs();
-            return Err(Error::usage(format!("a deadline is above 0 and at most {longest} s, not {} s", call.timeout_s)));
+            return Err(Error::usage(format!(
+                "a deadline is above 0 and at most {longest} s, not {} s",
+                call.timeout_s
+            )));
         }
         if call.max_output == 0 {
             call.max_output = DEFAULT_OUTPUT;

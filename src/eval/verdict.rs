@@ -13,8 +13,12 @@ pub(super) fn verdict(results: &[(&Target, &Done)]) -> Finished {
     let Some((target, done)) = first else {
         return Finished { outcome: Outcome::Ok as i32, training_waited_s: waited, ..Default::default() };
     };
-    // Of several processes it says which; the traceback of the only one needs no heading.
-    let error = if results.len() > 1 { format!("{}: {}", target.name(), done.error) } else { done.error.clone() };
+    // Of several processes it says which; the traceback of the only one that is looked at needs no heading.
+    let error = if results.len() > 1 || !target.shown {
+        format!("{}: {}", target.name(), done.error)
+    } else {
+        done.error.clone()
+    };
     let outcome = match done.outcome() {
         Outcome::Unspecified => Outcome::Error,
         outcome => outcome,
@@ -33,6 +37,7 @@ pub(super) fn hint(outcome: Outcome) -> &'static str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::sync::Arc;
 

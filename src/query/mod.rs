@@ -1,5 +1,5 @@
-//! SQL over the store: what a query can name ([`catalog`]), what it may do ([`guard`]), how it reads ([`provider`],
-//! [`source`], [`prune`]), what its client gets ([`output`]) and what is said when it fails ([`errors`]).
+//! SQL over the store: what a query can name (`catalog`), what it may do (`guard`), how it reads (`provider`,
+//! `source`, `prune`), what its client gets (`output`) and what is said when it fails (`errors`).
 
 mod catalog;
 mod errors;

@@ -158,6 +158,7 @@ mod rfc3339 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

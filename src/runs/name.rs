@@ -98,6 +98,7 @@ pub fn check_name(name: &str) -> Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::error::Kind;

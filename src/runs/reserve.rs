@@ -77,6 +77,7 @@ fn newest(runs: &Path, name: &str) -> Result<u32> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
 

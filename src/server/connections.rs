@@ -41,7 +41,10 @@ impl Accept for TcpListener {
 }
 
 /// Connections of a listener, without end and without errors. One too many is closed at once.
-pub(super) fn incoming<L: Accept>(listener: L, limit: Arc<Semaphore>) -> impl Stream<Item = io::Result<Counted<L::Io>>> {
+pub(super) fn incoming<L: Accept>(
+    listener: L,
+    limit: Arc<Semaphore>,
+) -> impl Stream<Item = io::Result<Counted<L::Io>>> {
     futures::stream::unfold((listener, limit), |(listener, limit)| async move {
         loop {
             match listener.accept().await {
@@ -97,5 +100,34 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
     }
     fn is_write_vectored(&self) -> bool {
         self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures::StreamExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_connection_too_many_is_closed_and_an_ended_one_makes_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let mut incoming = Box::pin(incoming(UnixListener::bind(&path).unwrap(), Arc::new(Semaphore::new(1))));
+        let mut first = UnixStream::connect(&path).await.unwrap();
+        let mut served = incoming.next().await.unwrap().unwrap();
+        let mut second = UnixStream::connect(&path).await.unwrap();
+        let mut buffer = [0];
+        tokio::select! {
+            _ = incoming.next() => panic!("there was no room"),
+            read = second.read(&mut buffer) => assert_eq!(read.unwrap(), 0, "closed"),
+        }
+        served.write_all(b"x").await.unwrap();
+        assert_eq!(first.read(&mut buffer).await.unwrap(), 1);
+        drop(served);
+        let _third = UnixStream::connect(&path).await.unwrap();
+        assert!(incoming.next().await.unwrap().is_ok());
     }
 }

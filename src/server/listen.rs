@@ -43,8 +43,10 @@ impl Bound {
 
 async fn tcp(address: SocketAddr, has_token: bool) -> Result<Bound> {
     if !has_token {
-        return Err(Error::usage(format!("not listening on {address}: TCP needs a token, or everybody on this machine gets in"))
-            .hint("--token-file FILE; or leave TCP out: the run's unix socket is always there"));
+        return Err(Error::usage(format!(
+            "not listening on {address}: TCP needs a token, or everybody on this machine gets in"
+        ))
+        .hint("--token-file FILE; or leave TCP out: the run's unix socket is always there"));
     }
     if !address.ip().is_loopback() {
         return Err(Error::usage(format!("not listening on {address}: beyond this machine the token and all data would be readable on the way (there is no TLS yet)"))
@@ -95,8 +97,11 @@ fn unix(path: &Path) -> Result<Bound> {
     let hidden = private.join("s");
     let longest = path.as_os_str().as_bytes().len().max(hidden.as_os_str().as_bytes().len());
     if longest > LONGEST_PATH {
-        return Err(Error::usage(format!("the path of a socket has at most {LONGEST_PATH} bytes, and {} has {longest}", path.display()))
-            .hint(format!("name a shorter directory in {}", probe_proto::env::PROBE_RUNTIME_DIR)));
+        return Err(Error::usage(format!(
+            "the path of a socket has at most {LONGEST_PATH} bytes, and {} has {longest}",
+            path.display()
+        ))
+        .hint(format!("name a shorter directory in {}", probe_proto::env::PROBE_RUNTIME_DIR)));
     }
     // Fails where it is there already: then it may be somebody else's.
     fs::DirBuilder::new().mode(0o700).create(&private).map_err(|error| named(&private, &error))?;
@@ -118,7 +123,8 @@ fn unix(path: &Path) -> Result<Bound> {
 /// Whether nobody else can replace what is in the directory.
 fn check_directory(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).map_err(|error| named(path, &error))?;
-    let denied = |what: String| Err(Error::denied(format!("{} {what}; a socket there would not be safe", path.display())));
+    let denied =
+        |what: String| Err(Error::denied(format!("{} {what}; a socket there would not be safe", path.display())));
     let (uid, mode) = (metadata.uid(), metadata.mode());
     if uid != geteuid().as_raw() && uid != 0 {
         return denied(format!("belongs to uid {uid}, not to you"));

@@ -52,15 +52,22 @@ impl Servers {
     }
 
     /// Takes no more calls, and lets those that are open end within `patience`. Sockets are removed.
-    pub(crate) async fn stop(self, patience: Duration) {
+    pub(crate) async fn stop(mut self, patience: Duration) {
         self.stop.cancel();
         let deadline = tokio::time::Instant::now() + patience;
-        for mut task in self.tasks {
+        for mut task in std::mem::take(&mut self.tasks) {
             if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
                 task.abort();
                 let _ = task.await;
             }
         }
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        // Nobody waits: listeners end at once, and what is open with the runtime.
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 

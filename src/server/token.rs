@@ -38,7 +38,11 @@ impl Token {
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = opened.map_err(|error| {
             let is_link = error.raw_os_error() == Some(nix::errno::Errno::ELOOP as i32);
-            let error = if is_link { Error::denied(format!("{} is a symbolic link", path.display())) } else { named(path, &error) };
+            let error = if is_link {
+                Error::denied(format!("{} is a symbolic link", path.display()))
+            } else {
+                named(path, &error)
+            };
             error.hint(how.clone())
         })?;
         check(&file, path)?;
@@ -95,6 +99,7 @@ impl Interceptor for RequireToken {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -144,7 +149,15 @@ mod tests {
         let token = Token("0123456789abcdef".into());
         assert!(!format!("{token:?}").contains("0123"));
         assert!(token.allows(token.header().as_bytes()) && token.allows(b"bearer 0123456789abcdef"));
-        for wrong in ["", "Bearer", "Bearer ", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0", "Basic 0123456789abcdef", "0123456789abcdef"] {
+        for wrong in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdef0",
+            "Basic 0123456789abcdef",
+            "0123456789abcdef",
+        ] {
             assert!(!token.allows(wrong.as_bytes()), "{wrong}");
         }
     }

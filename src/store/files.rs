@@ -70,8 +70,15 @@ fn open_file(path: PathBuf, table: &Table, schema: &SchemaRef) -> Result<Parquet
     let found = parquet_to_arrow_schema(footer.schema_descr(), footer.key_value_metadata())
         .map_err(|error| wrong(error.to_string()))?;
     check(&found, table, schema).map_err(wrong)?;
-    let statistics = DFParquetMetadata::statistics_from_parquet_metadata(&metadata, schema)
+    let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(&metadata, schema)
         .map_err(|error| wrong(error.to_string()))?;
+    for (field, column) in schema.fields().iter().zip(&mut statistics.column_statistics) {
+        // A Parquet footer leaves NaN out of its bounds, and an aggregate does not.
+        if field.data_type().is_floating() {
+            column.min_value = std::mem::take(&mut column.min_value).to_inexact();
+            column.max_value = std::mem::take(&mut column.max_value).to_inexact();
+        }
+    }
     Ok(ParquetFile { path, bytes, statistics: Arc::new(statistics) })
 }
 

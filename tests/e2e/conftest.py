@@ -95,12 +95,15 @@ class Home:
         return json.loads(done.stdout)
 
     def close(self) -> None:
+        # First politely: probe passes it on, and torchrun ends its workers, which are in sessions of their own.
+        for child in self.children:
+            child.terminate()
         for child in self.children:
             try:
+                child.wait(30)
+            except subprocess.TimeoutExpired:
                 os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            child.wait()
+                child.wait()
 
 
 class Run:

@@ -102,6 +102,7 @@ async fn what_looks_at_the_tables_is_allowed() {
         "SHOW COLUMNS FROM python.steps",
         "DESCRIBE python.steps",
         "SHOW datafusion.execution.batch_size",
+        "SHOW ALL",
         "SHOW FUNCTIONS",
         "SELECT * FROM generate_series(1, 3)",
         "WITH s AS (SELECT step FROM python.steps) SELECT * FROM s",

@@ -21,11 +21,41 @@ pub fn find(full_name: &str) -> Option<&'static Table> {
 
 /// Who a row came from. The collector adds these to every row of an agent, from the agent's Hello.
 pub static IDENTITY: &[Column] = &[
-    Column { name: "run", kind: ColumnType::Text, nullable: false, unit: "", doc: "The run, with its number where the name was used before: gpt, gpt@2." },
-    Column { name: "host", kind: ColumnType::Text, nullable: false, unit: "", doc: "Host name of the machine the process runs on." },
+    Column {
+        name: "run",
+        kind: ColumnType::Text,
+        nullable: false,
+        unit: "",
+        doc: "The run, with its number where the name was used before: gpt, gpt@2.",
+    },
+    Column {
+        name: "host",
+        kind: ColumnType::Text,
+        nullable: false,
+        unit: "",
+        doc: "Host name of the machine the process runs on.",
+    },
     Column { name: "pid", kind: ColumnType::Int32, nullable: false, unit: "", doc: "Process id on that host." },
-    Column { name: "rank", kind: ColumnType::Int32, nullable: true, unit: "", doc: "Global rank; NULL in a process that is in no process group." },
-    Column { name: "local_rank", kind: ColumnType::Int32, nullable: true, unit: "", doc: "Rank within its host, where the launcher says it." },
-    Column { name: "world_size", kind: ColumnType::Int32, nullable: true, unit: "ranks", doc: "Ranks in the default process group; NULL without one." },
+    Column {
+        name: "rank",
+        kind: ColumnType::Int32,
+        nullable: true,
+        unit: "",
+        doc: "Global rank; NULL in a process that is in no process group.",
+    },
+    Column {
+        name: "local_rank",
+        kind: ColumnType::Int32,
+        nullable: true,
+        unit: "",
+        doc: "Rank within its host, where the launcher says it.",
+    },
+    Column {
+        name: "world_size",
+        kind: ColumnType::Int32,
+        nullable: true,
+        unit: "ranks",
+        doc: "Ranks in the default process group; NULL without one.",
+    },
     Column { name: "role", kind: ColumnType::Text, nullable: false, unit: "", doc: "What the process is: trainer." },
 ];

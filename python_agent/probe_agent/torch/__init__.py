@@ -20,7 +20,10 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "forward": [("tp_call", forward.use_tp_call), ("python-hooks", forward.use_python_hooks)],
     "optimizer": [("record_function", optimizer.use_record_function), ("step-hooks", optimizer.use_step_hooks)],
     "data": [("next-patch", data.use_next_patch)],
-    "collectives": [("pg_hooks", collectives.use_group_hooks), ("patched-functions", collectives.use_patched_functions)],
+    "collectives": [
+        ("pg_hooks", collectives.use_group_hooks),
+        ("patched-functions", collectives.use_patched_functions),
+    ],
 }
 
 _lock = threading.Lock()
@@ -40,7 +43,9 @@ def install() -> None:
         _installed = True
         problems: list[str] = []
         try:
-            wanted = parse(os.environ.get("PROBE_LAYERS"), {layer: [name for name, _ in chain] for layer, chain in _LAYERS.items()})
+            wanted = parse(
+                os.environ.get("PROBE_LAYERS"), {layer: [name for name, _ in chain] for layer, chain in _LAYERS.items()}
+            )
             problems += wanted.problems
             _prepare()
             for layer, chain in _LAYERS.items():

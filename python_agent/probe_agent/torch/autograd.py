@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from probe_agent import _native
 from probe_agent.torch import modules
-from probe_agent.torch.layers import Unavailable
+from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
 #: Versions of torch (major, minor) on which the RecordFunction callback has been verified.
 VERIFIED = {(2, 15)}
@@ -81,7 +81,7 @@ def remove() -> None:
         # Somebody may have wrapped ours since; then ours stays, and passes through.
         for namespace in (autograd, graph):
             if getattr(namespace, "_engine_run_backward", None) is _ours:
-                setattr(namespace, "_engine_run_backward", _original)
+                namespace._engine_run_backward = _original
         _original = _ours = None
 
 
@@ -98,9 +98,10 @@ def _wrap_engine() -> None:
 
     if _original is not None:
         return
-    original = getattr(graph, "_engine_run_backward", None)
-    if original is None or getattr(autograd, "_engine_run_backward", None) is not original:
+    found = getattr(graph, "_engine_run_backward", None)
+    if found is None or getattr(autograd, "_engine_run_backward", None) is not found:
         raise Unavailable("this torch runs its engine through another function")
+    original: Any = found
     begin, end = _native.backward_begin, _native.backward_end
 
     @functools.wraps(original)
@@ -112,7 +113,7 @@ def _wrap_engine() -> None:
             if end():
                 _nodes_are_silent()
 
-    _original, _ours = original, _engine_run_backward
+    _original, _ours = original, skipped_by_dynamo(_engine_run_backward)
     autograd._engine_run_backward = _engine_run_backward
     graph._engine_run_backward = _engine_run_backward
 

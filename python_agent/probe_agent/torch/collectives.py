@@ -8,7 +8,7 @@ import weakref
 from typing import Any, Callable
 
 from probe_agent import _native
-from probe_agent.torch.layers import Unavailable
+from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
 #: Ours among the hooks of a process group; hooks run in the order of their numbers.
 _HOOK = 0x70726F62
@@ -26,6 +26,7 @@ def use_group_hooks(explicit: bool) -> None:
         raise Unavailable("this torch's process groups have no hooks")
     _hooks = True
     _wrap_makers(c10d)
+    _wrap_wait(c10d)
     watch_groups()
 
 
@@ -154,6 +155,26 @@ def _wrap_makers(c10d: Any) -> None:
             _replace(dist, name, original, getattr(c10d, name))
 
 
+def _wrap_wait(c10d: Any) -> None:
+    """See how long threads wait for operations."""
+    import torch
+
+    original = c10d.Work.wait
+    is_compiling, begin, end = torch.compiler.is_compiling, _native.wait_begin, _native.wait_end
+
+    @functools.wraps(original)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        begin()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            end()
+
+    _patch(c10d.Work, "wait", skipped_by_dynamo(wait))
+
+
 def _initialized() -> None:
     watch_groups()
     _native.first_use()
@@ -212,10 +233,12 @@ def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     watcher = _group(args, kwargs)
     if watcher is None:
         return 0
-    tensors: list[Any] = []
+    given: list[list[Any]] = []
     for value in (*args, *kwargs.values()):
-        tensors += [item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, torch.Tensor)]
+        items = value if isinstance(value, (list, tuple)) else [value]
+        given.append([item for item in items if isinstance(item, torch.Tensor)])
     is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
-    # The largest of the tensors given stands for all of them: input and output of a gather differ by the group's size.
-    largest = max(tensors, key=lambda tensor: tensor.nbytes, default=None)
-    return watcher.issue(name, is_async, [] if largest is None else [largest], [])
+    # Of what goes in and what comes out, the larger.
+    largest = max(given, key=lambda tensors: sum(tensor.nbytes for tensor in tensors), default=[])
+    key: int = watcher.issue(name, is_async, largest, [])
+    return key

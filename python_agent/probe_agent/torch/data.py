@@ -6,6 +6,7 @@ import functools
 from typing import Any, Callable
 
 from probe_agent import _native
+from probe_agent.torch.layers import skipped_by_dynamo
 
 _original: Callable[[Any], Any] | None = None
 _ours: Callable[[Any], Any] | None = None
@@ -29,7 +30,7 @@ def use_next_patch(explicit: bool) -> None:
         finally:
             end()
 
-    _original, _ours = original, __next__
+    _original, _ours = original, skipped_by_dynamo(__next__)
     dataloader._BaseDataLoaderIter.__next__ = __next__
 
 

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Callable, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 OFF = "off"
 
 
 class Unavailable(Exception):
     """A mechanism does not work here; the message says why."""
+
+
+def skipped_by_dynamo(function: _Function) -> _Function:
+    """Have Dynamo compile what ``function`` calls as if ``function`` was not there. Imports nothing of torch.compile."""
+    try:
+        from torch._C._dynamo import eval_frame
+
+        getattr(eval_frame, "skip_code")(function.__code__)  # noqa: B009  (torch's stubs lack it)
+    except (ImportError, AttributeError):  # A torch without it: the function is traced like any other.
+        pass
+    return function
 
 
 @dataclass

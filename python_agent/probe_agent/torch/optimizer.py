@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 from probe_agent import _native
 from probe_agent.torch import autograd, forward
+from probe_agent.torch.layers import skipped_by_dynamo
 
 _handles: list[Any] = []
 _seen: dict[int, weakref.ref[Any]] = {}
@@ -75,7 +76,7 @@ def _wrap_steps() -> None:
             finally:
                 end(self)
 
-        return step
+        return skipped_by_dynamo(step)
 
     torch.optim.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
 

@@ -72,7 +72,8 @@ impl<N: Names> Analyser<N> {
         let Some(Frame::Pass(pass)) = thread.frames.last_mut() else { return };
         let newest = pass.newest.get_or_insert_with(|| calls.iter().map(|(id, call)| (call.address, id)).collect());
         let owner = newest.get(&record.a).copied().unwrap_or(NO_CALL);
-        let ticks = std::mem::take(&mut pass.linger) + if pass.owner.is_none() { std::mem::take(&mut pass.head) } else { 0 };
+        let ticks =
+            std::mem::take(&mut pass.linger) + if pass.owner.is_none() { std::mem::take(&mut pass.head) } else { 0 };
         let work = pass.work.entry(owner).or_default();
         if work.begin == 0 {
             work.begin = record.ts.saturating_sub(ticks);
@@ -83,7 +84,11 @@ impl<N: Names> Analyser<N> {
 
     pub(super) fn backward_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let thread = &mut self.threads[number];
-        let Some((Frame::Pass(pass), missing)) = thread.take(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit)) else { return };
+        let Some((Frame::Pass(pass), missing)) =
+            thread.take(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit))
+        else {
+            return;
+        };
         if missing > 0 {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
@@ -131,7 +136,9 @@ impl<N: Names> Analyser<N> {
 
     /// A thread that is inside `backward()`.
     pub(super) fn explicit_pass(&self) -> Option<usize> {
-        self.threads.iter().position(|thread| thread.frames.iter().any(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit)))
+        self.threads
+            .iter()
+            .position(|thread| thread.frames.iter().any(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit)))
     }
 
     /// The rows of a pass: one for each call that had work in it, and for each that such a call was within.

@@ -29,6 +29,16 @@ struct Issued {
     waited_for: bool,
 }
 
+/// When an operation was complete.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    At(u64),
+    /// Some time before it was looked at.
+    Unknown,
+    /// Nobody looked.
+    NotSeen,
+}
+
 /// Operations under way.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
@@ -43,7 +53,10 @@ fn bus_factor(operation: &str, ranks: i32) -> f64 {
     let shared = (ranks - 1.0) / ranks;
     if operation.starts_with("all_reduce") {
         2.0 * shared
-    } else if ["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"].iter().any(|family| operation.starts_with(family)) {
+    } else if ["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"]
+        .iter()
+        .any(|family| operation.starts_with(family))
+    {
         shared
     } else {
         1.0
@@ -59,15 +72,36 @@ impl<N: Names> Analyser<N> {
             }
             Kind::Finished => {
                 if let Some(key) = self.operations.handles.remove(&record.a) {
-                    self.complete(key, Some(record.ts), record.payload() != 0, sink);
+                    let end = self.end_if_known(number, key, record.ts);
+                    self.complete(key, end, record.payload() != 0, sink);
                 }
             }
-            Kind::Done => self.complete(record.a, Some(record.ts), record.payload() != 0, sink),
-            _ => self.complete(record.a, None, false, sink),
+            Kind::Done => self.complete(record.a, End::At(record.ts), record.payload() != 0, sink),
+            _ if self.is_shown_by_wait(record.a) => self.threads[number].shown_by_wait = Some(record.a),
+            _ => self.complete(record.a, End::NotSeen, false, sink),
         }
     }
 
+    /// When an operation ended that a thread now says is done. gloo's point-to-point operations say so when they are
+    /// waited for: had the wait begun long after the issue, they may have been done since any time.
+    fn end_if_known(&self, number: usize, key: u64, now: u64) -> End {
+        let (Some(began), Some(issued)) = (self.threads[number].wait_began, self.operations.waiting.get(&key)) else {
+            return End::At(now);
+        };
+        let (unwatched, whole) = (began.saturating_sub(issued.at), now.saturating_sub(issued.at));
+        if unwatched <= whole / 10 { End::At(now) } else { End::Unknown }
+    }
+
+    /// Whether the wait of the issuing thread ends when the operation does: it is synchronous, and the backend blocks.
+    fn is_shown_by_wait(&self, key: u64) -> bool {
+        let kind = self.operations.waiting.get(&key).and_then(|issued| self.operations.kinds.get(&issued.kind));
+        kind.is_some_and(|operation| !operation.async_op && operation.backend == "gloo")
+    }
+
     fn issue(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        if let Some(key) = self.threads[number].shown_by_wait.take() {
+            self.complete(key, End::NotSeen, false, sink);
+        }
         let id = record.payload() & 0xff_ffff;
         if !self.operations.kinds.contains_key(&id) {
             let Some(operation) = self.names.operation(id) else { return };
@@ -91,28 +125,51 @@ impl<N: Names> Analyser<N> {
             bytes: record.b,
             waited_for: !is_async && self.threads[number].is_idle(),
         };
+        self.threads[number].waiting_since = issued.waited_for.then_some(record.ts);
         self.operations.waiting.insert(record.a, issued);
     }
 
-    /// `end` None: completion will not be seen.
-    fn complete(&mut self, key: u64, end: Option<u64>, failed: bool, sink: &mut Sink) {
-        let Some(issued) = self.operations.waiting.remove(&key) else { return };
-        if let (true, Some(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread)) {
-            if issued.step == self.step {
-                thread.parts.comm += end.saturating_sub(issued.at);
+    /// The thread waits for an operation: communication, where it is not inside anything else. A synchronous operation is
+    /// waited for from its issue on, and until the thread runs again, not only until the operation is complete.
+    pub(super) fn wait(&mut self, number: usize, kind: Kind, now: u64, sink: &mut Sink) {
+        let thread = &mut self.threads[number];
+        if kind == Kind::WaitEnd {
+            thread.wait_began = None;
+            if let Some(begin) = thread.waiting_since.take() {
+                thread.parts.wait(begin, now);
             }
+            if let Some(key) = thread.shown_by_wait.take() {
+                self.complete(key, End::At(now), false, sink);
+            }
+        } else {
+            thread.wait_began = Some(now);
+            if thread.is_idle() {
+                thread.waiting_since.get_or_insert(now);
+            }
+        }
+    }
+
+    fn complete(&mut self, key: u64, end: End, failed: bool, sink: &mut Sink) {
+        let Some(issued) = self.operations.waiting.remove(&key) else { return };
+        if let (true, End::At(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread))
+            && issued.step == self.step
+        {
+            thread.parts.wait(issued.at, end);
         }
         self.push_operation(&issued, end, failed, sink);
     }
 
-    fn push_operation(&self, issued: &Issued, end: Option<u64>, failed: bool, sink: &mut Sink) {
+    fn push_operation(&self, issued: &Issued, end: End, failed: bool, sink: &mut Sink) {
         let (Some(clock), Some(operation)) = (&self.clock, self.operations.kinds.get(&issued.kind)) else { return };
-        let seconds = end.map(|end| clock.seconds(end.saturating_sub(issued.at))).filter(|seconds| *seconds > 0.0);
+        let seconds = match end {
+            End::At(end) if end > issued.at => Some(clock.seconds(end - issued.at)),
+            _ => None,
+        };
         let speed = seconds.filter(|_| !failed && issued.bytes > 0).map(|seconds| issued.bytes as f64 / seconds / 1e9);
         let status = match end {
-            None => "issued",
-            Some(_) if failed => "failed",
-            Some(_) => "completed",
+            End::NotSeen => "issued",
+            _ if failed => "failed",
+            _ => "completed",
         };
         let row = nccl_trace::Row {
             step: issued.step,
@@ -139,9 +196,10 @@ impl<N: Names> Analyser<N> {
             return;
         }
         let before = if last { u64::MAX } else { now.saturating_sub(self.ticks(GIVE_UP_NS)) };
-        let late: Vec<u64> = self.operations.waiting.iter().filter(|(_, issued)| issued.at < before).map(|(key, _)| *key).collect();
+        let late: Vec<u64> =
+            self.operations.waiting.iter().filter(|(_, issued)| issued.at < before).map(|(key, _)| *key).collect();
         for key in late {
-            self.complete(key, None, false, sink);
+            self.complete(key, End::NotSeen, false, sink);
         }
         if self.operations.waiting.is_empty() {
             self.operations.handles.clear();
@@ -155,9 +213,13 @@ mod tests {
 
     #[test]
     fn bus_factors_are_those_of_nccl_tests() {
-        for (operation, ranks, factor) in
-            [("all_reduce", 2, 1.0), ("all_reduce_coalesced", 4, 1.5), ("all_gather_into_tensor", 4, 0.75), ("broadcast", 8, 1.0), ("barrier", 1, 1.0)]
-        {
+        for (operation, ranks, factor) in [
+            ("all_reduce", 2, 1.0),
+            ("all_reduce_coalesced", 4, 1.5),
+            ("all_gather_into_tensor", 4, 0.75),
+            ("broadcast", 8, 1.0),
+            ("barrier", 1, 1.0),
+        ] {
             assert!((bus_factor(operation, ranks) - factor).abs() < 1e-12, "{operation}");
         }
     }

@@ -134,7 +134,8 @@ impl<N: Names> Analyser<N> {
         }
         self.broken |= record.lost_other();
         self.step_begin.get_or_insert(record.ts);
-        if !matches!(kind, Kind::NodeStart | Kind::NodeEnd | Kind::GradReady | Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted) {
+        let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady];
+        if !within_passes.contains(&kind) && !kind.is_about_collectives() {
             self.end_implicit_pass(thread, sink);
         }
         self.threads[thread].advance(record.ts, &mut self.calls);
@@ -157,6 +158,7 @@ impl<N: Names> Analyser<N> {
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
             Kind::Detail => self.detail = record.payload() != 0,
+            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
                 self.collective(thread, kind, record, sink);
             }
@@ -179,6 +181,16 @@ impl<N: Names> Analyser<N> {
         }
         let root = outermost.map_or(record.a, |(_, address)| address);
         let module = self.modules.find(&self.names, &mut sink.strings, record.a, record.b, record.ts, root);
+        if let Some(call) =
+            thread.innermost_call().filter(|_| self.modules.get(module).is_some_and(|module| !module.known))
+        {
+            // What torch.compile made of a module is itself a module (fx's GraphModule), which is nobody's business.
+            let inner = self.calls.get(call).and_then(|call| self.modules.get(call.module));
+            if inner.is_some_and(|inner| inner.compiled) {
+                thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: true });
+                return;
+            }
+        }
         if thread.modules == 0 && !recompute && self.modules.get(module).is_some_and(|module| module.has_parameters) {
             thread.parts.micro_steps += 1;
             thread.called.clear();
@@ -204,15 +216,18 @@ impl<N: Names> Analyser<N> {
         if self.detail {
             thread.breakpoints.push(record.payload(), call);
         }
-        thread.push(Frame::Module { call, address: record.a, tainted: false });
+        thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: false });
     }
 
     fn exit(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let ours = |frame: &Frame| matches!(frame, Frame::Module { address, .. } if *address == record.a);
-        let Some((Frame::Module { call: id, tainted, .. }, missing)) = thread.take(ours) else { return };
+        let Some((Frame::Module { call: id, tainted, hidden, .. }, missing)) = thread.take(ours) else { return };
         if missing > 0 {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
+        }
+        if hidden {
+            return;
         }
         let Some(call) = self.calls.get(id) else { return };
         if !call.detail {
@@ -240,7 +255,17 @@ impl<N: Names> Analyser<N> {
 
     /// A row about a module call: `own` and `total` ticks of it in `stage`, from `begin` on.
     #[expect(clippy::too_many_arguments, reason = "what a row differs in")]
-    fn push_call(&self, id: CallId, stage: Text, begin: u64, own: u64, total: u64, shape: Option<Text>, thread: i64, sink: &mut Sink) {
+    fn push_call(
+        &self,
+        id: CallId,
+        stage: Text,
+        begin: u64,
+        own: u64,
+        total: u64,
+        shape: Option<Text>,
+        thread: i64,
+        sink: &mut Sink,
+    ) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
         let host_duration = clock.seconds(own);

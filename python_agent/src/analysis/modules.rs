@@ -41,6 +41,8 @@ pub(crate) struct Module {
     pub(crate) on_host: bool,
     pub(crate) compiled: bool,
     pub(crate) has_parameters: bool,
+    /// The registry knows it.
+    pub(crate) known: bool,
 }
 
 /// Modules that nobody found twice are not asked for again; so many are remembered.
@@ -79,7 +81,15 @@ impl Modules {
     }
 
     /// The module at `address`, of the class at `class`, called at the time `at` within the outermost call of `root`.
-    pub(crate) fn find(&mut self, names: &impl Names, strings: &mut StringTable, address: u64, class: u64, at: u64, root: u64) -> u32 {
+    pub(crate) fn find(
+        &mut self,
+        names: &impl Names,
+        strings: &mut StringTable,
+        address: u64,
+        class: u64,
+        at: u64,
+        root: u64,
+    ) -> u32 {
         if let Some(id) = self.places.get(&address) {
             return *id;
         }
@@ -91,6 +101,7 @@ impl Modules {
                 on_host: info.device.as_ref().is_none_or(|device| &**device == "cpu"),
                 compiled: info.compiled,
                 has_parameters: info.has_parameters,
+                known: true,
             },
             None => {
                 if self.hopeless.len() < HOPELESS && self.hopeless.insert(address) {
@@ -99,8 +110,17 @@ impl Modules {
                 // In no list of modules that torch knows of: its class is all there is to say. Where it computes is not
                 // known either, so its device time is not.
                 let class = names.class(class).map(|class| strings.id(&class));
-                let on_host = self.places.get(&root).and_then(|id| self.all.get(*id as usize)).is_some_and(|root| root.on_host);
-                Module { name: class, class, device: None, on_host, compiled: false, has_parameters: false }
+                let on_host =
+                    self.places.get(&root).and_then(|id| self.all.get(*id as usize)).is_some_and(|root| root.on_host);
+                Module {
+                    name: class,
+                    class,
+                    device: None,
+                    on_host,
+                    compiled: false,
+                    has_parameters: false,
+                    known: false,
+                }
             }
         };
         self.on_device |= module.has_parameters && !module.on_host;

@@ -22,6 +22,8 @@ pub(crate) struct Parts {
     pub(crate) suspended: u64,
     /// Inside the backward call that is open: its end says what of it was backward.
     pub(crate) pending: u64,
+    /// Until when communication has been counted.
+    pub(crate) comm_until: u64,
     pub(crate) micro_steps: i32,
     pub(crate) samples: Option<i64>,
 }
@@ -39,6 +41,12 @@ impl Parts {
             Part::Other => return,
         };
         *place += ticks;
+    }
+
+    /// The thread waited for a collective from `begin` to `end`; what of it is counted already is not counted again.
+    pub(crate) fn wait(&mut self, begin: u64, end: u64) {
+        self.comm += end.saturating_sub(begin.max(self.comm_until));
+        self.comm_until = self.comm_until.max(end);
     }
 
     /// The sum of all parts but what nobody claimed.

@@ -13,7 +13,9 @@ use crate::sink::Sink;
 impl<N: Names> Analyser<N> {
     pub(super) fn optimizer_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let thread = &mut self.threads[number];
-        if let Some((Frame::Optimizer { begin, own, class }, missing)) = thread.take(|frame| matches!(frame, Frame::Optimizer { .. })) {
+        if let Some((Frame::Optimizer { begin, own, class }, missing)) =
+            thread.take(|frame| matches!(frame, Frame::Optimizer { .. }))
+        {
             if missing > 0 {
                 sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
             }
@@ -74,7 +76,8 @@ impl<N: Names> Analyser<N> {
         self.step = finished;
         self.broken = false;
         for thread in &mut self.threads {
-            thread.parts = Parts::default();
+            thread.parts = Parts { comm_until: now, ..Parts::default() };
+            thread.waiting_since = None;
             thread.breakpoints.end_step();
             thread.lost &= !thread.frames.is_empty();
             // Inside a backward call the step goes on being counted from here.

@@ -44,7 +44,7 @@ impl Names for Everyone {
             group: "0".into(),
             group_size: 2,
             dtype: None,
-            async_op: id % 2 == 0,
+            async_op: id.is_multiple_of(2),
             backend: "gloo".into(),
         })
     }
@@ -97,9 +97,9 @@ fn rows(sink: &mut Sink) -> HashMap<String, Vec<Row>> {
             for (place, row) in made.iter_mut().enumerate() {
                 let cell = match &decoded.values {
                     _ if !decoded.is_valid(place) => Cell::Null,
-                    Values::Floats(bytes) => {
-                        Cell::Float(f64::from_le_bytes(bytes[place * 8..place * 8 + 8].try_into().expect("eight bytes")))
-                    }
+                    Values::Floats(bytes) => Cell::Float(f64::from_le_bytes(
+                        bytes[place * 8..place * 8 + 8].try_into().expect("eight bytes"),
+                    )),
                     Values::Constant(value) if column.kind == ColumnType::Text => text(sink, *value),
                     Values::Ints(values) if column.kind == ColumnType::Text => text(sink, values[place]),
                     Values::Constant(value) => Cell::Int(*value),
@@ -191,7 +191,8 @@ struct Tree {
 
 fn tree() -> impl Strategy<Value = Tree> {
     let leaf = (1..20_u64, 1..100_u64, 1..50_u64, 0..4_u8);
-    let leaf = leaf.prop_map(|(module, before, between, nodes)| Tree { module, before, between, nodes, children: Vec::new() });
+    let leaf =
+        leaf.prop_map(|(module, before, between, nodes)| Tree { module, before, between, nodes, children: Vec::new() });
     leaf.prop_recursive(4, 24, 4, |inner| {
         ((20..40_u64, 1..100_u64, 1..50_u64, 0..4_u8), prop::collection::vec(inner, 0..4))
             .prop_map(|((module, before, between, nodes), children)| Tree { module, before, between, nodes, children })
@@ -251,7 +252,7 @@ proptest! {
 
     #[test]
     fn nonsense_never_panics(
-        records in prop::collection::vec((0..3_usize, 0..24_u64, any::<u64>(), 0..6_u64, any::<(u64, u64)>(), 0..1_000_u64), 0..400),
+        records in prop::collection::vec((0..3_usize, 0..26_u64, any::<u64>(), 0..6_u64, any::<(u64, u64)>(), 0..1_000_u64), 0..400),
     ) {
         let (mut analyser, mut sink) = (analyser(), Sink::default());
         let mut now = 0_u64;
@@ -274,8 +275,29 @@ proptest! {
 fn kind_at(place: u64) -> Option<Kind> {
     use Kind::*;
     let kinds = [
-        Enter, Exit, Shape, NodeStart, NodeEnd, BackwardBegin, BackwardEnd, OptimizerBegin, OptimizerEnd, DataBegin, DataEnd,
-        SuspendBegin, SuspendEnd, Detail, MarkStep, Issue, Started, Finished, Done, Posted, GradReady,
+        Enter,
+        Exit,
+        Shape,
+        NodeStart,
+        NodeEnd,
+        BackwardBegin,
+        BackwardEnd,
+        OptimizerBegin,
+        OptimizerEnd,
+        DataBegin,
+        DataEnd,
+        SuspendBegin,
+        SuspendEnd,
+        Detail,
+        MarkStep,
+        Issue,
+        Started,
+        Finished,
+        Done,
+        Posted,
+        GradReady,
+        WaitBegin,
+        WaitEnd,
     ];
     kinds.get(place as usize).copied()
 }
@@ -293,7 +315,8 @@ fn nodes_go_to_the_call_that_made_them() {
     script.step();
     let (rows, _) = feed(&script, true);
     let own = |module: &str| {
-        let of = rows[TORCH_TRACE].iter().filter(|row| row["stage"].text() == "backward" && row["module"].text() == module);
+        let of =
+            rows[TORCH_TRACE].iter().filter(|row| row["stage"].text() == "backward" && row["module"].text() == module);
         of.map(|row| row["duration"].float()).sum::<f64>()
     };
     // Two nodes (a real one and its AccumulateGrad) for each made, 20 long, 2 to the next one.
@@ -360,13 +383,16 @@ fn what_was_lost_taints_what_was_open() {
 #[test]
 fn collectives_complete_on_other_threads() {
     let (mut analyser, mut sink) = (analyser(), Sink::default());
-    let mut put = |thread, kind, ts, payload, a, b| analyser.feed(thread, Record::new(kind, payload, ts, a, b), &mut sink);
+    let mut put =
+        |thread, kind, ts, payload, a, b| analyser.feed(thread, Record::new(kind, payload, ts, a, b), &mut sink);
     put(0, Kind::OptimizerBegin, 10, 0, 0, 0);
     put(0, Kind::OptimizerEnd, 20, 0, 1, 1);
     // Synchronous, 4000 bytes in 2 µs, finished by another thread.
     put(0, Kind::Issue, 1_000, 5 << 24 | 1, 77, 4_000);
     put(0, Kind::Started, 1_010, 0, 77, 0xbeef);
     put(1, Kind::Finished, 3_000, 0, 0xbeef, 0);
+    put(0, Kind::WaitBegin, 1_100, 0, 0, 0);
+    put(0, Kind::WaitEnd, 3_200, 0, 0, 0);
     put(0, Kind::OptimizerBegin, 4_000, 0, 0, 0);
     put(0, Kind::OptimizerEnd, 5_000, 0, 1, 2);
     analyser.settle(6_000, true, &mut sink);
@@ -376,5 +402,34 @@ fn collectives_complete_on_other_threads() {
     assert!(close(row["duration_ms"].float(), 0.002));
     assert!((row["algbw_gbps"].float() - 2.0).abs() < 1e-6);
     assert_eq!(row["status"].text(), "completed");
-    assert!(close(rows[STEPS][1]["comm_time"].float(), 2e-6));
+    // Until the thread ran again, from the issue on, counted once.
+    assert!(close(rows[STEPS][1]["comm_time"].float(), 2.2e-6));
+}
+
+#[test]
+fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let mut put = |kind, ts, payload, a, b| analyser.feed(0, Record::new(kind, payload, ts, a, b), &mut sink);
+    for (issued, waited, done, key) in [(1_000, 1_010, 9_000, 1), (10_000, 18_000, 18_010, 2)] {
+        put(Kind::Issue, issued, 2, key, 400);
+        put(Kind::Started, issued + 1, 0, key, 0xbeef);
+        put(Kind::WaitBegin, waited, 0, 0, 0);
+        put(Kind::Finished, done, 0, 0xbeef, 0);
+        put(Kind::WaitEnd, done + 1, 0, 0, 0);
+    }
+    // A synchronous one that nothing shows but the wait for it, and one that nobody waits for.
+    put(Kind::Issue, 20_000, 1, 3, 400);
+    put(Kind::Posted, 20_001, 1, 3, 0);
+    put(Kind::WaitBegin, 20_002, 0, 0, 0);
+    put(Kind::WaitEnd, 21_000, 0, 0, 0);
+    put(Kind::Issue, 22_000, 1, 4, 400);
+    put(Kind::Posted, 22_001, 1, 4, 0);
+    put(Kind::Issue, 23_000, 2, 5, 400);
+    put(Kind::Posted, 23_001, 1, 5, 0);
+    analyser.settle(30_000, true, &mut sink);
+    let rows = rows(&mut sink);
+    let found: Vec<(&str, bool)> =
+        rows[super::NCCL_TRACE].iter().map(|row| (row["status"].text(), row["duration_ms"] == Cell::Null)).collect();
+    let (known, unknown, issued) = (("completed", false), ("completed", true), ("issued", true));
+    assert_eq!(found, [known, unknown, known, issued, issued]);
 }

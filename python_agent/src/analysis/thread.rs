@@ -35,10 +35,22 @@ pub(crate) struct Pass {
 /// Something that is open.
 #[derive(Debug)]
 pub(crate) enum Frame {
-    Module { call: CallId, address: u64, tainted: bool },
+    /// `hidden`: part of `call`, a compiled region, and not a call of its own.
+    Module {
+        call: CallId,
+        address: u64,
+        tainted: bool,
+        hidden: bool,
+    },
     Pass(Box<Pass>),
-    Node { owner: CallId },
-    Optimizer { begin: u64, own: u64, class: u64 },
+    Node {
+        owner: CallId,
+    },
+    Optimizer {
+        begin: u64,
+        own: u64,
+        class: u64,
+    },
     Data,
     Suspended,
 }
@@ -59,6 +71,12 @@ pub(crate) struct Thread {
     pub(crate) recomputed: IntMap<u32, i32>,
     /// Intervals were lost in this step: what autograd did can't be told apart any more.
     pub(crate) lost: bool,
+    /// Since when it has waited for a collective outside everything else.
+    pub(crate) waiting_since: Option<u64>,
+    /// When the wait that is open began, wherever it is.
+    pub(crate) wait_began: Option<u64>,
+    /// A synchronous operation whose completion only the end of the wait for it will show.
+    pub(crate) shown_by_wait: Option<u64>,
     last: u64,
 }
 

@@ -27,11 +27,7 @@ fn backward_begin() {
             FIRST_ELSEWHERE.store(0, Ordering::Relaxed);
             LAST_ELSEWHERE.store(0, Ordering::Relaxed);
         }
-        if ENABLED.load(Ordering::Relaxed) {
-            state.open(&state.backward, Class::Step, Kind::BackwardBegin, 0);
-        } else {
-            state.backward.open(|| false);
-        }
+        state.open(&state.backward, Class::Step, Kind::BackwardBegin, 0);
     });
 }
 
@@ -78,10 +74,7 @@ fn gradient_ready(module: u64, _parameter: Option<&Bound<'_, PyAny>>) {
 #[pyfunction]
 fn data_begin(py: Python<'_>) {
     thread::with(|state| {
-        if !ENABLED.load(Ordering::Relaxed) {
-            return state.data.open(|| false);
-        }
-        if state.data.depth() == 0 {
+        if state.data.depth() == 0 && ENABLED.load(Ordering::Relaxed) {
             super::boundary::check(py, state);
             state.data_seen.set(true);
         }

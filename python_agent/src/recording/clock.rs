@@ -48,7 +48,14 @@ pub(crate) fn sample() -> Sample {
         let monotonic_ns = nanoseconds(libc::CLOCK_MONOTONIC);
         let after = ticks();
         let width = after.wrapping_sub(before);
-        (width, Sample { ticks: before.wrapping_add(width / 2), monotonic_ns, unix_ns: nanoseconds(libc::CLOCK_REALTIME) as i64 })
+        (
+            width,
+            Sample {
+                ticks: before.wrapping_add(width / 2),
+                monotonic_ns,
+                unix_ns: nanoseconds(libc::CLOCK_REALTIME) as i64,
+            },
+        )
     };
     let mut best = once();
     for _ in 0..4 {

@@ -117,7 +117,13 @@ impl CollectiveGroup {
     }
 
     /// For patched functions (torch without hooks): an operation begins. Its key, or 0.
-    fn issue(&self, operation: &str, async_op: bool, inputs: &Bound<'_, PyList>, outputs: &Bound<'_, PyList>) -> PyResult<u64> {
+    fn issue(
+        &self,
+        operation: &str,
+        async_op: bool,
+        inputs: &Bound<'_, PyList>,
+        outputs: &Bound<'_, PyList>,
+    ) -> PyResult<u64> {
         if !ENABLED.load(Ordering::Relaxed) {
             return Ok(0);
         }
@@ -287,9 +293,23 @@ fn collective_posted(key: u64) {
     });
 }
 
+/// The calling thread is about to wait for an operation.
+#[pyfunction]
+fn wait_begin() {
+    thread::with(|state| state.open(&state.waits, Class::Step, Kind::WaitBegin, 0));
+}
+
+/// It has waited.
+#[pyfunction]
+fn wait_end() {
+    thread::with(|state| state.close(&state.waits, Kind::WaitEnd, 0, 0, 0));
+}
+
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CollectiveGroup>()?;
     module.add_function(wrap_pyfunction!(collective_done, module)?)?;
+    module.add_function(wrap_pyfunction!(wait_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(wait_end, module)?)?;
     module.add_function(wrap_pyfunction!(collective_posted, module)?)
 }

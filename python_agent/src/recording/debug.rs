@@ -32,7 +32,8 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
         let count = decode::rows(&batch).map_err(wrong)?;
         let rows: Vec<Bound<'py, PyDict>> = (0..count).map(|_| PyDict::new(py)).collect();
         for (column, packed) in table.columns.iter().zip(&batch.columns) {
-            let decoded = decode::column(column.name, column.kind, column.nullable, packed, count, sink.strings.len()).map_err(wrong)?;
+            let decoded = decode::column(column.name, column.kind, column.nullable, packed, count, sink.strings.len())
+                .map_err(wrong)?;
             for (place, row) in rows.iter().enumerate() {
                 if !decoded.is_valid(place) {
                     row.set_item(column.name, py.None())?;
@@ -50,7 +51,9 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
                     Values::Nulls => 0,
                 };
                 match column.kind {
-                    ColumnType::Text => row.set_item(column.name, sink.strings.get(probe_proto::table::Text(value as u32)))?,
+                    ColumnType::Text => {
+                        row.set_item(column.name, sink.strings.get(probe_proto::table::Text(value as u32)))?
+                    }
                     ColumnType::Bool => row.set_item(column.name, value != 0)?,
                     _ => row.set_item(column.name, value)?,
                 }
@@ -78,9 +81,16 @@ fn set_detail(on: bool) {
     super::set_detail(if on { probe_proto::config::Detail::EveryStep } else { probe_proto::config::Detail::Off });
 }
 
+/// Says that a snippet waits for a boundary, as the uplink does.
+#[pyfunction]
+fn want_boundary(wanted: bool) {
+    shared::BOUNDARY_WANTED.store(wanted, std::sync::atomic::Ordering::Release);
+}
+
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(take_rows, module)?)?;
     module.add_function(wrap_pyfunction!(analyse, module)?)?;
+    module.add_function(wrap_pyfunction!(want_boundary, module)?)?;
     module.add_function(wrap_pyfunction!(set_detail, module)?)
 }

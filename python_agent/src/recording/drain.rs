@@ -61,6 +61,9 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
         }
     }
     analyser.settle(until, last, sink);
+    if last {
+        sink.release();
+    }
     count_losses(sink);
 }
 

@@ -23,8 +23,10 @@ pub(super) unsafe extern "C" fn module_call(
     kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     let original = slot::original();
-    // SAFETY (all calls of `original` here): the interpreter called us with these arguments for the same slot.
-    let call = || unsafe { original(module, args, kwargs) };
+    let call = || {
+        // SAFETY: the interpreter called us with these arguments for the same slot.
+        unsafe { original(module, args, kwargs) }
+    };
     if !ENABLED.load(Ordering::Relaxed) {
         return call();
     }
@@ -75,7 +77,8 @@ pub(super) fn enter_outermost(state: &ThreadState, module: *mut ffi::PyObject) {
             boundary::check(py, state);
         }
         if shared::TRAINING_THREAD.load(Ordering::Relaxed) == 0 {
-            let _ = shared::TRAINING_THREAD.compare_exchange(0, thread::identifier(), Ordering::Relaxed, Ordering::Relaxed);
+            let _ =
+                shared::TRAINING_THREAD.compare_exchange(0, thread::identifier(), Ordering::Relaxed, Ordering::Relaxed);
         }
         names::know_root(py, state, module);
         if state.between_steps.replace(false) || !boundary::STEPPED.load(Ordering::Relaxed) {
@@ -117,7 +120,11 @@ pub(super) fn trains(module: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// The error that ends a snippet beside training which would train.
 pub(super) fn beside_error() -> PyErr {
     let message = shared::lock(&BESIDE_MESSAGE).clone();
-    PyRuntimeError::new_err(if message.is_empty() { "a snippet beside training must not train".to_owned() } else { message })
+    PyRuntimeError::new_err(if message.is_empty() {
+        "a snippet beside training must not train".to_owned()
+    } else {
+        message
+    })
 }
 
 static BESIDE_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());

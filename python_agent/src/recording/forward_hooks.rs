@@ -9,8 +9,8 @@ use super::clock::ticks;
 use super::forward::{self, beside_error};
 use super::record::{Kind, Record};
 use super::record_function::peek;
-use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
 use super::shape;
+use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
 use crate::shared::ENABLED;
 
 thread_local! {

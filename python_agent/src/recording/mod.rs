@@ -58,6 +58,12 @@ fn enable(on: bool) {
     ENABLED.store(on, Ordering::Relaxed);
 }
 
+/// Whether anything is recorded in this process.
+#[pyfunction]
+fn is_enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed)
+}
+
 /// Chooses the clock and begins to compare it with the system's. Before anything is recorded; again does nothing.
 #[pyfunction]
 fn prepare() {
@@ -107,6 +113,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     slot::register(module)?;
     test_mode::register(module)?;
     module.add_function(wrap_pyfunction!(enable, module)?)?;
+    module.add_function(wrap_pyfunction!(is_enabled, module)?)?;
     module.add_function(wrap_pyfunction!(prepare, module)?)?;
     module.add_function(wrap_pyfunction!(set_layer, module)?)?;
     module.add_function(wrap_pyfunction!(layers, module)?)?;

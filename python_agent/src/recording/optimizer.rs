@@ -24,7 +24,8 @@ struct Name {
 }
 
 static CLASSES: [Name; NAMES] =
-    [const { Name { state: AtomicU8::new(0), length: AtomicU8::new(0), bytes: [const { AtomicU8::new(0) }; LENGTH] } }; NAMES];
+    [const { Name { state: AtomicU8::new(0), length: AtomicU8::new(0), bytes: [const { AtomicU8::new(0) }; LENGTH] } };
+        NAMES];
 
 /// The id of a class name (its first 63 bytes); [`NAMES`] when the table is full.
 fn intern(name: &[u8]) -> u64 {
@@ -77,7 +78,10 @@ pub(super) fn begin(state: &ThreadState, class: &[u8]) {
 
 /// It ended.
 pub(super) fn end(state: &ThreadState, class: &[u8]) {
-    let ends_step = state.optimizers.depth() == 1 && ENABLED.load(Ordering::Relaxed) && state.mode.get() == RECORD && is_primary(state.optimizer.get());
+    let ends_step = state.optimizers.depth() == 1
+        && ENABLED.load(Ordering::Relaxed)
+        && state.mode.get() == RECORD
+        && is_primary(state.optimizer.get());
     // The record says how many steps there are, and the step is over before anyone is told.
     let steps = if ends_step { boundary::end_step(state) } else { STEP.load(Ordering::Relaxed) };
     state.close(&state.optimizers, Kind::OptimizerEnd, intern(class), u64::from(ends_step), steps as u64);

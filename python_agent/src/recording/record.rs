@@ -47,9 +47,13 @@ pub enum Kind {
     Posted,
     /// A parameter's gradient became ready. `a` the module that owns it.
     GradReady,
+    /// The thread began to wait for a collective.
+    WaitBegin,
+    /// It has waited.
+    WaitEnd,
 }
 
-const KINDS: [Kind; 21] = [
+const KINDS: [Kind; 23] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,
@@ -71,7 +75,17 @@ const KINDS: [Kind; 21] = [
     Kind::Done,
     Kind::Posted,
     Kind::GradReady,
+    Kind::WaitBegin,
+    Kind::WaitEnd,
 ];
+
+impl Kind {
+    /// Whether it belongs to the life of a collective.
+    pub fn is_about_collectives(self) -> bool {
+        use Kind::{Done, Finished, Issue, Posted, Started, WaitBegin, WaitEnd};
+        matches!(self, Issue | Started | Finished | Done | Posted | WaitBegin | WaitEnd)
+    }
+}
 
 /// Set in the first record after module or node intervals of this thread were lost.
 pub const LOST_DETAIL: u64 = 1 << 55;

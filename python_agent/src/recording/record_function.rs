@@ -73,7 +73,8 @@ unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
     }
     // SAFETY: `at::RecordFunction::name() const` on the object that a callback was given.
     unsafe {
-        let name = std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const u8) -> *const c_char>(function)(range);
+        let name =
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const u8) -> *const c_char>(function)(range);
         (!name.is_null()).then(|| CStr::from_ptr(name))
     }
 }
@@ -102,7 +103,8 @@ unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> 
                     state.first_node.set(now);
                 }
             }
-            DETAIL.load(Ordering::Relaxed) && state.begin(Class::Detail, Record::new(Kind::NodeStart, 0, now, sequence, 0))
+            DETAIL.load(Ordering::Relaxed)
+                && state.begin(Class::Detail, Record::new(Kind::NodeStart, 0, now, sequence, 0))
         });
     });
     context
@@ -160,7 +162,9 @@ unsafe extern "C" fn range_start(context: *mut *mut c_void, range: *const u8) ->
     if ENABLED.load(Ordering::Relaxed) {
         // SAFETY: torch gave us `range`.
         match unsafe { range_of(range) } {
-            Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => thread::with(|state| optimizer::begin(state, class)),
+            Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
+                thread::with(|state| optimizer::begin(state, class))
+            }
             Range::Gloo => thread::with(|state| collectives::started(state, range as u64)),
             _ => {}
         }
@@ -171,8 +175,12 @@ unsafe extern "C" fn range_start(context: *mut *mut c_void, range: *const u8) ->
 unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
     // SAFETY: torch gave us `range`.
     match unsafe { range_of(range) } {
-        Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => thread::with(|state| optimizer::end(state, class)),
-        Range::Gloo if ENABLED.load(Ordering::Relaxed) => thread::with(|state| collectives::finished(state, range as u64)),
+        Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
+            thread::with(|state| optimizer::end(state, class))
+        }
+        Range::Gloo if ENABLED.load(Ordering::Relaxed) => {
+            thread::with(|state| collectives::finished(state, range as u64))
+        }
         Range::Test => thread::with(|state| {
             if state.mode.get() == TESTING {
                 state.test_ranges.set(state.test_ranges.get() + 1);
@@ -239,7 +247,10 @@ fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
     let remove = symbol(c"_ZN2at14removeCallbackEm").ok_or_else(missing)?;
     // SAFETY: the functions of these names, with torch's own argument types.
     let (add, remove) = unsafe {
-        (std::mem::transmute::<*mut c_void, Add>(add), std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(remove))
+        (
+            std::mem::transmute::<*mut c_void, Add>(add),
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(remove),
+        )
     };
     let mut fits = [true; LOOKED_AT / 8];
     for gap in [7, 29, 3, 61] {
@@ -264,7 +275,10 @@ fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
             SEQUENCE.store(place, Ordering::Relaxed);
             Ok(place)
         }
-        _ => Err(PyRuntimeError::new_err(format!("{} fields of RecordFunction look like its sequence number", places.len()))),
+        _ => Err(PyRuntimeError::new_err(format!(
+            "{} fields of RecordFunction look like its sequence number",
+            places.len()
+        ))),
     }
 }
 

@@ -143,7 +143,11 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn instant(&self, class: Class, record: Record) -> bool {
         let fits = self.room(self.open.get() + 1);
-        if fits { self.write(record) } else { self.lose(class) }
+        if fits {
+            self.write(record)
+        } else {
+            self.lose(class)
+        }
         fits
     }
 

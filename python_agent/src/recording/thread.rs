@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::{Class, LOST, Ring};
+use crate::shared::ENABLED;
 
 /// Records.
 pub(crate) const RECORD: u8 = 0;
@@ -74,6 +75,8 @@ pub(crate) struct ThreadState {
     pub(crate) optimizers: Bits,
     /// DataLoader `__next__`s open.
     pub(crate) data: Bits,
+    /// Waits for collectives open.
+    pub(crate) waits: Bits,
     /// The suspension that is open.
     pub(crate) suspensions: Bits,
     /// When the first autograd node of the outermost open `backward()` began, and the last one ended; 0: not yet.
@@ -112,6 +115,7 @@ thread_local! {
             nodes: Bits::new(),
             optimizers: Bits::new(),
             data: Bits::new(),
+            waits: Bits::new(),
             suspensions: Bits::new(),
             first_node: Cell::new(0),
             last_node: Cell::new(0),
@@ -200,7 +204,7 @@ impl ThreadState {
 
     /// Begins an interval that a stack of bits remembers.
     pub(crate) fn open(&self, bits: &Bits, class: Class, kind: Kind, payload: u64) {
-        let wanted = self.mode.get() == RECORD;
+        let wanted = self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
         bits.open(|| wanted && self.begin(class, Record::new(kind, payload, ticks(), 0, 0)));
     }
 

@@ -1,0 +1,163 @@
+"""Each layer's safer mechanisms, forced by ``PROBE_LAYERS``, and each layer switched off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from recording_support import Net, by_module, by_stage, in_process, train
+
+
+def trained(steps: int = 4) -> dict[str, Any]:
+    """Rows of a small training, with whatever layers the environment asks for."""
+    torch.set_num_threads(1)
+    import probe_agent.torch
+
+    probe_agent.torch.install()
+    from probe_agent import _native
+
+    torch.manual_seed(0)
+    model = Net(64, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = torch.utils.data.DataLoader(torch.randn(64 * steps, 64), batch_size=64)
+    for x in loader:
+        train(model, optimizer, x, 1)
+    rows = _native.take_rows()
+    return {
+        "layers": _native.layers(),
+        "problem": _native.problem(),
+        "steps": rows["python.steps"],
+        "trace": rows["python.torch_trace"],
+    }
+
+
+def test_python_hooks_instead_of_the_slot() -> None:
+    found = in_process(trained, "forward=python-hooks")
+    assert found["layers"]["forward"] == "python-hooks" and found["layers"]["backward"] == "record_function"
+    forward = [row for row in found["trace"] if row["stage"] == "forward"]
+    assert len(forward) == 4 * 14 and forward[-1]["module"] == "Net" and forward[-1]["input_shape"] == "[64, 64]"
+    for step in found["steps"]:
+        sums = by_stage([row for row in found["trace"] if row["step"] == step["step"]])
+        assert sums["forward"] == pytest.approx(step["forward_time"], rel=0.03)
+        assert sums["backward"] == pytest.approx(step["backward_time"], rel=0.1)
+    assert by_module(found["trace"], "backward")["layers.1.up"] > 0
+
+
+def test_gradient_hooks_instead_of_nodes() -> None:
+    found = in_process(trained, "backward=grad-hooks")
+    assert found["layers"]["backward"] == "grad-hooks" and found["layers"]["forward"] == "tp_call"
+    assert len(found["steps"]) == 4
+    # Hooks are put in when the model is first called, so the first backward already has them.
+    for step in found["steps"]:
+        assert step["backward_time"] > 0
+        trace = [row for row in found["trace"] if row["step"] == step["step"]]
+        assert by_stage(trace)["backward"] == pytest.approx(step["backward_time"], rel=0.1)
+        work = by_module(trace, "backward")
+        assert {f"layers.{i}.{part}" for i in range(3) for part in ("norm", "up", "down")} | {"head"} <= set(work)
+
+
+def test_step_hooks_instead_of_the_range() -> None:
+    found = in_process(trained, "optimizer=step-hooks")
+    assert found["layers"]["optimizer"] == "step-hooks"
+    assert len(found["steps"]) == 4 and all(step["optimizer_time"] > 0 for step in found["steps"])
+    assert [row["module"] for row in found["trace"] if row["stage"] == "step"] == ["SGD"] * 4
+
+
+def test_all_public_mechanisms_together() -> None:
+    layers = "forward=python-hooks,backward=grad-hooks,optimizer=step-hooks,collectives=patched-functions"
+    found = in_process(trained, layers)
+    assert found["problem"] == ""
+    assert set(found["layers"].values()) == {
+        "python-hooks",
+        "grad-hooks",
+        "step-hooks",
+        "next-patch",
+        "patched-functions",
+    }
+    parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
+    for step in found["steps"]:
+        assert all(step[part] > 0 for part in parts[:4])
+        assert sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layer", "part", "stage"),
+    [
+        ("forward", "forward_time", "forward"),
+        ("backward", "backward_time", "backward"),
+        ("optimizer", None, "step"),
+        ("data", "data_time", None),
+    ],
+)
+def test_a_layer_switched_off_records_nothing(layer: str, part: str | None, stage: str | None) -> None:
+    found = in_process(trained, f"-{layer}")
+    assert found["layers"][layer] == "off" and found["problem"] == ""
+    assert all(mechanism != "off" for other, mechanism in found["layers"].items() if other != layer)
+    if part is not None:
+        assert found["steps"] and all(step[part] == 0 for step in found["steps"])
+    else:
+        assert found["steps"] == []
+    assert stage is None or stage not in {row["stage"] for row in found["trace"]}
+
+
+def unknown_version() -> dict[str, Any]:
+    torch.__version__ = "9.9.0"
+    return trained(2)
+
+
+def test_an_unknown_torch_gets_the_safer_layer() -> None:
+    found = in_process(unknown_version)
+    assert (found["layers"]["backward"], found["layers"]["optimizer"]) == ("grad-hooks", "step-hooks")
+    assert "not verified with torch 9.9.0" in found["problem"]
+    assert len(found["steps"]) == 2
+
+
+def silent() -> dict[str, Any]:
+    """The callback is gone behind the agent's back: as if a torch had stopped to call it for nodes."""
+    import probe_agent.torch
+    from probe_agent import _native
+
+    probe_agent.torch.install()
+    _native.remove_record_function()
+    torch.set_num_threads(1)
+    model = Net(16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    train(model, optimizer, torch.randn(4, 16), 6)
+    rows = _native.take_rows()
+    last = max(row["step"] for row in rows["python.steps"])
+    return {
+        "layers": _native.layers(),
+        "problem": _native.problem(),
+        "last": by_module([row for row in rows["python.torch_trace"] if row["step"] == last], "backward"),
+    }
+
+
+def test_a_callback_that_shows_no_nodes_is_replaced() -> None:
+    found = in_process(silent, "optimizer=step-hooks")
+    assert found["layers"]["backward"] == "grad-hooks"
+    assert "no autograd node" in found["problem"]
+    assert found["last"]["head"] > 0
+
+
+def test_what_makes_no_sense_is_said() -> None:
+    found = in_process(trained, "forwards,backward=magic,optimizer", arguments=(1,))
+    assert "there is no layer 'forwards'" in found["problem"] and "backward can't be 'magic'" in found["problem"]
+    assert found["layers"]["optimizer"] == "record_function" and found["layers"]["data"] == "off"
+
+
+def test_parse_reads_names_mechanisms_and_off() -> None:
+    from probe_agent.torch.layers import parse
+
+    layers = {
+        "forward": ["tp_call", "python-hooks"],
+        "backward": ["record_function", "grad-hooks"],
+        "data": ["next-patch"],
+    }
+    assert parse(None, layers).mechanisms == layers
+    assert parse("all", layers).mechanisms == layers
+    assert parse("-data", layers).mechanisms == {**layers, "data": []}
+    assert parse("forward", layers).mechanisms == {**layers, "backward": [], "data": []}
+    assert parse("backward=grad_hooks", layers).mechanisms == {**layers, "backward": ["grad-hooks"]}
+    assert parse("forward=off, all", layers).mechanisms == {**layers, "forward": []}
+    assert parse("forward=tp-call", layers).is_explicit("forward")

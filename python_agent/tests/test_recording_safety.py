@@ -1,0 +1,292 @@
+"""What recording must not do: change the loss, break graphs, record where nobody trains, or fail loudly."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from recording_support import Net, Recorder, by_module, in_process, train
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    import probe_agent.torch as agent
+
+    agent.install()
+    yield Recorder()
+    agent.uninstall()
+
+
+def losses(agent: bool) -> list[str]:
+    """Losses, to the bit, of training with dropout, random data and a shuffling DataLoader; in a process of its own."""
+    if agent:
+        import probe_agent.torch
+
+        probe_agent.torch.install()
+    torch.manual_seed(3)
+    model = nn.Sequential(Net(16, 2), nn.Dropout(0.3), nn.Linear(16, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    data = torch.utils.data.TensorDataset(torch.randn(64, 16))
+    found = []
+    for _ in range(2):
+        for (x,) in torch.utils.data.DataLoader(data, batch_size=8, shuffle=True):
+            found += train(model, optimizer, x + torch.randn_like(x) * 0.1, 1)
+    if agent:
+        from probe_agent import _native
+
+        assert len(_native.take_rows()["python.steps"]) == 16
+    return [loss.hex() for loss in found]
+
+
+def test_the_loss_is_bit_identical() -> None:
+    assert in_process(losses, arguments=(True,)) == in_process(losses, arguments=(False,))
+
+
+def importing() -> dict[str, Any]:
+    import sys
+    import time
+
+    before = {name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules}
+    import probe_agent.torch
+
+    begin = time.perf_counter()
+    probe_agent.torch.install()
+    took = time.perf_counter() - begin
+    probe_agent.torch.install()
+    imported = {name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules} - before
+    return {"imported": sorted(imported), "seconds": took, "cuda": torch.cuda.is_initialized()}
+
+
+def test_install_is_light() -> None:
+    found = in_process(importing)
+    assert found["imported"] == [] and not found["cuda"]
+    assert found["seconds"] < 0.5  # Some ten milliseconds; the bound only catches an import that crept in.
+
+
+def test_uninstall_puts_torch_back(recorder: Recorder) -> None:
+    import probe_agent.torch as agent
+    from torch import autograd
+    from torch.utils.data import dataloader
+
+    agent.uninstall()
+    names = [
+        autograd._engine_run_backward,
+        dataloader._BaseDataLoaderIter.__next__,
+        torch.optim.Optimizer.profile_hook_step,
+    ]
+    assert all("probe_agent" not in function.__code__.co_filename for function in names)
+    assert not recorder.native.is_patched(nn.Linear) and "__init_subclass__" not in nn.Module.__dict__
+    model = Net()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 32), 1)
+    assert recorder.take()["python.torch_trace"] == []
+    agent.install()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 32), 1)
+    assert len(recorder.take()["python.steps"]) == 1
+
+
+def compiled() -> dict[str, Any]:
+    """Graph breaks of compiled models, and the rows of a compiled region."""
+    import probe_agent.torch
+
+    probe_agent.torch.install()
+    from probe_agent import _native
+    from torch._dynamo.utils import counters
+
+    found: dict[str, Any] = {}
+    x = torch.randn(4, 32)
+    for name in ("whole", "in place", "part"):
+        torch._dynamo.reset()
+        counters.clear()
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if name == "whole":
+            run = torch.compile(model, backend="aot_eager", fullgraph=True)
+        elif name == "in place":
+            model.compile(backend="aot_eager", fullgraph=True)
+            run = model
+        else:
+            model.layers[1] = torch.compile(model.layers[1], backend="aot_eager", fullgraph=True)
+            run = model
+        train(run, optimizer, x, 3)
+        _native.take_rows()
+        train(run, optimizer, x, 1)
+        rows = _native.take_rows()
+        forward = {row["module"]: row["compiled"] for row in rows["python.torch_trace"] if row["stage"] == "forward"}
+        backward = sum(
+            row["duration"] for row in rows["python.torch_trace"] if row["stage"] == "backward" and row["module"]
+        )
+        found[name] = {
+            "breaks": sum(counters["graph_break"].values()),
+            "forward": forward,
+            "backward": backward > 0,
+            "steps": len(rows["python.steps"]),
+        }
+    return found
+
+
+def compiled_optimizer(agent: bool) -> dict[str, int]:
+    """Graphs of a compiled optimizer's step, and the operations in them."""
+    if agent:
+        import probe_agent.torch
+
+        probe_agent.torch.install()
+    from torch._dynamo.utils import counters
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 32)).sum().backward()
+    counters.clear()
+    step = torch.compile(optimizer.step, backend="eager")
+    step(), step()
+    return dict(counters["stats"])
+
+
+def test_a_compiled_optimizer_has_the_graphs_it_has_without_us() -> None:
+    assert in_process(compiled_optimizer, arguments=(True,)) == in_process(compiled_optimizer, arguments=(False,))
+
+
+def test_compile_breaks_no_graphs() -> None:
+    found = in_process(compiled)
+    with_parts = {"layers.0": False, "layers.1": True, "layers.2": False, "Net": False, "head": False}
+    assert found["whole"]["forward"] == {"OptimizedModule": True}
+    assert found["in place"]["forward"] == {"Net": True}
+    assert {name: found["part"]["forward"][name] for name in with_parts} == with_parts
+    assert "layers.1.up" not in found["part"]["forward"]
+    for name in ("whole", "in place", "part"):
+        assert (found[name]["breaks"], found[name]["backward"], found[name]["steps"]) == (0, True, 1), name
+
+
+def test_slots_come_back_after_fx(recorder: Recorder) -> None:
+    model = Net()
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 32)
+    train(model, optimizer, x, 1)
+    traced = torch.fx.symbolic_trace(Net())
+    assert not recorder.native.is_patched(nn.Linear)
+    train(model, optimizer, x, 2)
+    assert recorder.native.is_patched(nn.Linear)
+    recorder.take()
+    train(model, optimizer, x, 1)
+    rows = recorder.take()["python.torch_trace"]
+    assert len([row for row in rows if row["stage"] == "forward"]) == 14
+    traced(x)
+    assert "head" in {row["module"] for row in recorder.take()["python.torch_trace"]}
+
+
+def test_copies_and_pickles_of_models_work(recorder: Recorder) -> None:
+    import copy
+    import pickle
+
+    model = Net()
+    model(torch.randn(2, 32))
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+    torch.testing.assert_close(copied(torch.ones(1, 32)), model(torch.ones(1, 32)))
+    scripted = torch.jit.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(1, 4))
+    assert scripted(torch.ones(2, 4)).shape == (2, 4)
+
+
+def test_a_subclass_made_later_is_recorded(recorder: Recorder) -> None:
+    class Tagged(nn.Linear):
+        tag = ""
+
+        def __init_subclass__(cls, tag: str = "", **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+            cls.tag = tag
+
+    class Later(Tagged, tag="x"):
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return super().__call__(x * 2)
+
+    assert Later.tag == "x"
+    Later(4, 4)(torch.randn(1, 4))
+    assert [row["module"] for row in recorder.take()["python.torch_trace"]] == ["Later"]
+
+
+class Worker(torch.utils.data.Dataset):
+    """Calls a module in the DataLoader's worker, and says whether the agent is on there."""
+
+    def __init__(self) -> None:
+        self.model = nn.Linear(2, 2)
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, item: int) -> torch.Tensor:
+        from probe_agent import _native
+
+        with torch.no_grad():
+            self.model(torch.ones(1, 2))
+        return torch.tensor(float(_native.is_enabled()))
+
+
+def test_forked_workers_record_nothing(recorder: Recorder) -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, torch.ones(1, 1), 1)
+    for enabled in torch.utils.data.DataLoader(Worker(), batch_size=2, num_workers=2, multiprocessing_context="fork"):
+        assert enabled.tolist() == [0.0, 0.0]
+        train(model, optimizer, torch.ones(1, 1), 1)
+    assert recorder.native.is_enabled()
+    rows = recorder.take()
+    assert len(rows["python.steps"]) == 5
+    assert {row["input_shape"] for row in rows["python.torch_trace"] if row["stage"] == "forward"} == {"[1, 1]"}
+
+
+def test_a_full_ring_loses_whole_intervals_and_says_how_many(recorder: Recorder) -> None:
+    model = nn.Sequential(*[nn.Identity() for _ in range(50)])
+    calls = 1_500
+    for _ in range(calls):
+        model(torch.ones(1))
+    rows = recorder.take()
+    drops = rows["probe.drops"]
+    lost = sum(
+        count for (table, reason), count in drops.items() if (table, reason) == ("python.torch_trace", "ring full")
+    )
+    steps_lost = sum(count for (table, _), count in drops.items() if table == "python.steps")
+    kept = rows["python.torch_trace"]
+    assert 0 < lost and 0 < len(kept)
+    # Every call is a row or counted; outermost ones have the better claim to a place.
+    assert len(kept) + lost + steps_lost == calls * 51
+    # No half intervals: inside each kept outermost call that lost nothing, the own times add up.
+    for row in kept:
+        assert 0 <= row["duration"] <= row["total_duration"]
+    model(torch.ones(1))
+    assert len(recorder.take()["python.torch_trace"]) == 51
+
+
+def test_threads_do_not_mix(recorder: Recorder) -> None:
+    def work(width: int) -> None:
+        model = nn.Sequential(nn.Linear(width, width), nn.Tanh())
+        for _ in range(50):
+            model(torch.randn(2, width)).sum().backward()
+
+    threads = [threading.Thread(target=work, args=(width,)) for width in (3, 5, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    trace = recorder.take()["python.torch_trace"]
+    roots = [row for row in trace if row["module"] == "Sequential" and row["stage"] == "forward"]
+    assert len(roots) == 150 and len({row["thread"] for row in roots}) == 3
+    for shape in ("[2, 3]", "[2, 5]", "[2, 7]"):
+        assert len({row["thread"] for row in roots if row["input_shape"] == shape}) == 1
+    assert all(row["duration"] <= row["total_duration"] * 1.000001 for row in trace)
+    assert by_module(trace, "backward")["0"] > 0
+
+
+def test_device_modes_and_odd_arguments_are_no_problem(recorder: Recorder) -> None:
+    class Odd(nn.Module):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return args, kwargs
+
+    model = Odd()
+    model(), model(None), model([torch.ones(2)]), model({"x": 1}, key=torch.ones(3, 2)), model(torch.tensor(1.0))
+    model(torch.ones(1, 2, 1, 2, 1, 2, 1, 2)), model(torch.ones(1, 2, 3, 4, 5, 6)), model(torch.ones(0, 3))
+    shapes = [row["input_shape"] for row in recorder.take()["python.torch_trace"]]
+    assert shapes == [None, None, None, "[3, 2]", "[]", "[1, 2, 1, 2, 1, 2, …]", "[1, 2, 3, 4, 5, 6]", "[0, 3]"]
+    assert recorder.native.problem() == ""

@@ -1,0 +1,391 @@
+//! Snippets: where they are placed, how ranks come together, and every way in which they can end.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use probe::error::{Error, Kind};
+use probe_proto::v1::collector_frame::Frame;
+use probe_proto::v1::eval_event::Event;
+use probe_proto::v1::eval_reply::Reply;
+use probe_proto::v1::{self, At, Done, EvalCall, EvalEvent, Finished, Outcome};
+use tonic::{Status, Streaming};
+
+use crate::support::{Bench, FakeAgent, soon};
+
+fn call(code: &str, at: At) -> EvalCall {
+    EvalCall { code: code.into(), at: at as i32, timeout_s: 20.0, ..Default::default() }
+}
+
+async fn ask(bench: &Bench, call: EvalCall) -> Result<Streaming<EvalEvent>, Status> {
+    Ok(soon(bench.control().await.eval(call)).await?.into_inner())
+}
+
+/// Everything up to the last event, output joined by rank.
+struct Heard {
+    placement: Option<v1::Placement>,
+    output: HashMap<Option<i32>, String>,
+    ranks_done: Vec<Option<i32>>,
+    finished: Finished,
+}
+
+async fn hear(mut events: Streaming<EvalEvent>) -> Heard {
+    let (mut placement, mut output, mut ranks_done) = (None, HashMap::<_, String>::new(), Vec::new());
+    loop {
+        match soon(events.message()).await.unwrap().expect("Finished is the last event").event.unwrap() {
+            Event::Placement(said) => assert!(placement.replace(said).is_none(), "placed once"),
+            Event::Output(said) => {
+                output.entry(said.rank).or_default().push_str(std::str::from_utf8(&said.output.unwrap().data).unwrap());
+            }
+            Event::RankDone(done) => ranks_done.push(done.rank),
+            Event::Finished(finished) => {
+                assert!(soon(events.message()).await.unwrap().is_none());
+                return Heard { placement, output, ranks_done, finished };
+            }
+        }
+    }
+}
+
+fn output(text: &str) -> Reply {
+    Reply::Output(v1::Output { stderr: false, data: Bytes::copy_from_slice(text.as_bytes()) })
+}
+
+fn placed(at: At) -> Reply {
+    Reply::Placed(v1::Placed { at: at as i32, why: "because".into() })
+}
+
+fn done(outcome: Outcome, error: &str) -> Reply {
+    Reply::Done(Done { outcome: outcome as i32, error: error.into(), seconds: 0.5, training_waited_s: 0.25, step: 9 })
+}
+
+async fn decide(agent: &mut FakeAgent) -> v1::EvalDecide {
+    match agent.next().await {
+        Frame::EvalDecide(decide) => decide,
+        other => panic!("not EvalDecide: {other:?}"),
+    }
+}
+
+async fn arm(agent: &mut FakeAgent) -> v1::EvalArm {
+    match agent.next().await {
+        Frame::EvalArm(arm) => arm,
+        other => panic!("not EvalArm: {other:?}"),
+    }
+}
+
+async fn go(agent: &mut FakeAgent) -> u64 {
+    match agent.next().await {
+        Frame::EvalGo(go) => go.id,
+        other => panic!("not EvalGo: {other:?}"),
+    }
+}
+
+async fn cancelled(agent: &mut FakeAgent) -> u64 {
+    match agent.next().await {
+        Frame::EvalCancel(cancel) => cancel.id,
+        other => panic!("not EvalCancel: {other:?}"),
+    }
+}
+
+async fn at_step(bench: &Bench, agent: &FakeAgent, rank: i32, step: i64, steps_per_second: f64) {
+    agent.status(v1::Status { step, steps_per_second, ..Default::default() }).await;
+    bench.until(&format!("SELECT step FROM probe.agents WHERE rank = {rank}"), &[&[&step.to_string()]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snippet_that_only_reads_runs_beside_training_on_the_first_rank() {
+    let bench = Bench::start().await;
+    let mut one = bench.rank(1, 2).await;
+    let mut zero = bench.rank(0, 2).await;
+    let events = ask(&bench, call("print(1)", At::Auto)).await.unwrap();
+    let said = decide(&mut zero).await;
+    assert_eq!((said.code.as_str(), said.at(), said.max_output), ("print(1)", At::Auto, 16 << 20));
+    assert!((15.0..=20.0).contains(&said.timeout_s), "{}", said.timeout_s);
+    bench.until("SELECT status FROM probe.evals", &[&["running"]]).await;
+    zero.reply(said.id, placed(At::Now)).await;
+    zero.reply(said.id, output("1")).await;
+    one.reply(said.id, output("not mine")).await;
+    zero.reply(said.id, output("\n")).await;
+    zero.reply(said.id, done(Outcome::Ok, "")).await;
+    let heard = hear(events).await;
+    let placement = heard.placement.unwrap();
+    assert_eq!((placement.at(), placement.step, placement.ranks), (At::Now, -1, vec![0]));
+    assert_eq!(heard.output, HashMap::from([(Some(0), "1\n".to_owned())]));
+    assert_eq!(heard.finished.outcome(), Outcome::Ok);
+    let row = bench.rows("SELECT id, asked_by, code, at, placed, step, ranks, status, duration, training_waited, output_bytes, error FROM probe.evals").await;
+    let uid = format!("uid:{}", nix::unistd::geteuid());
+    assert_eq!(row, [["1", &uid, "print(1)", "auto", "now", "9", "0", "ok", "0.5", "0.25", "2", ""]]);
+    // The other rank has heard nothing of it: the next thing that it hears is this.
+    let events = ask(&bench, EvalCall { rank: Some(1), ..call("print(2)", At::Now) }).await.unwrap();
+    let said = decide(&mut one).await;
+    assert_eq!((said.code.as_str(), said.at()), ("print(2)", At::Now));
+    one.reply(said.id, placed(At::Now)).await;
+    one.reply(said.id, done(Outcome::Error, "Traceback (most recent call last):\nNameError: x")).await;
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Error);
+    assert!(heard.finished.error.starts_with("Traceback"), "{}", heard.finished.error);
+    assert_eq!(bench.rows("SELECT status, error FROM probe.evals WHERE id = 2").await, [["error", "NameError: x"]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snippet_between_steps_runs_on_all_ranks_at_one_step() {
+    let bench = Bench::start().await;
+    let mut ranks = [bench.rank(0, 2).await, bench.rank(1, 2).await];
+    at_step(&bench, &ranks[0], 0, 100, 0.0).await;
+    at_step(&bench, &ranks[1], 1, 103, 0.0).await;
+    let events = ask(&bench, call("trainer.train_step()", At::Auto)).await.unwrap();
+    let said = decide(&mut ranks[0]).await;
+    ranks[0].reply(said.id, placed(At::Step)).await;
+    let mut id = 0;
+    for (rank, agent) in ranks.iter_mut().enumerate() {
+        let said = arm(agent).await;
+        assert_eq!(said.step, 105, "two steps after the rank that is furthest");
+        assert_eq!(said.mute, rank != 0);
+        id = said.id;
+    }
+    ranks[0].reply(id, Reply::Armed(v1::Armed { step: 100 })).await;
+    // Nobody goes before everybody is armed: what rank 0 hears next is something else.
+    at_step(&bench, &ranks[0], 0, 101, 0.0).await;
+    let mut control = bench.control().await;
+    let values = [("detail".to_owned(), "off".to_owned())].into();
+    let configured = tokio::spawn(async move { control.config(v1::ConfigCall { values }).await.map(drop) });
+    for agent in &mut ranks {
+        assert!(matches!(agent.next().await, Frame::Configure(_)));
+    }
+    ranks[1].reply(id, Reply::Armed(v1::Armed { step: 103 })).await;
+    for agent in &mut ranks {
+        assert_eq!(go(agent).await, id);
+    }
+    ranks[1].reply(id, output("muted")).await;
+    ranks[1].reply(id, done(Outcome::Ok, "")).await;
+    ranks[0].reply(id, output("loss 1.0\n")).await;
+    ranks[0].reply(id, done(Outcome::Ok, "")).await;
+    let heard = hear(events).await;
+    let placement = heard.placement.unwrap();
+    assert_eq!((placement.at(), placement.step, placement.ranks), (At::Step, 105, vec![0, 1]));
+    assert_eq!(placement.why, "because");
+    assert_eq!(heard.output, HashMap::from([(Some(0), "loss 1.0\n".to_owned())]));
+    assert_eq!(heard.ranks_done, [Some(0)]);
+    assert_eq!((heard.finished.outcome(), heard.finished.training_waited_s), (Outcome::Ok, 0.25));
+    assert_eq!(bench.rows("SELECT placed, ranks, status FROM probe.evals").await, [["step", "0,1", "ok"]]);
+    soon(configured).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fast_run_gets_a_later_step() {
+    let bench = Bench::start().await;
+    let mut ranks = [bench.rank(0, 2).await, bench.rank(1, 2).await];
+    at_step(&bench, &ranks[0], 0, 100, 1000.0).await;
+    at_step(&bench, &ranks[1], 1, 100, 1000.0).await;
+    let events = ask(&bench, call("x", At::Step)).await.unwrap();
+    assert!(arm(&mut ranks[0]).await.step >= 350, "a quarter of a second ahead at least");
+    drop(events);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_has_passed_the_step_gets_another_one() {
+    let bench = Bench::start().await;
+    let mut ranks = [bench.rank(0, 2).await, bench.rank(1, 2).await];
+    let events = ask(&bench, EvalCall { all_ranks: true, ..call("x", At::Step) }).await.unwrap();
+    let first = arm(&mut ranks[0]).await;
+    assert_eq!(arm(&mut ranks[1]).await.step, first.step);
+    assert!(!first.mute);
+    ranks[0].reply(first.id, Reply::Armed(v1::Armed { step: 0 })).await;
+    ranks[1].reply(first.id, Reply::Late(v1::Late { step: 70 })).await;
+    let mut second = None;
+    for agent in &mut ranks {
+        assert_eq!(cancelled(agent).await, first.id);
+        let said = arm(agent).await;
+        assert_ne!(said.id, first.id);
+        assert!(said.step >= 74, "{}", said.step);
+        second = Some(said.id);
+    }
+    let id = second.unwrap();
+    for agent in &mut ranks {
+        // The end of the attempt that was given up is not the end of this one.
+        agent.reply(first.id, done(Outcome::Cancelled, "")).await;
+        agent.reply(id, Reply::Armed(v1::Armed { step: 70 })).await;
+    }
+    for agent in &mut ranks {
+        assert_eq!(go(agent).await, id);
+        agent.reply(id, output("x")).await;
+        agent.reply(id, done(Outcome::Ok, "")).await;
+    }
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Ok);
+    assert_eq!(heard.output.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_one_rank_cannot_run_it_no_rank_does() {
+    let bench = Bench::start().await;
+    let mut ranks = [bench.rank(0, 2).await, bench.rank(1, 2).await];
+    let events = ask(&bench, call("x", At::Step)).await.unwrap();
+    let id = arm(&mut ranks[0]).await.id;
+    arm(&mut ranks[1]).await;
+    ranks[0].reply(id, Reply::Armed(v1::Armed { step: 0 })).await;
+    ranks[1].reply(id, done(Outcome::Error, "SyntaxError: invalid syntax")).await;
+    assert_eq!(cancelled(&mut ranks[0]).await, id);
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Error);
+    assert_eq!(heard.finished.error, "rank 1 (pid 101): SyntaxError: invalid syntax");
+    assert!(heard.placement.is_none());
+    assert_eq!(bench.rows("SELECT placed, ranks, status FROM probe.evals").await, [["", "", "error"]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_process_runs_it_at_its_next_boundary() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let events = ask(&bench, call("x", At::Step)).await.unwrap();
+    let said = arm(&mut agent).await;
+    assert_eq!((said.step, said.mute), (-1, false));
+    agent.reply(said.id, Reply::Armed(v1::Armed { step: 4 })).await;
+    agent.reply(said.id, output("x")).await;
+    agent.reply(said.id, done(Outcome::NoBoundary, "no step ended")).await;
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::NoBoundary);
+    assert!(heard.finished.hint.contains("--at now"));
+    assert_eq!(heard.output, HashMap::from([(None, "x".to_owned())]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_snippet_at_a_time_is_between_steps() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let first = ask(&bench, call("first", At::Step)).await.unwrap();
+    let said = arm(&mut agent).await;
+    let second = ask(&bench, call("second", At::Step)).await.unwrap();
+    let third = ask(&bench, EvalCall { timeout_s: 0.05, ..call("third", At::Step) }).await.unwrap();
+    let heard = hear(third).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Timeout);
+    assert!(heard.finished.error.contains("another snippet"), "{}", heard.finished.error);
+    agent.reply(said.id, done(Outcome::Ok, "")).await;
+    assert_eq!(hear(first).await.finished.outcome(), Outcome::Ok);
+    let said = arm(&mut agent).await;
+    assert_eq!(said.code, "second");
+    agent.reply(said.id, done(Outcome::Ok, "")).await;
+    assert_eq!(hear(second).await.finished.outcome(), Outcome::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_does_not_answer_is_not_waited_for_longer_than_asked() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let events = ask(&bench, EvalCall { timeout_s: 0.05, ..call("x", At::Auto) }).await.unwrap();
+    let id = decide(&mut agent).await.id;
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Timeout);
+    assert!(heard.finished.error.contains("no answer from process 7"), "{}", heard.finished.error);
+    assert_eq!(cancelled(&mut agent).await, id);
+    assert_eq!(bench.rows("SELECT status FROM probe.evals").await, [["timeout"]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asked_and_goes_cancels_it() {
+    let bench = Bench::start().await;
+    let mut ranks = [bench.rank(0, 2).await, bench.rank(1, 2).await];
+    let events = ask(&bench, call("x", At::Step)).await.unwrap();
+    let id = arm(&mut ranks[0]).await.id;
+    arm(&mut ranks[1]).await;
+    drop(events);
+    for agent in &mut ranks {
+        assert_eq!(cancelled(agent).await, id);
+    }
+    bench.until("SELECT status FROM probe.evals", &[&["cancelled"]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_goes_while_it_runs_ends_it_and_releases_the_others() {
+    let bench = Bench::start().await;
+    let [mut zero, mut one] = [bench.rank(0, 2).await, bench.rank(1, 2).await];
+    let events = ask(&bench, call("x", At::Step)).await.unwrap();
+    let id = arm(&mut zero).await.id;
+    arm(&mut one).await;
+    for agent in [&zero, &one] {
+        agent.reply(id, Reply::Armed(v1::Armed { step: 0 })).await;
+    }
+    go(&mut zero).await;
+    go(&mut one).await;
+    drop(one);
+    assert_eq!(cancelled(&mut zero).await, id);
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Error);
+    assert!(heard.finished.error.contains("rank 1 (pid 101) is gone"), "{}", heard.finished.error);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_past_the_limit_ends_it() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let events = ask(&bench, EvalCall { max_output: 10, ..call("x", At::Now) }).await.unwrap();
+    let said = decide(&mut agent).await;
+    assert_eq!(said.max_output, 10);
+    agent.reply(said.id, placed(At::Now)).await;
+    agent.reply(said.id, output("0123456789abc")).await;
+    assert_eq!(cancelled(&mut agent).await, said.id);
+    let heard = hear(events).await;
+    assert_eq!(heard.output[&None], "0123456789");
+    assert_eq!(heard.finished.outcome(), Outcome::OutputLimit);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn much_output_arrives_whole_and_in_order() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let events = ask(&bench, call("x", At::Now)).await.unwrap();
+    let id = decide(&mut agent).await.id;
+    agent.reply(id, placed(At::Now)).await;
+    let line = |number: usize| format!("{number:07}\n");
+    let heard = tokio::spawn(hear(events));
+    let piece: String = (0..100_000).map(line).collect();
+    for _ in 0..4 {
+        agent.reply(id, output(&piece)).await;
+    }
+    agent.reply(id, done(Outcome::Ok, "")).await;
+    let heard = heard.await.unwrap();
+    assert!(heard.output[&None] == piece.repeat(4), "{} bytes", heard.output[&None].len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_is_not_connected_is_waited_for() {
+    let bench = Bench::start().await;
+    let mut zero = bench.rank(0, 2).await;
+    let events = ask(&bench, call("x", At::Step)).await.unwrap();
+    let mut one = bench.rank(1, 2).await;
+    let id = arm(&mut zero).await.id;
+    assert_eq!(arm(&mut one).await.id, id);
+    drop(events);
+    cancelled(&mut zero).await;
+    cancelled(&mut one).await;
+    one.bye().await;
+    let heard = hear(ask(&bench, EvalCall { timeout_s: 0.05, ..call("x", At::Step) }).await.unwrap()).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Refused);
+    assert!(heard.finished.error.contains("rank 1 is not connected"), "{}", heard.finished.error);
+    assert!(heard.finished.hint.contains("--rank N"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_cannot_be_is_an_error_and_a_row() {
+    let bench = Bench::start().await;
+    let kind = |status: Status| Error::from(status).kind();
+    let error = Error::from(ask(&bench, call("x", At::Auto)).await.unwrap_err());
+    assert_eq!(error.kind(), Kind::Unreachable);
+    assert!(error.to_string().contains("no training process"), "{error}");
+    let agent = bench.agent("a").await;
+    let cases = [
+        call(" \n", At::Auto),
+        call(&"x".repeat((1 << 20) + 1), At::Auto),
+        EvalCall { at: 77, ..call("x", At::Auto) },
+        EvalCall { timeout_s: -1.0, ..call("x", At::Auto) },
+        EvalCall { timeout_s: f64::NAN, ..call("x", At::Auto) },
+        EvalCall { timeout_s: 1e300, ..call("x", At::Auto) },
+        EvalCall { max_output: u64::MAX, ..call("x", At::Auto) },
+        EvalCall { rank: Some(3), ..call("x", At::Auto) },
+    ];
+    let count = cases.len();
+    for case in cases {
+        assert_eq!(kind(ask(&bench, case).await.unwrap_err()), Kind::Usage);
+    }
+    let refused = bench.rows("SELECT COUNT(*) FROM probe.evals WHERE status = 'refused' AND error IS NOT NULL").await;
+    assert_eq!(refused, [[(count + 1).to_string()]]);
+    drop(agent);
+}
