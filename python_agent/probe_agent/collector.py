@@ -1,7 +1,7 @@
 """Finding the collector of this run, or starting one.
 
 All processes of one run on this machine must meet at one socket, and another run of the same script at another. Who
-comes first locks `NAME.lock` beside the socket, writes down which run it is for and starts the collector; who comes
+comes first locks `NAME.claim` beside the socket, writes down which run it is for and starts the collector; who comes
 later reads that, and joins or tries the next name. The lock goes with the process, whatever becomes of it.
 """
 
@@ -91,7 +91,7 @@ def find_or_start(asked: str | None = None) -> str:
     for number in range(1, 100):
         name = base if number == 1 else f"{base}-{number}"
         path = os.path.join(directory, f"{name}.sock")
-        if _claim(os.path.join(directory, f"{name}.lock"), path, key, name):
+        if _claim(os.path.join(directory, f"{name}.claim"), path, key, name):
             return f"unix:{path}"
     raise NoCollectorError(f"99 runs called {base} are live; hint: give this one a name in PROBE_RUN")
 
@@ -116,6 +116,9 @@ def _claim(lock: str, path: str, key: str, name: str) -> bool:
         # Nobody holds the lock: its run is over, or this is the same run after an elastic restart.
         os.close(descriptor)
         return written == key
+    if _is_taken(os.path.join(os.path.dirname(path), f"{name}.lock")):
+        os.close(descriptor)
+        return False
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, key.encode(), 0)
     try:
@@ -126,6 +129,21 @@ def _claim(lock: str, path: str, key: str, name: str) -> bool:
         raise
     _LOCKS[lock] = descriptor
     return True
+
+
+def _is_taken(lock: str) -> bool:
+    """Whether a collector elsewhere (`probe run`) keeps a run of this name: it holds a lock as long as it lives."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def _written_key(descriptor: int) -> str:

@@ -141,6 +141,15 @@ def test_a_name_is_free_again_when_its_collector_is_gone(machine: Machine) -> No
     assert address(machine.rank()) == "train.sock"
 
 
+def test_a_name_that_probe_run_keeps_is_left_alone(machine: Machine) -> None:
+    import fcntl
+
+    (machine.directory / "run").mkdir(mode=0o700)
+    with open(machine.directory / "run/train.lock", "w") as kept:
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        assert address(machine.rank()) == "train-2.sock"
+
+
 @pytest.mark.parametrize(("environment", "arguments", "name"), [
     ({}, ["train gpt.v2.py"], "train-gpt.v2"),
     ({"PROBE_RUN": "mine"}, ["x.py"], "mine"),

@@ -107,7 +107,7 @@ class Runner:
             if job.is_waiting():
                 self.end(job, Outcome("NO_BOUNDARY", self.no_boundary(job)))
             else:
-                self.end(job, Outcome("TIMEOUT", f"it took longer than its deadline of {job.timeout_s:g} s"))
+                self.end(job, Outcome("TIMEOUT", f"it took longer than its deadline of {job.timeout_s:.3g} s"))
 
     def end(self, job: Job, outcome: Outcome) -> None:
         """Ends a snippet, wherever it is."""
@@ -118,7 +118,7 @@ class Runner:
     def no_boundary(self, job: Job) -> str:
         """Why a snippet that waited never came to run."""
         place = namespace.where(namespace.training_thread())
-        return f"no boundary between two steps came within {job.timeout_s:g} s; the training thread is at {place}"
+        return f"no boundary between two steps came within {job.timeout_s:.3g} s; the training thread is at {place}"
 
     def refuse(self, command: Any, why: str) -> None:
         """Answers a snippet that may not run here."""
