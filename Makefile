@@ -66,7 +66,8 @@ bench-overhead: setup $(TARGET)/release/probe
 	$(BIN)/python bench/overhead.py --probe $(TARGET)/release/probe
 
 bench-ingest: $(TARGET)/release/probe
-	cargo run --release --example ingest
+	cargo build --workspace --release --example ingest
+	home=$$(mktemp -d) && PROBE_HOME=$$home PROBE_RUNTIME_DIR=$$home/run $(TARGET)/release/examples/ingest; rm -rf $$home
 
 bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/latency.py --probe $(TARGET)/release/probe

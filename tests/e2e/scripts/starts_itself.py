@@ -9,7 +9,7 @@ model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(12):
     if step == 5:
-        # From the next step on: the one that has begun keeps its detail.
+        # From the step that begins next: this one.
         probe_agent.configure(detail="off")
     optimizer.zero_grad()
     model(torch.ones(4, 8)).sum().backward()
