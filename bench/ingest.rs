@@ -5,6 +5,8 @@
 //! stream takes them, until every one is acknowledged. Bound: 5 M rows/s in release.
 //! PROBE_HOME and PROBE_RUNTIME_DIR must name throw-away directories, as the make target does.
 
+#![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
+
 use std::time::{Duration, Instant};
 
 use probe_proto::encode::{BatchBuilder, StringTable};

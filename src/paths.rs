@@ -95,6 +95,10 @@ impl Places {
             let Ok(entry) = entry else { continue };
             let name = entry.file_name();
             let Some(run) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else { continue };
+            // Collectors may listen on other names here too; each run is listed once, by the socket of its own.
+            if crate::runs::RunName::numbered(run).is_none() {
+                continue;
+            }
             if socket_state(&entry.path()) == SocketState::Live {
                 found.push((run.to_owned(), entry.path()));
             }
