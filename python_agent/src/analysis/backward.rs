@@ -94,7 +94,8 @@ impl<N: Names> Analyser<N> {
         }
         if thread.passes == 0 {
             // Of the whole call, backward is what lies between the first node's start and the last one's end.
-            let end = record.ts;
+            // A clock that went back must not end it before it began.
+            let end = record.ts.max(pass.begin);
             let (begin, whole) = (pass.begin, std::mem::take(&mut thread.parts.pending));
             let first = if record.a == 0 { begin } else { record.a }.clamp(begin, end);
             let last = if record.b == 0 { first } else { record.b }.clamp(first, end);
