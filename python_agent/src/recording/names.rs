@@ -110,6 +110,9 @@ fn name_modules(modules: Vec<Described>) {
 /// The module at `address` is gone.
 #[pyfunction]
 fn forget_module(address: u64) {
+    if super::fork::is_child() {
+        return;
+    }
     let mut registry = shared::lock(&REGISTRY);
     let now = ticks();
     if let Some(entry) = registry.modules.get_mut(&address).and_then(|entries| entries.last_mut()) {
@@ -123,6 +126,9 @@ fn forget_module(address: u64) {
 /// Remembers the class name of a module type, for modules that no walk finds.
 #[pyfunction]
 fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
+    if super::fork::is_child() {
+        return Ok(());
+    }
     let name: Arc<str> = class.name()?.to_string().into();
     shared::lock(&REGISTRY).types.insert(class.as_ptr() as u64, name);
     Ok(())
