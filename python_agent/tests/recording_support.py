@@ -105,7 +105,7 @@ def in_process(body: Callable[..., Any] | str, layers: str = "", arguments: tupl
         f"result = getattr(importlib.import_module({module!r}), {function!r})(*json.loads(sys.argv[1]))\n"
         "print('RESULT ' + json.dumps(result))\n"
     )
-    path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(PACKAGE / "tests"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "PROBE_LAYERS": layers}
     done = subprocess.run(
         [sys.executable, "-c", script, json.dumps(arguments)],
