@@ -65,7 +65,7 @@ fn frame(frame: agent_frame::Frame) -> v1::AgentFrame {
 }
 
 async fn measure() -> Result<(), Box<dyn std::error::Error>> {
-    let socket = probe::paths::runtime_dir()?.join("door").join("bench.sock");
+    let socket = probe::paths::runtime_dir()?.join("bench.sock");
     let options = probe::collector::Options {
         run: "bench".into(),
         command: String::new(),
