@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -73,11 +74,12 @@ def ddp() -> dict[str, Any]:
     dist, native = _start()
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(Net(128, 4), bucket_cap_mb=0.3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    # AdamW: of SGD's third of a millisecond a twentieth is spent in optimizer.step() before the recorded range begins.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
     clock = time.perf_counter
-    hand = {"forward_time": 0.0, "backward": 0.0, "optimizer_time": 0.0, "comm": 0.0, "duration": 0.0}
+    hand: dict[str, list[float]] = {"forward_time": [], "backward": [], "optimizer_time": [], "comm": []}
     total = torch.zeros(50_000)
-    for step in range(13):
+    for step in range(23):
         if step == 3:
             native.take_rows()
             begin = clock()
@@ -96,13 +98,14 @@ def ddp() -> dict[str, Any]:
         optimizer.zero_grad()
         if step >= 3:
             for name, took in zip(hand, (t1 - t0, t3 - t2, t5 - t4, t4 - t3)):
-                hand[name] += took
-    hand["duration"] = clock() - begin
+                hand[name].append(took)
+    wall = clock() - begin
     rows = native.take_rows()
     result = {
         "layers": native.layers(),
         "problem": native.problem(),
         "hand": hand,
+        "wall": wall,
         "steps": rows["python.steps"],
         "trace": rows["python.torch_trace"],
         "collectives": rows["python.nccl_trace"],
@@ -117,14 +120,17 @@ def test_ddp_on_two_ranks() -> None:
     for found in on_ranks("ddp"):
         assert found["layers"]["collectives"] == "pg_hooks" and found["problem"] == "" and found["drops"] == {}
         steps, hand = found["steps"], found["hand"]
-        assert len(steps) == 10
-        total = {column: sum(step[column] for step in steps) for column in steps[0] if column.endswith("_time")}
-        total["duration"] = sum(step["duration"] for step in steps)
-        for column in ("forward_time", "optimizer_time", "duration"):
-            assert total[column] == pytest.approx(hand[column], rel=0.05), column
+        assert len(steps) == 20
+        assert sum(step["duration"] for step in steps) == pytest.approx(found["wall"], rel=0.05)
+        # The median step: a busy machine may take the processor away between two clocks.
+        for column in ("forward_time", "optimizer_time"):
+            ratio = statistics.median(step[column] / took for step, took in zip(steps, hand[column]))
+            assert ratio == pytest.approx(1.0, abs=0.05), column
         # The tail of backward and the collective in the loop are communication, and the training thread waited for both.
-        assert total["backward_time"] + total["comm_time"] == pytest.approx(hand["backward"] + hand["comm"], rel=0.05)
-        assert total["comm_time"] >= 0.9 * hand["comm"]
+        waits = list(zip(steps, hand["backward"], hand["comm"]))
+        ratio = statistics.median((step["backward_time"] + step["comm_time"]) / (b + c) for step, b, c in waits)
+        assert ratio == pytest.approx(1.0, abs=0.05)
+        assert statistics.median(step["comm_time"] / comm for step, _, comm in waits) >= 0.9
         for step in steps:
             trace = [row for row in found["trace"] if row["step"] == step["step"]]
             sums = by_stage(trace)
@@ -142,7 +148,7 @@ def test_ddp_on_two_ranks() -> None:
             for row in found["collectives"]
         )  # fmt: skip
         in_loop = [row for row in found["collectives"] if not row["async_op"]]
-        assert [row["bytes"] for row in in_loop] == [200_000] * 10
+        assert [row["bytes"] for row in in_loop] == [200_000] * 20
         seqs = [row["seq"] for row in sorted(found["collectives"], key=lambda row: row["ts"])]
         assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
 
