@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::clock;
-use crate::store::{Identity, Rows, Store};
+use crate::store::{Identity, Origin, Rows, Store};
 
 /// Frames on their way down to an agent.
 pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
@@ -61,6 +61,8 @@ pub(crate) struct Loss {
 pub(crate) struct Agent {
     /// Its number in the order of first connections.
     pub(crate) key: u64,
+    /// `Hello.instance`.
+    pub(crate) instance: Arc<str>,
     state: Mutex<AgentState>,
 }
 
@@ -108,7 +110,7 @@ pub(crate) struct Superseded;
 
 impl Agent {
     /// One that connects for the first time.
-    pub(crate) fn new(key: u64, identity: Arc<Identity>, about: About) -> Self {
+    pub(crate) fn new(key: u64, instance: &str, identity: Arc<Identity>, about: About) -> Self {
         let now = clock::unix_ns();
         let state = AgentState {
             identity,
@@ -132,7 +134,7 @@ impl Agent {
             problem: String::new(),
             problem_here: String::new(),
         };
-        Self { key, state: Mutex::new(state) }
+        Self { key, instance: instance.into(), state: Mutex::new(state) }
     }
 
     /// Its state. Valid at every point, so a thread that panicked with it does no harm.
@@ -188,7 +190,7 @@ impl Agent {
         if from.seq > state.done_seq {
             state.rows_stored += rows.len() as u64;
             state.finish(from);
-            store.append(identity, rows);
+            store.append(identity, Origin::batch(&self.instance, from.seq), rows);
         }
         Ok(())
     }

@@ -162,7 +162,7 @@ impl Agents {
             self.forget_oldest();
         }
         self.next_key += 1;
-        let agent = Arc::new(Agent::new(self.next_key, Arc::clone(identity), about.clone()));
+        let agent = Arc::new(Agent::new(self.next_key, instance, Arc::clone(identity), about.clone()));
         self.in_order.push(Arc::clone(&agent));
         self.by_instance.insert(instance.to_owned(), Arc::clone(&agent));
         Ok(agent)

@@ -32,13 +32,13 @@ pub(super) fn table_directory(directory: &Path, table: &Table) -> PathBuf {
 }
 
 /// The files of every table, as [`TABLES`]; tables without any are empty.
-pub(super) fn open(directory: &Path) -> Result<Vec<Vec<ParquetFile>>> {
+pub(super) fn open(directory: &Path) -> Result<Vec<Vec<Arc<ParquetFile>>>> {
     let directory = fs::canonicalize(directory)
         .map_err(|error| Error::failed(format!("cannot open the run directory {}: {error}", directory.display())))?;
     TABLES.iter().map(|table| open_table(&directory, table)).collect()
 }
 
-fn open_table(directory: &Path, table: &'static Table) -> Result<Vec<ParquetFile>> {
+fn open_table(directory: &Path, table: &'static Table) -> Result<Vec<Arc<ParquetFile>>> {
     let directory = table_directory(directory, table);
     let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
     let entries = match fs::read_dir(&directory) {
@@ -55,7 +55,7 @@ fn open_table(directory: &Path, table: &'static Table) -> Result<Vec<ParquetFile
     }
     paths.sort();
     let schema = arrow_schema(table);
-    paths.into_iter().map(|path| open_file(path, table, &schema)).collect()
+    paths.into_iter().map(|path| open_file(path, table, &schema).map(Arc::new)).collect()
 }
 
 fn open_file(path: PathBuf, table: &Table, schema: &SchemaRef) -> Result<ParquetFile> {

@@ -7,6 +7,24 @@ use arrow::compute::take;
 use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 
+/// Which batches of which agent rows came in: what makes sure that each is stored once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// `Hello.instance`: random, made once in the life of an agent.
+    pub instance: Arc<str>,
+    /// Number of the oldest batch.
+    pub first_seq: u64,
+    /// Number of the newest batch. Batches of other tables may have numbers in between.
+    pub last_seq: u64,
+}
+
+impl Origin {
+    /// Of one batch.
+    pub fn batch(instance: &Arc<str>, seq: u64) -> Self {
+        Self { instance: Arc::clone(instance), first_seq: seq, last_seq: seq }
+    }
+}
+
 /// The process that rows came from, as its agent's newest Hello says.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use probe_proto::tables::TABLES;
 
 pub use self::eviction::Evicted;
-pub use self::identity::Identity;
+pub use self::identity::{Identity, Origin};
 pub use self::mapping::Mapping;
 pub use self::rows::Rows;
 pub use self::schema::arrow_schema;
@@ -76,14 +76,14 @@ impl Store {
         Arc::new(Self { tables, limit, bytes, appends, losses: Losses::default() })
     }
 
-    /// Appends rows of one process. Never waits for a query; past the memory limit it evicts.
-    pub fn append(&self, identity: &Arc<Identity>, rows: Rows) {
+    /// Appends the rows of a batch of one process. Never waits for a query; past the memory limit it evicts.
+    pub fn append(&self, identity: &Arc<Identity>, origin: Origin, rows: Rows) {
         let Some(place) = schema::place(rows.table()) else { return };
         if rows.is_empty() {
             return;
         }
         let number = self.appends.fetch_add(1, Ordering::Relaxed);
-        self.tables[place].append(identity, rows, number, self.limit / SEGMENTS_IN_LIMIT, &self.bytes);
+        self.tables[place].append(identity, origin, rows, number, self.limit / SEGMENTS_IN_LIMIT, &self.bytes);
         if self.memory() > self.limit {
             self.evict();
         }

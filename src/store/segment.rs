@@ -9,7 +9,7 @@ use datafusion::common::ScalarValue;
 use probe_proto::table::Table;
 
 use super::cells::Cells;
-use super::identity::Identity;
+use super::identity::{Identity, Origin};
 use super::range::Range;
 use super::rows::{Batch, Rows};
 use super::schema::identity_columns;
@@ -25,6 +25,8 @@ pub(crate) struct Segment {
     pub(crate) table: &'static Table,
     /// None for tables that the collector itself fills.
     pub(crate) identity: Option<Arc<Identity>>,
+    /// None for those too.
+    pub(crate) origin: Option<Origin>,
     pub(crate) batches: Vec<Arc<Batch>>,
     pub(crate) rows: usize,
     /// What all of it takes in memory.
@@ -39,11 +41,13 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// One that holds `rows`.
-    pub(crate) fn new(identity: Option<Arc<Identity>>, rows: Rows, number: u64) -> Self {
+    pub(crate) fn new(identity: Option<Arc<Identity>>, origin: Option<Origin>, rows: Rows, number: u64) -> Self {
         let table = rows.table();
+        let last_seq = origin.as_ref().map_or(0, |origin| origin.last_seq);
         let empty = Self {
             table,
             identity,
+            origin,
             batches: Vec::new(),
             rows: 0,
             bytes: 0,
@@ -52,11 +56,11 @@ impl Segment {
             ranges: vec![Range::EMPTY; table.columns.len()],
             strings: rows.strings.clone(),
         };
-        empty.with(rows, number)
+        empty.with(rows, last_seq, number)
     }
 
     /// The same with more rows at its end, which must fit ([`Segment::takes`]).
-    pub(crate) fn with(&self, rows: Rows, number: u64) -> Self {
+    pub(crate) fn with(&self, rows: Rows, last_seq: u64, number: u64) -> Self {
         let mut batches = Vec::with_capacity(self.batches.len() + 1);
         batches.extend(self.batches.iter().cloned());
         batches.push(Arc::new(rows.batch));
@@ -65,6 +69,7 @@ impl Segment {
         Self {
             table: self.table,
             identity: self.identity.clone(),
+            origin: self.origin.clone().map(|origin| Origin { last_seq, ..origin }),
             rows: batches.iter().map(|batch| batch.rows).sum(),
             bytes: batches.iter().map(|batch| batch.bytes).sum::<usize>() + strings.bytes(),
             batches,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use super::files::ParquetFile;
-use super::identity::Identity;
+use super::identity::{Identity, Origin};
 use super::rows::Rows;
 use super::segment::Segment;
 
@@ -17,7 +17,7 @@ pub(crate) const SEGMENT_ROWS: usize = 1 << 18;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct TableSnapshot {
     /// What a run directory holds.
-    pub(crate) files: Arc<Vec<ParquetFile>>,
+    pub(crate) files: Arc<Vec<Arc<ParquetFile>>>,
     /// Segments that grow no more.
     pub(crate) sealed: Arc<Vec<Arc<Segment>>>,
     /// Segments that grow, one a process.
@@ -41,7 +41,7 @@ pub(crate) struct TableStore {
 
 impl TableStore {
     /// A table whose rows are in files.
-    pub(crate) fn of_files(files: Vec<ParquetFile>) -> Self {
+    pub(crate) fn of_files(files: Vec<Arc<ParquetFile>>) -> Self {
         let snapshot = TableSnapshot { files: Arc::new(files), ..TableSnapshot::default() };
         Self { writer: Mutex::default(), snapshot: ArcSwap::from_pointee(snapshot) }
     }
@@ -56,6 +56,7 @@ impl TableStore {
     pub(crate) fn append(
         &self,
         identity: &Arc<Identity>,
+        origin: Origin,
         rows: Rows,
         number: u64,
         segment_bytes: usize,
@@ -73,8 +74,8 @@ impl TableStore {
             seal(&mut next.sealed, ended);
         }
         let segment = match old {
-            Some(segment) => segment.with(rows, number),
-            None => Segment::new(Some(Arc::clone(identity)), rows, number),
+            Some(segment) => segment.with(rows, origin.last_seq, number),
+            None => Segment::new(Some(Arc::clone(identity)), Some(origin), rows, number),
         };
         memory.fetch_add(segment.bytes, Ordering::Relaxed);
         memory.fetch_sub(removed, Ordering::Relaxed);
