@@ -9,6 +9,7 @@ pub mod collector;
 pub mod endpoint;
 pub mod error;
 pub mod eval;
+mod journal;
 pub mod output;
 pub mod paths;
 pub mod query;

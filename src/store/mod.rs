@@ -1,14 +1,16 @@
 //! Where rows live: append-only segments behind snapshots, so that a query sees one instant and ingest never waits.
 //!
 //! [`Strings`], [`Mapping`] and [`Rows`] turn what arrives into columns; [`Store::append`] adds them to the growing
-//! segment of their process and publishes the table's next snapshot. Memory is bounded: past the limit the segments
-//! whose newest row is the oldest go, and are counted ([`Store::evicted`]). [`Store::write`] makes a run directory of
-//! Parquet files, [`Store::open`] is one again.
+//! segment of their process and publishes the table's next snapshot. A store that keeps its rows (`keep`) writes
+//! sealed segments to Parquet files of the run directory; [`Store::open`] is such a directory again. Memory and disk
+//! are bounded, and what had to go is counted (`budget`).
 
+mod budget;
 mod cells;
-mod eviction;
+mod file_writer;
 mod files;
 mod identity;
+mod keep;
 mod mapping;
 mod range;
 mod rows;
@@ -22,25 +24,30 @@ mod write;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use probe_proto::tables::TABLES;
+use tokio::sync::Notify;
 
-pub use self::eviction::Evicted;
+pub use self::budget::Evicted;
 pub use self::identity::{Identity, Origin};
 pub use self::mapping::Mapping;
 pub use self::rows::Rows;
 pub use self::schema::arrow_schema;
 pub use self::strings::Strings;
+pub(crate) use self::write::write_system;
 
 pub(crate) use self::files::ParquetFile;
 pub(crate) use self::segment::Segment;
 pub(crate) use self::table::TableSnapshot;
 
-use self::eviction::Losses;
-use self::table::TableStore;
+pub(crate) use self::keep::Keeper;
+
+use self::budget::Losses;
+use self::keep::Kept;
+use self::table::{Counters, TableStore};
 use crate::error::Result;
-use crate::query::SystemTable;
 
 /// Past the memory limit segments go whole, so none may take more than this part of it.
 const SEGMENTS_IN_LIMIT: usize = 32;
@@ -51,9 +58,12 @@ pub struct Store {
     /// As [`TABLES`].
     tables: Vec<TableStore>,
     limit: usize,
-    bytes: AtomicUsize,
-    appends: AtomicU64,
+    counters: Counters,
     losses: Losses,
+    /// Where rows are kept on disk, once that is known.
+    kept: OnceLock<Kept>,
+    /// Memory was made free.
+    relief: Notify,
 }
 
 impl Store {
@@ -62,7 +72,7 @@ impl Store {
         Self::of(TABLES.iter().map(|_| TableStore::default()).collect(), memory_limit)
     }
 
-    /// A run directory that [`Store::write`] made. Rows stay in their files; a table without files is empty.
+    /// A run directory. Rows stay in their files; a table without files is empty.
     ///
     /// # Errors
     /// There is no such directory, a file of it is no Parquet file or has a column of another type than its table.
@@ -71,36 +81,54 @@ impl Store {
         Ok(Self::of(tables, usize::MAX))
     }
 
-    fn of(tables: Vec<TableStore>, limit: usize) -> Arc<Self> {
-        let (bytes, appends) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Arc::new(Self { tables, limit, bytes, appends, losses: Losses::default() })
+    /// The same for a collector that goes on with that run.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub(crate) fn resume(directory: &Path, memory_limit: usize) -> Result<Arc<Self>> {
+        let tables = files::open(directory)?.into_iter().map(TableStore::of_files).collect();
+        Ok(Self::of(tables, memory_limit))
     }
 
-    /// Appends the rows of a batch of one process. Never waits for a query; past the memory limit it evicts.
-    pub fn append(&self, identity: &Arc<Identity>, origin: Origin, rows: Rows) {
-        let Some(place) = schema::place(rows.table()) else { return };
+    fn of(tables: Vec<TableStore>, limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            tables,
+            limit,
+            counters: Counters::default(),
+            losses: Losses::default(),
+            kept: OnceLock::new(),
+            relief: Notify::new(),
+        })
+    }
+
+    /// Appends the rows of a batch of one process. Never waits for a query; past the memory limit rows go. Returns the
+    /// append's number, which counts over all tables; None where there was nothing to append.
+    pub fn append(&self, identity: &Arc<Identity>, origin: Origin, rows: Rows) -> Option<u64> {
+        let place = schema::place(rows.table())?;
         if rows.is_empty() {
-            return;
+            return None;
         }
-        let number = self.appends.fetch_add(1, Ordering::Relaxed);
-        self.tables[place].append(identity, origin, rows, number, self.limit / SEGMENTS_IN_LIMIT, &self.bytes);
+        let segment_bytes = self.limit / SEGMENTS_IN_LIMIT;
+        let appended = self.tables[place].append(identity, origin, rows, segment_bytes, &self.counters);
         if self.memory() > self.limit {
             self.evict();
         }
+        if let Some(kept) = self.kept.get()
+            && (appended.sealed || self.memory() > self.soft_limit())
+        {
+            kept.wake();
+        }
+        Some(appended.number)
     }
 
     /// What all rows in memory take, in bytes.
     pub fn memory(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.counters.memory.load(Ordering::Relaxed)
     }
 
-    /// Writes every table, and what `system` has now, to `DIRECTORY/<schema>.<table>/*.parquet`. A table's directory
-    /// appears whole or not at all, in place of an older one; rows appended meanwhile are not in it.
-    ///
-    /// # Errors
-    /// The file system's. What was there before is then still there.
-    pub fn write(&self, directory: &Path, system: &[Arc<dyn SystemTable>]) -> Result<()> {
-        write::write(&self.snapshot(), directory, system)
+    /// Batches appended so far.
+    pub(crate) fn appends(&self) -> u64 {
+        self.counters.appends.load(Ordering::Relaxed)
     }
 
     /// All tables now, as [`TABLES`].

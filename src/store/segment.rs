@@ -1,6 +1,7 @@
 //! A run of rows of one table from one process: what a query reads or skips as a whole.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
@@ -31,8 +32,10 @@ pub(crate) struct Segment {
     pub(crate) rows: usize,
     /// What all of it takes in memory.
     pub(crate) bytes: usize,
-    /// The same number through the segment's growth.
+    /// Number of its first append: the same through the segment's growth.
     pub(crate) id: u64,
+    /// When that was.
+    pub(crate) began: Instant,
     /// Number of the newest append in it.
     pub(crate) newest: u64,
     ranges: Vec<Range>,
@@ -52,6 +55,7 @@ impl Segment {
             rows: 0,
             bytes: 0,
             id: number,
+            began: Instant::now(),
             newest: number,
             ranges: vec![Range::EMPTY; table.columns.len()],
             strings: rows.strings.clone(),
@@ -74,6 +78,7 @@ impl Segment {
             bytes: batches.iter().map(|batch| batch.bytes).sum::<usize>() + strings.bytes(),
             batches,
             id: self.id,
+            began: self.began,
             newest: number,
             ranges: self.ranges.iter().zip(rows.ranges).map(|(range, more)| range.with(more)).collect(),
             strings,
