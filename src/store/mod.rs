@@ -7,7 +7,11 @@
 
 mod cells;
 mod eviction;
+mod file_notes;
+#[cfg_attr(not(test), expect(dead_code, reason = "the spiller will write by it"))]
+mod file_writer;
 mod files;
+mod footer;
 mod identity;
 mod mapping;
 mod range;
