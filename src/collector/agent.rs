@@ -151,7 +151,13 @@ impl Agent {
     }
 
     /// One that the collector before knew, with what files have of it.
-    pub(crate) fn restore(key: u64, run: &Arc<str>, instance: &str, record: &v1::AgentRecord, all: &AllWritten) -> Self {
+    pub(crate) fn restore(
+        key: u64,
+        run: &Arc<str>,
+        instance: &str,
+        record: &v1::AgentRecord,
+        all: &AllWritten,
+    ) -> Self {
         let hello = record.hello.clone().unwrap_or_default();
         let agent = Self::new(key, instance, Arc::new(Identity::of_hello(run, &hello)), About::of_hello(hello));
         if let Some(status) = &record.status {
@@ -233,9 +239,10 @@ impl Agent {
         }
         if from.seq > state.done_seq {
             let count = rows.len() as u64;
-            let in_a_file = state.ahead.get(from.table).is_some_and(|ranges| {
-                ranges.iter().any(|(first, last)| (*first..=*last).contains(&from.seq))
-            });
+            let in_a_file = state
+                .ahead
+                .get(from.table)
+                .is_some_and(|ranges| ranges.iter().any(|(first, last)| (*first..=*last).contains(&from.seq)));
             let number = match in_a_file {
                 true => None,
                 false => keep.store.append(identity, Origin::batch(&self.instance, from.seq), rows),

@@ -4,8 +4,8 @@
 //! [`control`] what commands ask beside SQL, [`settings`] what agents are told.
 
 pub(crate) mod agent;
-pub(crate) mod clock;
 mod budget;
+pub(crate) mod clock;
 mod control;
 mod hello;
 mod idle;
@@ -213,10 +213,12 @@ struct Begun {
 
 /// Takes up what a run's directory has, which for a new run is nothing.
 fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
-    let Recovered { store, registry, log, begin, remarks } = recovery::recover(directory, run, memory)?;
+    let recovered = recovery::recover(directory, run, memory)?;
+    let Recovered { store, registry, log, begin, remarks, left_over } = recovered;
     for remark in remarks {
         tracing::warn!("{run}: {remark}");
     }
+    left_over.set_aside()?;
     let journal = Journal::begin(&journal::directory(directory), begin)?;
     log.keep(Arc::clone(&journal));
     let keeper = store.keep(directory, Arc::clone(&journal), disk)?;

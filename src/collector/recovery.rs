@@ -14,11 +14,11 @@ use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
 use crate::error::Result;
 use crate::eval::Log;
-use crate::journal::replay::{self, Ranges, Take};
 use crate::journal::Begin;
+use crate::journal::replay::{self, Ranges, Take};
 use crate::query::{Engine, SystemTable};
 use crate::runs::RunInfo;
-use crate::store::{Identity, Origin, Rows, Store, Strings};
+use crate::store::{Identity, LeftOver, Origin, Rows, Store, Strings};
 
 /// Rows of an agent that its collector said it kept, and that are nowhere.
 const NOT_KEPT: &str = "not on disk when the collector died";
@@ -33,6 +33,8 @@ pub(crate) struct Recovered {
     pub(crate) begin: Begin,
     /// What is to be said about it.
     pub(crate) remarks: Vec<String>,
+    /// Files that are of no use.
+    pub(crate) left_over: LeftOver,
 }
 
 /// Answers for a run directory, without a collector. The second value is what is to be said about it.
@@ -60,7 +62,7 @@ pub(super) fn system_tables(registry: &Arc<Registry>, store: &Arc<Store>, log: &
 
 /// Puts together what there is of a run; writes nothing.
 pub(crate) fn recover(directory: &Path, run: &Arc<str>, memory: usize) -> Result<Recovered> {
-    let store = Store::resume(directory, memory)?;
+    let (store, left_over) = Store::left(directory, memory)?;
     let left = replay::find(directory)?;
     let mut taking = Taking {
         run,
@@ -73,6 +75,7 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, memory: usize) -> Result
     let replayed = left.replay(&mut taking)?;
     let Taking { written, appended, .. } = taking;
     let mut remarks = Vec::new();
+    remarks.extend(left_over.damaged.iter().map(|(_, error)| format!("a file is left out: {error}")));
     // The newest file always ends where the collector died; before that, damage is damage.
     for (path, bytes) in &replayed.damaged {
         if Some(path) != left.files.last() {
@@ -102,7 +105,7 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, memory: usize) -> Result
     let registry = Arc::new(Registry::restore(run, &ledger, &written));
     let log = Arc::new(Log::restore(ledger.evals.values()));
     let begin = Begin { ledger, older: left.files, number: left.next, appends: store.appends() };
-    Ok(Recovered { store, registry, log, begin, remarks })
+    Ok(Recovered { store, registry, log, begin, remarks, left_over })
 }
 
 /// What files have of one agent and table.

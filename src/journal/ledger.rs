@@ -73,10 +73,10 @@ impl Ledger {
     fn open(&mut self, opened: &v1::Opened) {
         let Some(hello) = &opened.hello else { return };
         let short = v1::Hello { tables: Vec::new(), ..hello.clone() };
-        let agent = self.agents.entry(hello.instance.clone()).or_insert_with(|| v1::AgentRecord {
-            first_seen: opened.unix_ns,
-            ..v1::AgentRecord::default()
-        });
+        let agent = self
+            .agents
+            .entry(hello.instance.clone())
+            .or_insert_with(|| v1::AgentRecord { first_seen: opened.unix_ns, ..v1::AgentRecord::default() });
         agent.hello = Some(short);
         agent.bye = false;
         agent.last_seen = opened.unix_ns;
@@ -133,7 +133,9 @@ impl Ledger {
                 continue;
             }
             let same = |sum: &&mut v1::Evicted| {
-                sum.last_seq == 0 && sum.table == evicted.table && sum.instance == evicted.instance
+                sum.last_seq == 0
+                    && sum.table == evicted.table
+                    && sum.instance == evicted.instance
                     && sum.identity == evicted.identity
             };
             match kept.iter_mut().find(same) {

@@ -110,7 +110,8 @@ impl Journal {
             wake: Condvar::new(),
             durable: watch::Sender::new(Durable::default()),
         });
-        let mut writer = Writer { inner: Arc::clone(&inner), file: None, path: None, number: begin.number, opened: Instant::now() };
+        let mut writer =
+            Writer { inner: Arc::clone(&inner), file: None, path: None, number: begin.number, opened: Instant::now() };
         writer.next_file().map_err(|error| named(directory, &error))?;
         let thread = std::thread::Builder::new().name("probe-journal".into()).spawn(move || writer.run())?;
         Ok(Arc::new(Self { inner, thread: Mutex::new(Some(thread)) }))
@@ -201,11 +202,6 @@ impl Journal {
             let _ = fs::remove_file(path);
             state.ledger.settle(newest.saturating_add(1));
         }
-    }
-
-    /// A copy of what all records say.
-    pub(crate) fn ledger(&self) -> Ledger {
-        self.inner.lock().ledger.clone()
     }
 
     /// Writes what there is and ends.

@@ -76,7 +76,7 @@ impl RowsTable {
 
     fn scan_files(&self, projection: Option<&[usize]>, partitions: usize) -> Result<Arc<dyn ExecutionPlan>> {
         let files = self.snapshot.files.iter();
-        let statistics = Statistics::try_merge_iter(files.clone().map(|file| &*file.statistics), &self.schema)?;
+        let statistics = Statistics::new_unknown(&self.schema);
         let mut groups: BTreeMap<usize, Vec<PartitionedFile>> = BTreeMap::new();
         for (number, file) in files.enumerate() {
             groups.entry(number % partitions.max(1)).or_default().push(partitioned(file)?);
@@ -159,7 +159,7 @@ impl TableProvider for RowsTable {
 
 fn partitioned(file: &ParquetFile) -> Result<PartitionedFile> {
     let location = Path::from_absolute_path(&file.path).map_err(|error| DataFusionError::External(Box::new(error)))?;
-    let mut partitioned = PartitionedFile::new("", file.bytes).with_statistics(Arc::clone(&file.statistics));
+    let mut partitioned = PartitionedFile::new("", file.bytes);
     partitioned.object_meta.location = location;
     Ok(partitioned)
 }

@@ -59,7 +59,7 @@ impl Store {
 
     /// Resolves when there is room for more rows, or after a while: then what comes makes other rows go.
     pub(crate) async fn room(&self) {
-        let crowded = || self.memory() > self.limit / 16 * 15;
+        let crowded = || self.memory() > self.limit / 8 * 7;
         let Some(kept) = self.kept.get() else { return };
         if !crowded() || kept.problem().is_some() {
             return;

@@ -4,6 +4,7 @@
 //! when they are full or old, and become Parquet files soon after; then the journal need not keep their batches. They
 //! stay in memory, where a query finds them fastest, until memory is needed ([`super::budget`]).
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -81,13 +82,9 @@ impl Store {
     ///
     /// # Errors
     /// It keeps them already; no thread can be started.
-    pub(crate) fn keep(
-        self: &Arc<Self>,
-        directory: &Path,
-        journal: Arc<Journal>,
-        disk_limit: u64,
-    ) -> Result<Keeper> {
-        let next = self.snapshot().iter().flat_map(|table| table.all_files()).filter_map(|file| number(&file.path)).max();
+    pub(crate) fn keep(self: &Arc<Self>, directory: &Path, journal: Arc<Journal>, disk_limit: u64) -> Result<Keeper> {
+        let next =
+            self.snapshot().iter().flat_map(|table| table.all_files()).filter_map(|file| number(&file.path)).max();
         let kept = Kept {
             directory: directory.to_owned(),
             journal,
@@ -146,6 +143,7 @@ impl Store {
         // No file has a row that the journal has not: a batch that comes again after a crash is known by its number.
         kept.journal.sync();
         let directory = table_directory(&kept.directory, TABLES[place]);
+        fs::create_dir_all(&directory)?;
         let name = format!("{:08}.parquet", kept.number.fetch_add(1, Ordering::Relaxed));
         let file = write_file(&directory, &name, TABLES[place], &segments)?;
         self.tables[place].spilled(segments, Arc::new(file));
@@ -226,7 +224,9 @@ fn note(kept: &Kept, result: Result<()>) {
     let mut work = kept.lock();
     let problem = result.err().map(|error| Arc::<str>::from(error.to_string()));
     if let (Some(problem), None) = (&problem, &work.problem) {
-        tracing::warn!("rows stay in memory for now: {problem}; hint: make room on that disk, the collector tries again");
+        tracing::warn!(
+            "rows stay in memory for now: {problem}; hint: make room on that disk, the collector tries again"
+        );
     }
     work.problem = problem;
 }

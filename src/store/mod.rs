@@ -7,8 +7,10 @@
 
 mod budget;
 mod cells;
+mod file_notes;
 mod file_writer;
 mod files;
+mod footer;
 mod identity;
 mod keep;
 mod mapping;
@@ -22,7 +24,8 @@ mod table;
 mod tests;
 mod write;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -47,10 +50,35 @@ pub(crate) use self::keep::Keeper;
 use self::budget::Losses;
 use self::keep::Kept;
 use self::table::{Counters, TableStore};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Past the memory limit segments go whole, so none may take more than this part of it.
 const SEGMENTS_IN_LIMIT: usize = 32;
+
+/// Files of a run directory that hold no rows for anybody.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOver {
+    /// Files that can't be read, and why.
+    pub(crate) damaged: Vec<(PathBuf, Error)>,
+    /// Files that nobody has finished. Their rows are in the journal.
+    pub(crate) unfinished: Vec<PathBuf>,
+}
+
+impl LeftOver {
+    /// Takes them out of the way: damaged ones are renamed, unfinished ones go.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn set_aside(&self) -> Result<()> {
+        for (path, _) in &self.damaged {
+            fs::rename(path, path.with_extension("parquet.damaged"))?;
+        }
+        for path in &self.unfinished {
+            fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+}
 
 /// All tables of a run, or of all runs that a collector serves.
 #[derive(Debug)]
@@ -77,17 +105,22 @@ impl Store {
     /// # Errors
     /// There is no such directory, a file of it is no Parquet file or has a column of another type than its table.
     pub fn open(directory: &Path) -> Result<Arc<Self>> {
-        let tables = files::open(directory)?.into_iter().map(TableStore::of_files).collect();
-        Ok(Self::of(tables, usize::MAX))
+        let found = files::find(directory)?;
+        match found.damaged.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(Self::of(found.tables.into_iter().map(TableStore::of_files).collect(), usize::MAX)),
+        }
     }
 
-    /// The same for a collector that goes on with that run.
+    /// The same for a run whose collector died. Files that can't be read are left out, and told of with those that
+    /// nobody has finished.
     ///
     /// # Errors
-    /// As [`Store::open`].
-    pub(crate) fn resume(directory: &Path, memory_limit: usize) -> Result<Arc<Self>> {
-        let tables = files::open(directory)?.into_iter().map(TableStore::of_files).collect();
-        Ok(Self::of(tables, memory_limit))
+    /// There is no such directory.
+    pub(crate) fn left(directory: &Path, memory_limit: usize) -> Result<(Arc<Self>, LeftOver)> {
+        let found = files::find(directory)?;
+        let store = Self::of(found.tables.into_iter().map(TableStore::of_files).collect(), memory_limit);
+        Ok((store, LeftOver { damaged: found.damaged, unfinished: found.unfinished }))
     }
 
     fn of(tables: Vec<TableStore>, limit: usize) -> Arc<Self> {
@@ -110,13 +143,16 @@ impl Store {
         }
         let segment_bytes = self.limit / SEGMENTS_IN_LIMIT;
         let appended = self.tables[place].append(identity, origin, rows, segment_bytes, &self.counters);
-        if self.memory() > self.limit {
-            self.evict();
+        if self.memory() > self.soft_limit() {
+            self.unload();
         }
         if let Some(kept) = self.kept.get()
             && (appended.sealed || self.memory() > self.soft_limit())
         {
             kept.wake();
+        }
+        if self.memory() > self.limit {
+            self.evict();
         }
         Some(appended.number)
     }

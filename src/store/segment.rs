@@ -90,6 +90,11 @@ impl Segment {
         self.identity.as_deref() == Some(identity) && self.strings.related(&rows.strings)
     }
 
+    /// Of the table's own columns.
+    pub(crate) fn ranges(&self) -> &[Range] {
+        &self.ranges
+    }
+
     /// What is known of the column at `place` (identity first) as (smallest, largest) and number of NULLs.
     pub(crate) fn range(&self, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
         match place.checked_sub(identity_columns(self.table)) {

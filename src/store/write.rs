@@ -1,4 +1,4 @@
-//! The collector's own tables, written when a run ends.
+//! What is written when a run ends: the collector's own tables. And a whole store as a directory of its own.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,10 +6,15 @@ use std::sync::Arc;
 use probe_proto::table::Source;
 use probe_proto::tables::TABLES;
 
+use super::Store;
 use super::file_writer::write_file;
 use super::files::table_directory;
+use super::segment::Segment;
 use crate::error::Result;
 use crate::query::{SystemTable, system_segment};
+
+/// A file of a store that is written as a whole has so many segments.
+const SEGMENTS: usize = 16;
 
 /// The name that no file of rows has: those are numbered.
 const FILE: &str = "end.parquet";
@@ -25,11 +30,30 @@ pub(crate) fn write_system(directory: &Path, system: &[Arc<dyn SystemTable>]) ->
         let rows = system.iter().filter(|filled| std::ptr::eq(filled.table(), table));
         let segments = rows.filter_map(|filled| system_segment(filled.as_ref()).transpose());
         let segments = segments.collect::<Result<Vec<_>>>()?;
+        std::fs::create_dir_all(&directory)?;
         if table.source == Source::Collector || is_empty(&directory) {
             write_file(&directory, FILE, table, &segments)?;
         }
     }
     Ok(())
+}
+
+impl Store {
+    /// Writes all rows in memory, and what `system` has now, to a directory that has no files of them yet.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn write(&self, directory: &Path, system: &[Arc<dyn SystemTable>]) -> Result<()> {
+        for (table, snapshot) in TABLES.iter().zip(self.snapshot()) {
+            let directory = table_directory(directory, table);
+            std::fs::create_dir_all(&directory)?;
+            let segments: Vec<Arc<Segment>> = snapshot.segments().cloned().collect();
+            for (number, segments) in segments.chunks(SEGMENTS).enumerate() {
+                write_file(&directory, &format!("{number:08}.parquet"), table, segments)?;
+            }
+        }
+        write_system(directory, system)
+    }
 }
 
 fn is_empty(directory: &Path) -> bool {
