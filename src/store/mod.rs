@@ -8,6 +8,7 @@
 mod cells;
 mod eviction;
 mod file_notes;
+mod file_reader;
 #[cfg_attr(not(test), expect(dead_code, reason = "the spiller will write by it"))]
 mod file_writer;
 mod files;
@@ -37,7 +38,8 @@ pub use self::rows::Rows;
 pub use self::schema::arrow_schema;
 pub use self::strings::Strings;
 
-pub(crate) use self::files::ParquetFile;
+pub(crate) use self::file_reader::GroupReader;
+pub(crate) use self::files::{ParquetFile, RowGroup};
 pub(crate) use self::segment::Segment;
 pub(crate) use self::table::TableSnapshot;
 
