@@ -6,8 +6,12 @@ mod errors;
 mod guard;
 mod names;
 mod output;
+mod part;
 mod provider;
 mod prune;
+mod queue;
+mod running;
+mod scan;
 mod source;
 mod system;
 
@@ -31,6 +35,7 @@ pub use self::system::{SystemRows, SystemTable};
 
 use self::catalog::{Catalog, NO_SCHEMA};
 use self::errors::{MEMORY, no_table, or_say};
+use self::running::Running;
 use crate::error::Result;
 use crate::store::Store;
 
@@ -41,6 +46,7 @@ pub struct Engine {
     system: Vec<Arc<dyn SystemTable>>,
     /// What every query begins with; only the tables differ.
     state: SessionState,
+    scans: Running,
 }
 
 impl Engine {
@@ -62,7 +68,7 @@ impl Engine {
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
             .build();
-        Ok(Self { store, system, state })
+        Ok(Self { store, system, state, scans: Running::default() })
     }
 
     /// Runs a query over the tables as they are now; rows come as they are found. With `pid`, tables have only that
@@ -88,9 +94,14 @@ impl Engine {
         Ok(output::plain_schema(plan.schema().as_arrow()))
     }
 
+    /// Scans that have been opened and have not ended.
+    pub fn scans(&self) -> usize {
+        self.scans.count()
+    }
+
     async fn plan(&self, sql: &str, pid: Option<i32>) -> Result<(SessionContext, LogicalPlan)> {
         let statement = guard::parse(sql)?;
-        let catalog: Arc<dyn CatalogProviderList> = Arc::new(Catalog::new(&self.store, &self.system, pid));
+        let catalog: Arc<dyn CatalogProviderList> = Arc::new(Catalog::new(&self.store, &self.system, pid, &self.scans));
         let mut state = self.state.clone();
         state.register_catalog_list(catalog);
         for reference in or_say(state.resolve_table_references(&statement))? {

@@ -5,10 +5,11 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use probe_proto::table::Table;
@@ -26,8 +27,10 @@ use crate::error::{Error, Result};
 pub(super) const UNFINISHED: &str = "writing";
 
 /// A Parquet file with rows of one table.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct ParquetFile {
+    /// Whose rows.
+    pub(crate) table: &'static Table,
     /// Absolute where its directory is.
     pub(crate) path: PathBuf,
     /// Of the file.
@@ -38,6 +41,8 @@ pub(crate) struct ParquetFile {
     pub(crate) groups: Vec<RowGroup>,
     /// All groups' together.
     whole: RowGroup,
+    /// While somebody reads the file.
+    pub(super) footer: Mutex<Weak<ArrowReaderMetadata>>,
 }
 
 /// What is known of a row group without reading it.
@@ -106,7 +111,12 @@ impl ParquetFile {
             whole.column_bytes.iter_mut().zip(&group.column_bytes).for_each(|(sum, bytes)| *sum += bytes);
             whole.ranges.iter_mut().zip(&group.ranges).for_each(|(range, more)| *range = range.with(*more));
         }
-        Self { path, bytes, rows: whole.rows, groups, whole }
+        Self { table, path, bytes, rows: whole.rows, groups, whole, footer: Mutex::default() }
+    }
+
+    /// How many of the table's columns come before its own.
+    pub(crate) fn identity_columns(&self) -> usize {
+        identity_columns(self.table)
     }
 
     /// What holds of all groups together.

@@ -9,7 +9,7 @@ use super::range::{Range, Values};
 use super::schema::identity_columns;
 
 /// The column chunk of that name.
-fn chunk<'a>(group: &'a RowGroupMetaData, name: &str) -> Option<&'a ColumnChunkMetaData> {
+pub(super) fn chunk<'a>(group: &'a RowGroupMetaData, name: &str) -> Option<&'a ColumnChunkMetaData> {
     group.columns().iter().find(|column| matches!(column.column_path().parts(), [only] if only == name))
 }
 

@@ -8,6 +8,7 @@
 mod budget;
 mod cells;
 mod file_notes;
+mod file_reader;
 mod file_writer;
 mod files;
 mod footer;
@@ -41,7 +42,8 @@ pub use self::schema::arrow_schema;
 pub use self::strings::Strings;
 pub(crate) use self::write::write_system;
 
-pub(crate) use self::files::ParquetFile;
+pub(crate) use self::file_reader::GroupReader;
+pub(crate) use self::files::{ParquetFile, RowGroup};
 pub(crate) use self::segment::Segment;
 pub(crate) use self::table::TableSnapshot;
 
