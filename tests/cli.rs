@@ -8,6 +8,8 @@ mod support;
 
 #[path = "cli/errors.rs"]
 mod errors;
+#[path = "cli/files.rs"]
+mod files;
 #[path = "cli/formats.rs"]
 mod formats;
 #[path = "cli/live.rs"]
@@ -18,6 +20,8 @@ mod pages;
 mod run;
 #[path = "cli/terminal.rs"]
 mod terminal;
+#[path = "cli/watch.rs"]
+mod watch;
 
 // The rows are those of the SQL tests.
 #[allow(dead_code)]

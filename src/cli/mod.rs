@@ -18,6 +18,7 @@ mod runs;
 mod serve;
 mod signals;
 mod tables;
+mod watch;
 mod words;
 
 use std::ffi::OsString;
