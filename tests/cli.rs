@@ -18,6 +18,8 @@ mod live;
 mod pages;
 #[path = "cli/run.rs"]
 mod run;
+#[path = "cli/runs.rs"]
+mod runs;
 #[path = "cli/terminal.rs"]
 mod terminal;
 #[path = "cli/watch.rs"]

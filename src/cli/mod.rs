@@ -12,6 +12,7 @@ mod launch;
 mod list;
 mod listen;
 mod query;
+mod remove;
 mod report;
 mod run;
 mod runs;

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::{Collector, Shared};
 use crate::error::{Error, Result};
-use crate::runs::{RunInfo, State};
+use crate::runs::{RunInfo, State, last_step};
 
 /// How long live agents are given to send what they have and say Bye.
 const BYE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,7 +33,9 @@ impl Collector {
         let store = Arc::clone(&shared.store);
         let written = tokio::task::spawn_blocking(move || {
             // run.json says that the run has ended only when all of it is there.
-            store.write(&directory, &system).and_then(|()| info.write(&directory))
+            store.write(&directory, &system)?;
+            info.last_step = last_step(&directory);
+            info.write(&directory)
         });
         let written = written.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())));
         servers.stop(CALLS_TIMEOUT).await;

@@ -77,12 +77,9 @@ impl Unfinished {
     }
 }
 
-/// tempfile puts the temporary name into its message, which nobody asked for; what the system said is behind it.
+/// tempfile puts the temporary name behind what the system said, and nobody asked for that name.
 fn plain(error: io::Error) -> io::Error {
-    let inner =
-        error.get_ref().and_then(|wrapped| wrapped.source()).and_then(|source| source.downcast_ref::<io::Error>());
-    let number = inner.and_then(io::Error::raw_os_error).or_else(|| error.raw_os_error());
-    number.map_or_else(|| io::Error::from(error.kind()), io::Error::from_raw_os_error)
+    io::Error::other(error.to_string().split(" at path ").next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

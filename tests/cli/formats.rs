@@ -121,14 +121,8 @@ fn a_run_can_be_named_in_every_way() {
 }
 
 #[test]
-fn runs_and_tables_are_listed() {
+fn tables_are_listed() {
     let home = Home::recorded();
-    let runs = home.stdout(["runs", "--format", "csv"]);
-    let row: Vec<&str> = runs.lines().nth(1).unwrap().split(',').collect();
-    assert_eq!(runs.lines().next().unwrap(), "run,state,started,seconds,ranks,exit_status,bytes,command");
-    assert_eq!(row[..6], ["gpt@1", "ended", "2026-01-01T00:00:00Z", "4.5", "2", "0"]);
-    assert!(row[6].parse::<u64>().unwrap() > 1000, "{runs}");
-    assert_eq!(row[7], "torchrun --nproc-per-node 2 train.py");
     check!(home, "tables", home.probe(["tables"]));
     check!(home, "tables_of_a_run", home.probe(["gpt", "tables"]));
     check!(home, "table_drops", home.probe(["tables", "probe.drops"]));

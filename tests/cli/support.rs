@@ -23,18 +23,25 @@ impl Home {
     /// With the run gpt@1, which has ended.
     pub(crate) fn recorded() -> Self {
         let home = Self::empty();
-        let directory = home.run_directory();
+        home.record("gpt@1", |_| ());
+        home
+    }
+
+    /// One run more with the same rows, and what is to be changed in its run.json.
+    pub(crate) fn record(&self, name: &str, change: impl FnOnce(&mut RunInfo)) -> PathBuf {
+        let directory = self.places().runs().join(name);
         std::fs::create_dir_all(&directory).unwrap();
         data::store().write(&directory, &data::system()).unwrap();
-        let mut info = RunInfo::begin(&RunName::parse("gpt@1").unwrap(), "torchrun --nproc-per-node 2 train.py");
+        let mut info = RunInfo::begin(&RunName::parse(name).unwrap(), "torchrun --nproc-per-node 2 train.py");
         info.state = State::Ended;
         info.started = "2026-01-01T00:00:00Z".parse().unwrap();
         info.ended = Some("2026-01-01T00:00:04.5Z".parse().unwrap());
         info.exit_status = Some(0);
         info.ranks.extend([0, 1]);
         info.agents = 2;
+        change(&mut info);
         info.write(&directory).unwrap();
-        home
+        directory
     }
 
     pub(crate) fn places(&self) -> Places {
