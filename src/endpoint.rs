@@ -84,6 +84,18 @@ impl fmt::Display for Place {
     }
 }
 
+impl Place {
+    /// What people call it: the run's name where there is one.
+    pub fn name(&self) -> String {
+        let part = match self {
+            Self::Socket(path) => path.file_stem(),
+            Self::Directory(path) => path.file_name(),
+            Self::Tcp(_) => None,
+        };
+        part.map_or_else(|| self.to_string(), |part| part.to_string_lossy().into_owned())
+    }
+}
+
 /// An ENDPOINT that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {

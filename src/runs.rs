@@ -1,15 +1,20 @@
 //! Recorded runs: a directory each below `runs/`, named `gpt@1`, `gpt@2`, … in the order in which they began.
 
+mod git;
 mod info;
 mod name;
+mod remove;
 mod reserve;
+mod steps;
 
 use std::fs;
 use std::path::PathBuf;
 
 pub use info::{RunInfo, State};
 pub use name::{RESERVED, RunName, check_name};
+pub use remove::{ended, named_runs, remove, size, sweep, why_it_stays};
 pub use reserve::Reservation;
+pub use steps::last_step;
 
 use crate::error::{Error, Result};
 use crate::paths::{Places, named};

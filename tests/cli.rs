@@ -8,6 +8,8 @@ mod support;
 
 #[path = "cli/errors.rs"]
 mod errors;
+#[path = "cli/files.rs"]
+mod files;
 #[path = "cli/formats.rs"]
 mod formats;
 #[path = "cli/live.rs"]
@@ -16,8 +18,12 @@ mod live;
 mod pages;
 #[path = "cli/run.rs"]
 mod run;
+#[path = "cli/runs.rs"]
+mod runs;
 #[path = "cli/terminal.rs"]
 mod terminal;
+#[path = "cli/watch.rs"]
+mod watch;
 
 // The rows are those of the SQL tests.
 #[allow(dead_code)]

@@ -22,6 +22,19 @@ pub(super) fn ask<F>(endpoint: Option<&str>, connection: &Connection, work: F) -
 where
     F: AsyncFnOnce(Client, &Target) -> Result<Status>,
 {
+    ask_until(INTERRUPTED, endpoint, connection, work)
+}
+
+/// The same for work that Ctrl-C ends with status `interrupted`.
+pub(super) fn ask_until<F>(
+    interrupted: Status,
+    endpoint: Option<&str>,
+    connection: &Connection,
+    work: F,
+) -> Result<Status>
+where
+    F: AsyncFnOnce(Client, &Target) -> Result<Status>,
+{
     let finding = one_thread()?;
     let target = finding.block_on(endpoint::find(endpoint))?;
     // A live collector does the work itself; a run's directory is read here, by as many threads as there are cores.
@@ -33,7 +46,7 @@ where
         };
         tokio::select! {
             status = asking => status,
-            interrupted = tokio::signal::ctrl_c() => { interrupted?; Ok(INTERRUPTED) }
+            signal = tokio::signal::ctrl_c() => { signal?; Ok(interrupted) }
         }
     });
     // Not waiting for a file that is still being read for an answer that nobody wants any more.

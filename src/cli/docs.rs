@@ -48,6 +48,11 @@ fn command_line() -> String {
     for command in root.get_subcommands_mut().filter(|command| !command.is_hide_set() && command.get_name() != "help") {
         let name = command.get_name().to_owned();
         let _ = write!(out, "\n## probe {name}\n\n```text\n{}\n```\n", clean(&command.render_long_help().to_string()));
+        for inner in command.get_subcommands_mut().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help") {
+            let inner_name = inner.get_name().to_owned();
+            let help = clean(&inner.render_long_help().to_string());
+            let _ = write!(out, "\n### probe {name} {inner_name}\n\n```text\n{help}\n```\n");
+        }
     }
     out.push_str("\n## Environment\n\n| variable | default | what it does |\n|---|---|---|\n");
     for variable in env::ALL {

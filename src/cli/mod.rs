@@ -12,12 +12,14 @@ mod launch;
 mod list;
 mod listen;
 mod query;
+mod remove;
 mod report;
 mod run;
 mod runs;
 mod serve;
 mod signals;
 mod tables;
+mod watch;
 mod words;
 
 use std::ffi::OsString;

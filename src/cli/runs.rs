@@ -1,57 +1,128 @@
-//! `probe runs`: recorded runs.
+//! `probe runs`: recorded runs. Removing them is in `remove`.
 
-use std::fs;
-use std::path::Path;
+use std::time::Duration;
 
-use super::{Status, report};
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use futures::future::join_all;
+use jiff::Timestamp;
+
+use super::{Status, ask, remove, report};
+use crate::client::{Client, collect};
+use crate::endpoint::{Place, Target};
 use crate::error::Result;
 use crate::output::{Format, rows};
-use crate::runs::{self, Run};
+use crate::paths::Places;
+use crate::runs::{self, Run, State};
 
-/// List recorded runs, the newest last
+/// How long a live run is waited for, which knows better than its file how far it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// List recorded runs, the newest last, or remove some
+///
+/// A lost run is one whose collector went away without ending it: its rows can be asked for all the same.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "probe runs [OPTIONS]\n       probe runs rm [OPTIONS] <NAME>...",
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    after_help = "Examples:
   probe runs
   probe runs --format json
-  probe gpt@1 query \"SELECT COUNT(*) FROM python.steps\"    # asks a run that has ended")]
+  probe runs rm gpt@1 gpt@2
+  probe runs rm --older-than 7d
+  probe gpt@1 query \"SELECT COUNT(*) FROM python.steps\"    # asks a run that has ended"
+)]
 pub(super) struct Args {
     /// How the list looks
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Rm(remove::Args),
 }
 
 pub(super) fn run(args: Args) -> Result<Status> {
+    match args.action {
+        Some(Action::Rm(args)) => remove::run(&args),
+        None => list(args.format),
+    }
+}
+
+fn list(format: Format) -> Result<Status> {
+    format.check_stdout()?;
     let all = runs::list_runs()?;
-    if all.is_empty() && args.format == Format::Table {
+    if all.is_empty() && format == Format::Table {
         report::note("no run has been recorded yet");
         report::hint("probe run -- python train.py records one");
         return Ok(0);
     }
-    let nanoseconds = |time: jiff::Timestamp| i64::try_from(time.as_nanosecond()).ok();
-    let seconds = |run: &Run| Some(run.info.ended?.duration_since(run.info.started).as_secs_f64());
-    // Without a process group there is one rank, which has no number.
-    let ranks = |run: &Run| run.info.ranks.len().max(usize::from(run.info.agents > 0)) as i64;
+    let known: Vec<Known> = ask::one_thread()?.block_on(join_all(all.iter().map(known)));
+    let nanoseconds = |time: Timestamp| i64::try_from(time.as_nanosecond()).ok();
     let columns = vec![
         ("run", rows::text(all.iter().map(|run| Some(run.name.to_string())))),
         ("state", rows::text(all.iter().map(|run| Some(run.info.state.as_str())))),
         ("started", rows::times(all.iter().map(|run| nanoseconds(run.info.started)))),
         ("seconds", rows::floats(all.iter().map(seconds))),
-        ("ranks", rows::integers(all.iter().map(|run| Some(ranks(run))))),
+        ("last_step", rows::integers(known.iter().map(|known| known.last_step))),
+        ("ranks", rows::integers(known.iter().map(|known| known.ranks))),
         ("exit_status", rows::integers(all.iter().map(|run| run.info.exit_status.map(i64::from)))),
-        ("bytes", rows::integers(all.iter().map(|run| Some(size(&run.directory) as i64)))),
+        ("bytes", rows::integers(all.iter().map(|run| i64::try_from(runs::size(&run.directory)).ok()))),
         ("command", rows::text(all.iter().map(|run| Some(&run.info.command)))),
     ];
-    rows::show(columns, args.format)?;
+    rows::show(columns, format)?;
     Ok(0)
 }
 
-/// Bytes of all files in a directory; what can't be read counts nothing.
-fn size(directory: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(directory) else { return 0 };
-    let of_entry = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => size(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
+/// How long it took; of a live one so far. Nobody knows when a lost one ended.
+fn seconds(run: &Run) -> Option<f64> {
+    let ended = match run.info.state {
+        State::Live => Timestamp::now(),
+        State::Ended => run.info.ended?,
+        State::Lost => return None,
     };
-    entries.filter_map(std::result::Result::ok).map(of_entry).sum()
+    Some(ended.duration_since(run.info.started).as_secs_f64())
+}
+
+/// What a run's file says only when it has ended.
+#[derive(Default)]
+struct Known {
+    last_step: Option<i64>,
+    ranks: Option<i64>,
+}
+
+async fn known(run: &Run) -> Known {
+    match run.info.state {
+        State::Ended => Known {
+            last_step: run.info.last_step.or_else(|| runs::last_step(&run.directory)),
+            ranks: Some(ranks(run.info.ranks.len(), run.info.agents)),
+        },
+        State::Lost => Known { last_step: runs::last_step(&run.directory), ranks: None },
+        // One that does not answer in time is listed with what is known without it.
+        State::Live => {
+            tokio::time::timeout(PATIENCE, ask_live(run)).await.ok().and_then(Result::ok).unwrap_or_default()
+        }
+    }
+}
+
+/// Without a process group there is one rank, which has no number.
+fn ranks(numbered: usize, agents: usize) -> i64 {
+    numbered.max(usize::from(agents > 0)) as i64
+}
+
+async fn ask_live(run: &Run) -> Result<Known> {
+    let socket = Places::from_environment()?.socket_for(&run.name.to_string());
+    let mut client = Client::open(&Target { place: Place::Socket(socket), pid: None }, None).await?;
+    let mut numbers: Vec<i32> = Vec::new();
+    let agents = client.describe().await?.agents;
+    numbers.extend(agents.iter().filter_map(|agent| agent.rank));
+    numbers.sort_unstable();
+    numbers.dedup();
+    let (_, batches) = collect(client.query("SELECT MAX(step) AS last_step FROM python.steps").await?).await?;
+    let steps = batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().iter().flatten());
+    Ok(Known { last_step: steps.max(), ranks: Some(ranks(numbers.len(), agents.len())) })
 }

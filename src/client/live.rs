@@ -115,20 +115,32 @@ fn authorization(address: &str, token_file: Option<&Path>) -> Result<MetadataVal
 fn flight_error(error: arrow_flight::error::FlightError) -> Error {
     use arrow_flight::error::FlightError;
     match error {
-        FlightError::Tonic(status) => Error::from(*status),
+        FlightError::Tonic(status) => from_status(*status),
         FlightError::Arrow(error) => arrow_error(error),
         FlightError::ExternalError(error) => match error.downcast::<Status>() {
-            Ok(status) => Error::from(*status),
+            Ok(status) => from_status(*status),
             Err(error) => Error::failed(error.to_string()),
         },
         other => Error::failed(other.to_string()),
     }
 }
 
+/// What a collector said comes without a cause; what has one happened to the connection.
+fn from_status(status: Status) -> Error {
+    if std::error::Error::source(&status).is_none() {
+        return Error::from(status);
+    }
+    let mut deepest: &dyn std::error::Error = &status;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    Error::unreachable(format!("the connection to the collector broke: {deepest}")).hint(live_hint())
+}
+
 fn arrow_error(error: arrow::error::ArrowError) -> Error {
     match error {
         arrow::error::ArrowError::ExternalError(inner) => match inner.downcast::<Status>() {
-            Ok(status) => Error::from(*status),
+            Ok(status) => from_status(*status),
             Err(inner) => Error::failed(inner.to_string()),
         },
         other => Error::failed(other.to_string()),

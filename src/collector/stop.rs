@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{Collector, Shared};
 use crate::error::{Error, Result};
 use crate::journal;
-use crate::runs::{RunInfo, State};
+use crate::runs::{RunInfo, State, last_step};
 use crate::store;
 
 /// How long live agents are given to send what they have and say Bye.
@@ -36,8 +36,11 @@ impl Collector {
         let written = tokio::task::spawn_blocking(move || {
             let written = keeper.finish().and_then(|()| store::write_system(&directory, &system));
             journal.finish();
+            written?;
             // run.json says that the run has ended only when all of it is in files, and only then its journal goes.
-            written.and_then(|()| info.write(&directory)).and_then(|()| journal::remove(&directory))
+            info.last_step = last_step(&directory);
+            info.write(&directory)?;
+            journal::remove(&directory)
         });
         let written = written.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())));
         servers.stop(CALLS_TIMEOUT).await;

@@ -8,18 +8,23 @@ use arrow::csv::WriterBuilder;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use super::{Writer, io_error, time_formats};
+use super::{Out, Writer, io_error, time_formats};
 
 /// Writes CSV.
 pub(super) struct CsvWriter<'a> {
-    out: Box<dyn Write + 'a>,
+    out: Out<'a>,
     schema: SchemaRef,
     begun: bool,
 }
 
 impl<'a> CsvWriter<'a> {
-    pub(super) fn new(schema: SchemaRef, out: Box<dyn Write + 'a>) -> Self {
+    pub(super) fn new(schema: SchemaRef, out: Out<'a>) -> Self {
         Self { out, schema, begun: false }
+    }
+
+    /// Rows that follow others of the same columns: no header.
+    pub(super) fn continued(schema: SchemaRef, out: Out<'a>) -> Self {
+        Self { out, schema, begun: true }
     }
 }
 

@@ -1,16 +1,15 @@
 //! `--format json` (an array of objects) and `ndjson` (an object a line). Every column is in every object; NULL and what
 //! JSON has no number for (NaN, infinities) are null; times are RFC 3339.
 
-use std::collections::HashSet;
 use std::io::{self, Write};
-use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::json::writer::{JsonFormat, LineDelimited, Writer as ArrowWriter, WriterBuilder};
 
-use super::{Writer, io_error, time_formats};
+use super::names::{distinct, renamed};
+use super::{Out, Writer, io_error, time_formats};
 
 /// Writes JSON of either shape.
 pub(super) struct JsonWriter<W: Write, F: JsonFormat> {
@@ -36,14 +35,14 @@ impl JsonFormat for Array {
     }
 }
 
-impl<'a> JsonWriter<Box<dyn Write + 'a>, Array> {
-    pub(super) fn array(schema: &SchemaRef, out: Box<dyn Write + 'a>) -> Self {
+impl<'a> JsonWriter<Out<'a>, Array> {
+    pub(super) fn array(schema: &SchemaRef, out: Out<'a>) -> Self {
         Self { writer: builder(schema).build(out), schema: distinct(schema) }
     }
 }
 
-impl<'a> JsonWriter<Box<dyn Write + 'a>, LineDelimited> {
-    pub(super) fn lines(schema: &SchemaRef, out: Box<dyn Write + 'a>) -> Self {
+impl<'a> JsonWriter<Out<'a>, LineDelimited> {
+    pub(super) fn lines(schema: &SchemaRef, out: Out<'a>) -> Self {
         Self { writer: builder(schema).build(out), schema: distinct(schema) }
     }
 }
@@ -56,7 +55,7 @@ fn builder(schema: &SchemaRef) -> WriterBuilder {
 
 impl<W: Write, F: JsonFormat> Writer for JsonWriter<W, F> {
     fn batch(&mut self, batch: &RecordBatch) -> io::Result<()> {
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), batch.columns().to_vec()).map_err(io_error)?;
+        let batch = renamed(batch, &self.schema)?;
         self.writer.write(&batch).map_err(io_error)?;
         self.writer.get_mut().flush()
     }
@@ -65,25 +64,4 @@ impl<W: Write, F: JsonFormat> Writer for JsonWriter<W, F> {
         self.writer.finish().map_err(io_error)?;
         self.writer.get_mut().flush()
     }
-}
-
-/// A second column of one name (SELECT a.step, b.step …) would overwrite the first in an object: it becomes `step_2`.
-fn distinct(schema: &SchemaRef) -> SchemaRef {
-    let mut taken: HashSet<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-    let mut seen = HashSet::new();
-    let fields = schema.fields().iter().map(|field| {
-        if seen.insert(field.name().clone()) {
-            return Arc::clone(field);
-        }
-        let mut number = 2;
-        let name = loop {
-            let name = format!("{}_{number}", field.name());
-            if taken.insert(name.clone()) {
-                break name;
-            }
-            number += 1;
-        };
-        Arc::new(Field::clone(field).with_name(name))
-    });
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }

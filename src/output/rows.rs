@@ -32,6 +32,7 @@ pub fn times(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
 pub fn show(columns: Vec<(&str, ArrayRef)>, format: Format) -> Result<()> {
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(super::io_error)?;
-    let mut writer = format.writer(batch.schema(), Terminal::of_stdout(), Box::new(io::stdout()));
-    unless_closed(writer.batch(&batch).and_then(|()| writer.finish())).map(|_| ())
+    format.check_stdout()?;
+    let written = format.writer(batch.schema(), Terminal::of_stdout(), Box::new(io::stdout()));
+    unless_closed(written.and_then(|mut writer| writer.batch(&batch).and_then(|()| writer.finish()))).map(|_| ())
 }

@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::cell::{self, Align, NULL};
 use super::layout::{self, Measure, Plan};
-use super::{Terminal, Writer, records};
+use super::{Out, Terminal, Writer, records};
 
 pub(super) const HEADER: Style = Style::new().effects(Effects::BOLD);
 pub(super) const FAINT: Style = Style::new().effects(Effects::DIMMED);
@@ -30,11 +30,11 @@ pub(super) struct Column {
 pub(super) struct TableWriter<'a> {
     columns: Vec<Column>,
     terminal: Terminal,
-    out: Box<dyn Write + 'a>,
+    out: Out<'a>,
 }
 
 impl<'a> TableWriter<'a> {
-    pub(super) fn new(schema: SchemaRef, terminal: Terminal, out: Box<dyn Write + 'a>) -> Self {
+    pub(super) fn new(schema: SchemaRef, terminal: Terminal, out: Out<'a>) -> Self {
         let columns = schema.fields().iter().map(|field| Column {
             name: field.name().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
             align: Align::of(field.data_type()),

@@ -9,6 +9,8 @@ use anstream::{AutoStream, ColorChoice};
 pub struct Terminal {
     /// Columns to fit into; None where output goes to a file or program, which gets every column whole.
     pub width: Option<usize>,
+    /// Lines that it shows at once, where there is a width.
+    pub height: usize,
     /// Whether colours are wanted.
     pub colour: bool,
 }
@@ -20,11 +22,13 @@ impl Terminal {
         if !stdout.is_terminal() {
             return Self::default();
         }
-        let size = terminal_size::terminal_size_of(&stdout).map(|(width, _)| usize::from(width.0));
+        let size = terminal_size::terminal_size_of(&stdout);
+        let (size, height) = (size.map(|(w, _)| usize::from(w.0)), size.map(|(_, h)| usize::from(h.0)));
         // A terminal that does not know its width (some consoles in browsers) leaves it to the environment.
         let told = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let width = size.filter(|width| *width > 0).or_else(told).unwrap_or(80);
-        Self { width: Some(width), colour: AutoStream::choice(&stdout) != ColorChoice::Never }
+        let height = height.filter(|height| *height > 0).unwrap_or(24);
+        Self { width: Some(width), height, colour: AutoStream::choice(&stdout) != ColorChoice::Never }
     }
 
     /// Whether it is one.

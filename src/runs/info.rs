@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::RunName;
+use super::git::Git;
 use crate::error::{Error, Result};
 use crate::paths::named;
 
@@ -77,11 +78,25 @@ pub struct RunInfo {
     /// Versions of torch in them.
     #[serde(default)]
     pub torch_versions: BTreeSet<String>,
+    /// The last step that has a row; absent while the run goes on, and where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_step: Option<i64>,
+    /// Where the command was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// The git commit of that directory; absent where there is none, or no git.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_commit: Option<String>,
+    /// Whether files that git tracks there differed from that commit; absent where git took too long to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_dirty: Option<bool>,
 }
 
 impl RunInfo {
-    /// Of a run that begins now, kept by this process.
+    /// Of a run that begins now in this directory, kept by this process. Asks git, which takes up to a second.
     pub fn begin(name: &RunName, command: &str) -> Self {
+        let directory = std::env::current_dir().ok();
+        let git = directory.as_deref().map(Git::of).unwrap_or_default();
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         Self {
             run: name.to_string(),
@@ -98,6 +113,10 @@ impl RunInfo {
             agent_versions: BTreeSet::new(),
             python_versions: BTreeSet::new(),
             torch_versions: BTreeSet::new(),
+            last_step: None,
+            directory,
+            git_commit: git.commit,
+            git_dirty: git.dirty,
         }
     }
 

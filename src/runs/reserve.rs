@@ -83,6 +83,14 @@ fn lock(places: &Places, name: &str) -> Result<File> {
     }
 }
 
+/// Whether a collector holds this name now.
+pub(super) fn is_held(places: &Places, name: &str) -> bool {
+    let path = places.runtime.join(format!("{name}.lock"));
+    let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
+    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return false };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
 /// The largest number a directory of this name has; 0 where there is none.
 fn newest(runs: &Path, name: &str) -> Result<u32> {
     let entries = fs::read_dir(runs).map_err(|error| named(runs, &error))?;

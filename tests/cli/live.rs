@@ -93,8 +93,8 @@ impl Control for Answering {
 }
 
 /// A live collector; it ends when this is dropped.
-struct Live {
-    home: Home,
+pub(crate) struct Live {
+    pub(crate) home: Home,
     script: Arc<Mutex<Script>>,
     gone: mpsc::Receiver<()>,
     stop: Option<oneshot::Sender<()>>,
@@ -102,11 +102,11 @@ struct Live {
 }
 
 impl Live {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::named(Home::empty(), "gpt@1")
     }
 
-    fn named(home: Home, run: &str) -> Self {
+    pub(crate) fn named(home: Home, run: &str) -> Self {
         use std::os::unix::fs::DirBuilderExt;
         let places = home.places();
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&places.runtime).unwrap();
@@ -141,10 +141,17 @@ impl Live {
     }
 }
 
-impl Drop for Live {
-    fn drop(&mut self) {
+impl Live {
+    /// The collector goes away, and its home stays.
+    pub(crate) fn end(&mut self) {
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

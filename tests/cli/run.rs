@@ -57,6 +57,39 @@ fn the_child_has_its_own_streams_and_exit_status() {
 }
 
 #[test]
+fn the_run_s_file_says_where_it_was_started_and_at_which_commit() {
+    let home = Home::empty();
+    let repository = home.path().join("code");
+    std::fs::create_dir(&repository).unwrap();
+    let git = |words: &[&str]| {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+        let output = Command::new("git").arg("-C").arg(&repository).args(identity).args(words).output().unwrap();
+        assert!(output.status.success(), "{}", home.shown(&output));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    std::fs::write(repository.join("train.py"), "1").unwrap();
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "-m", "first"]);
+    std::fs::write(repository.join("train.py"), "2").unwrap();
+    let run = |name: &str| {
+        let output = home.command(["run", "--name", name, "true"]).current_dir(&repository).output().unwrap();
+        assert!(output.status.success(), "{}", home.shown(&output));
+        info(&home, &format!("{name}@1"))
+    };
+    let first = run("dirty");
+    assert_eq!((first.git_commit, first.git_dirty), (Some(git(&["rev-parse", "HEAD"])), Some(true)));
+    assert_eq!(first.directory.unwrap(), std::fs::canonicalize(&repository).unwrap());
+    git(&["commit", "--quiet", "-am", "second"]);
+    assert_eq!(run("clean").git_dirty, Some(false));
+    std::fs::remove_dir_all(repository.join(".git")).unwrap();
+    let without = run("without");
+    assert_eq!((without.git_commit, without.git_dirty, without.last_step), (None, None, None));
+    let text = std::fs::read_to_string(home.places().runs().join("without@1/run.json")).unwrap();
+    assert!(!text.contains("git"), "absent, not null: {text}");
+}
+
+#[test]
 fn the_child_is_told_what_it_needs_to_know() {
     let home = Home::empty();
     let script = home.path().join("train_small.py");

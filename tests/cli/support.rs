@@ -23,18 +23,25 @@ impl Home {
     /// With the run gpt@1, which has ended.
     pub(crate) fn recorded() -> Self {
         let home = Self::empty();
-        let directory = home.run_directory();
+        home.record("gpt@1", |_| ());
+        home
+    }
+
+    /// One run more with the same rows, and what is to be changed in its run.json.
+    pub(crate) fn record(&self, name: &str, change: impl FnOnce(&mut RunInfo)) -> PathBuf {
+        let directory = self.places().runs().join(name);
         std::fs::create_dir_all(&directory).unwrap();
         data::store().write(&directory, &data::system()).unwrap();
-        let mut info = RunInfo::begin(&RunName::parse("gpt@1").unwrap(), "torchrun --nproc-per-node 2 train.py");
+        let mut info = RunInfo::begin(&RunName::parse(name).unwrap(), "torchrun --nproc-per-node 2 train.py");
         info.state = State::Ended;
         info.started = "2026-01-01T00:00:00Z".parse().unwrap();
         info.ended = Some("2026-01-01T00:00:04.5Z".parse().unwrap());
         info.exit_status = Some(0);
         info.ranks.extend([0, 1]);
         info.agents = 2;
+        change(&mut info);
         info.write(&directory).unwrap();
-        home
+        directory
     }
 
     pub(crate) fn places(&self) -> Places {
@@ -86,6 +93,31 @@ impl Home {
         format!("exit {status}\n--- stdout\n{}--- stderr\n{}", text(&output.stdout), text(&output.stderr))
     }
 
+    /// The binary with these words on a terminal of its own that goes on living: Ctrl-C can be typed there.
+    pub(crate) fn terminal<const N: usize>(&self, width: u16, height: u16, words: [&str; N]) -> Terminal {
+        let size = nix::pty::Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = nix::pty::openpty(&size, None).unwrap();
+        let inner = self.command(words);
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait"]).arg(inner.get_program()).args(inner.get_args()).env_clear();
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("TERM", "xterm-256color");
+        let slave = || Stdio::from(pty.slave.try_clone().unwrap());
+        let child = command.stdin(slave()).stdout(slave()).stderr(slave()).spawn().unwrap();
+        let master = std::fs::File::from(pty.master);
+        let mut reading = master.try_clone().unwrap();
+        let (send, seen) = std::sync::mpsc::channel();
+        // Ends by itself: reading fails when the last process with the terminal has ended.
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(read) = std::io::Read::read(&mut reading, &mut buffer) {
+                if read == 0 || send.send(buffer[..read].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Terminal { master, child, seen, text: String::new() }
+    }
+
     /// The binary on a terminal of this width: what the terminal got, escape sequences included.
     pub(crate) fn on_terminal(&self, width: usize, environment: &str, line: &str) -> String {
         let program = env!("CARGO_BIN_EXE_probe");
@@ -97,6 +129,42 @@ impl Home {
         let output = Command::new("script").args(["-qec", &inner, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
         assert!(output.status.success(), "{}", self.shown(&output));
         String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n")
+    }
+}
+
+/// A program on a terminal.
+pub(crate) struct Terminal {
+    master: std::fs::File,
+    child: std::process::Child,
+    seen: std::sync::mpsc::Receiver<Vec<u8>>,
+    text: String,
+}
+
+impl Terminal {
+    /// Waits until what the terminal got is as it should be, and gives it.
+    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&str) -> bool) -> &str {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !holds(&self.text) {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            match self.seen.recv_timeout(left) {
+                Ok(bytes) => self.text.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(error) => panic!("{what}: {error}; seen: {}", self.text),
+            }
+        }
+        &self.text
+    }
+
+    pub(crate) fn types(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// How the program ended, and all that the terminal got.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let status = self.child.wait().unwrap();
+        while let Ok(bytes) = self.seen.recv_timeout(std::time::Duration::from_millis(100)) {
+            self.text.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        (status.code(), self.text)
     }
 }
 

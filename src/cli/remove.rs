@@ -1,0 +1,161 @@
+//! `probe runs rm`: recorded runs are taken away, by name or by age.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Status, report};
+use crate::error::{Error, Kind, Result};
+use crate::paths::Places;
+use crate::runs::{self, Run, State};
+
+/// Remove recorded runs
+///
+/// A live run is never removed. A name without a number is enough where only one run is called so. Nothing is removed
+/// where one of the names is wrong.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe runs rm [OPTIONS] <NAME>...\n       probe runs rm [OPTIONS] --older-than <AGE>",
+    after_help = "Examples:
+  probe runs rm gpt@1 gpt@2
+  probe runs rm --older-than 7d --dry-run"
+)]
+pub(super) struct Args {
+    /// Runs to remove, as probe runs calls them
+    #[arg(value_name = "NAME", required_unless_present = "older_than", conflicts_with = "older_than")]
+    names: Vec<String>,
+    /// Remove every run that ended longer ago than this (12h, 7d, 2weeks)
+    #[arg(long, value_name = "AGE", value_parser = super::duration)]
+    older_than: Option<Duration>,
+    /// Only say what would be removed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<Status> {
+    let places = Places::from_environment()?;
+    let chosen = match args.older_than {
+        Some(age) => older_than(&places, age)?,
+        None => by_name(&places, &args.names)?,
+    };
+    if chosen.is_empty() {
+        report::note("no recorded run ended that long ago");
+    }
+    let mut done = Done::default();
+    if !args.dry_run {
+        done.bytes += runs::sweep(&places);
+    }
+    for run in &chosen {
+        done.one(run, args.dry_run);
+    }
+    done.say(args.dry_run)
+}
+
+/// All of them or none: a list with a wrong name in it was not meant so.
+fn by_name(places: &Places, names: &[String]) -> Result<Vec<Run>> {
+    let chosen = runs::named_runs(places, names).map_err(|error| {
+        let kind = if error.kind() == Kind::Unreachable { Kind::Failed } else { error.kind() };
+        let hint = error.hint_text().map(str::to_owned);
+        let error = Error::new(kind, format!("{error}; nothing was removed"));
+        hint.map_or(error.clone(), |hint| error.hint(hint))
+    })?;
+    for run in &chosen {
+        if let Some(why) = runs::why_it_stays(places, run) {
+            let hint = match run.info.state {
+                State::Live => "it can be removed when it has ended".to_owned(),
+                _ => format!("where it is certain that nobody writes to it: rm -r {}", run.directory.display()),
+            };
+            return Err(Error::failed(format!("{why}; nothing was removed")).hint(hint));
+        }
+    }
+    Ok(chosen)
+}
+
+fn older_than(places: &Places, age: Duration) -> Result<Vec<Run>> {
+    let too_long = || Error::usage("--older-than goes back further than there were computers");
+    let age = SignedDuration::try_from(age).map_err(|_| too_long())?;
+    let before = Timestamp::now().checked_sub(age).map_err(|_| too_long())?;
+    let mut all = runs::list_runs_in(places)?;
+    all.retain(|run| runs::ended(run).is_some_and(|ended| ended < before));
+    all.retain(|run| match runs::why_it_stays(places, run) {
+        Some(why) => {
+            report::note(format_args!("{why}, and stays"));
+            false
+        }
+        None => true,
+    });
+    Ok(all)
+}
+
+/// What has been removed so far.
+#[derive(Default)]
+struct Done {
+    removed: usize,
+    failed: usize,
+    bytes: u64,
+}
+
+impl Done {
+    fn one(&mut self, run: &Run, dry_run: bool) {
+        let name = &run.name;
+        let removed = if dry_run { Ok(runs::size(&run.directory)) } else { runs::remove(run) };
+        match removed {
+            Ok(bytes) => {
+                let verb = if dry_run { "would remove" } else { "removed" };
+                report::note(format_args!("{verb} {name} ({}), {}", amount(bytes), words(run)));
+                self.removed += 1;
+                self.bytes += bytes;
+            }
+            Err(error) => {
+                let hint = error.hint_text().map(str::to_owned);
+                let error = Error::failed(format!("{name} was not removed whole: {error}"));
+                report::error(&hint.map_or(error.clone(), |hint| error.hint(hint)));
+                self.failed += 1;
+            }
+        }
+    }
+
+    fn say(&self, dry_run: bool) -> Result<Status> {
+        let runs = |count: usize| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
+        if self.removed > 1 || self.failed > 0 {
+            let (runs, bytes) = (runs(self.removed), amount(self.bytes));
+            report::note(match dry_run {
+                true => format!("{runs} would be removed, which would free {bytes}"),
+                false => format!("{runs} removed, which freed {bytes}"),
+            });
+        }
+        Ok(u8::from(self.failed > 0))
+    }
+}
+
+fn words(run: &Run) -> String {
+    let day = |time: Timestamp| time.strftime("%Y-%m-%d").to_string();
+    match (run.info.state, runs::ended(run)) {
+        (State::Ended, Some(ended)) => format!("which ended {}", day(ended)),
+        _ => format!("which was begun {} and lost", day(run.info.started)),
+    }
+}
+
+/// Bytes as people read them.
+fn amount(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 999.95 && unit + 1 < units.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_short() {
+        for (bytes, text) in [(0, "0.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"), (5 << 40, "5.0 TiB")] {
+            assert_eq!(amount(bytes), text);
+        }
+    }
+}

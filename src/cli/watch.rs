@@ -1,0 +1,233 @@
+//! `query --watch`: the same question again and again. A terminal is redrawn in place; anything else gets one answer
+//! after another.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use jiff::Zoned;
+use tokio::time::MissedTickBehavior;
+use unicode_width::UnicodeWidthStr;
+
+use super::query::{count, within};
+use super::{Status, report};
+use crate::client::{Answer, Client};
+use crate::endpoint::{Place, Target};
+use crate::error::{Error, Kind, Result};
+use crate::output::{self, Format, Printed, Terminal, feed};
+use crate::paths::{SocketState, socket_state};
+
+/// How often, where nobody says.
+pub(super) const INTERVAL: &str = "2s";
+
+/// Lines of a terminal that are not the answer's: the header with a line below it, what is said of rows that don't fit,
+/// and the line that the cursor stands on.
+const FRAME: usize = 4;
+
+/// Understands what stands after `--watch`. It need not be an interval: `--watch "SELECT …"` is SQL with none given.
+pub(super) fn interval(text: String, sql: &mut Option<String>, has_file: bool) -> Result<Duration> {
+    match super::duration(&text) {
+        Ok(interval) => Ok(interval),
+        Err(_) if sql.is_none() && !has_file && text.contains(char::is_whitespace) => {
+            *sql = Some(text);
+            super::duration(INTERVAL).map_err(Error::usage)
+        }
+        Err(error) => Err(Error::usage(format!("--watch '{text}' is no interval: {error}"))),
+    }
+}
+
+/// What to ask, how often, and how to show it.
+pub(super) struct Watch {
+    sql: String,
+    format: Format,
+    limit: Option<usize>,
+    interval: Duration,
+    timeout: Option<Duration>,
+}
+
+impl Watch {
+    pub(super) fn new(
+        sql: String,
+        format: Format,
+        limit: Option<usize>,
+        interval: Duration,
+        timeout: Option<Duration>,
+    ) -> Result<Self> {
+        if format.is_binary() {
+            return Err(Error::usage(
+                "--watch writes one answer after another, and a file of this format is one answer",
+            )
+            .hint("choose --format ndjson or csv, which have rows one after another"));
+        }
+        Ok(Self { sql, format, limit, interval, timeout })
+    }
+
+    /// Asks until it is interrupted, an error ends it, or nobody reads any more.
+    pub(super) async fn run(&self, mut client: Client, target: &Target) -> Result<Status> {
+        let mut ticks = tokio::time::interval(self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut screen = Screen::default();
+        let mut shown = Shown::default();
+        loop {
+            ticks.tick().await;
+            let terminal = Terminal::of_stdout();
+            let once = async {
+                let answer = client.query(&self.sql).await?;
+                if terminal.is_terminal() {
+                    self.draw(answer, terminal, target, &mut screen).await
+                } else {
+                    self.append(answer, &mut shown).await
+                }
+            };
+            let read = within(self.timeout, once).await.map_err(|error| explain(error, target))?;
+            if !read {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// One answer in place of the one before it.
+    async fn draw(&self, answer: Answer, terminal: Terminal, target: &Target, screen: &mut Screen) -> Result<bool> {
+        let room = terminal.height.saturating_sub(FRAME).max(1);
+        // No more rows than there are lines: what can't be seen need not be fetched.
+        let limit = self.limit.map_or(room, |limit| limit.min(room));
+        let mut text = Vec::new();
+        let mut printed = Printed::default();
+        let mut writer = self.format.writer(answer.schema.clone(), terminal, Box::new(&mut text));
+        let written = match &mut writer {
+            Ok(writer) => feed(answer, Some(limit), writer.as_mut(), &mut printed).await?,
+            Err(error) => Err(io::Error::other(error.to_string())),
+        };
+        drop(writer);
+        written.map_err(|error| Error::failed(error.to_string()))?;
+        let text = String::from_utf8_lossy(&text);
+        let cut = text.lines().count() > room;
+        let more = match (printed.more, self.limit) {
+            (true, Some(limit)) if limit < room => format!("these are the first {}; there are more", count(limit)),
+            _ if printed.more || cut => "there is more than this terminal has lines for".to_owned(),
+            _ => String::new(),
+        };
+        let header = header(&self.sql, self.interval, &target.place.name(), terminal.width.unwrap_or(80));
+        let lines = std::iter::once(header.as_str()).chain([""]).chain(text.lines().take(room)).chain([more.as_str()]);
+        output::unless_closed(screen.draw(lines, terminal))
+    }
+
+    /// One answer after the one before it.
+    async fn append(&self, answer: Answer, shown: &mut Shown) -> Result<bool> {
+        let out = Box::new(io::BufWriter::new(io::stdout()));
+        let again = shown.columns.as_ref() == Some(&answer.schema);
+        if shown.columns.is_some() && self.format == Format::Table && !output::unless_closed(writeln!(io::stdout()))? {
+            return Ok(false);
+        }
+        shown.columns = Some(answer.schema.clone());
+        let writer = if again {
+            self.format.next_writer(answer.schema.clone(), Terminal::default(), out)
+        } else {
+            self.format.writer(answer.schema.clone(), Terminal::default(), out)
+        };
+        let mut printed = Printed::default();
+        let written = match writer {
+            Ok(mut writer) => feed(answer, self.limit, writer.as_mut(), &mut printed).await?,
+            Err(error) => Err(error),
+        };
+        if printed.more && !std::mem::replace(&mut shown.said_cut, true) {
+            report::note(format_args!("answers have more than {}, and are cut there", count(printed.rows)));
+            report::hint("a larger --limit-rows N has more of them, and 0 all");
+        }
+        output::unless_closed(written)
+    }
+}
+
+/// What was appended so far.
+#[derive(Default)]
+struct Shown {
+    /// Of the last answer.
+    columns: Option<SchemaRef>,
+    said_cut: bool,
+}
+
+/// A terminal that is drawn over and over.
+#[derive(Default)]
+struct Screen {
+    /// What was drawn on last; None before the first time.
+    last: Option<Terminal>,
+}
+
+impl Screen {
+    /// All of it in one write, each line over the old one, so that nothing flickers.
+    fn draw<'a>(&mut self, lines: impl Iterator<Item = &'a str>, terminal: Terminal) -> io::Result<()> {
+        // Cleared only where what is there does not line up with what comes. Lines that are too long are not wrapped.
+        let mut frame =
+            String::from(if self.last == Some(terminal) { "\x1b[H\x1b[?7l" } else { "\x1b[2J\x1b[H\x1b[?7l" });
+        self.last = Some(terminal);
+        for line in lines {
+            frame.push_str(line);
+            frame.push_str("\x1b[K\n");
+        }
+        frame.push_str("\x1b[J\x1b[?7h");
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(frame.as_bytes())?;
+        stdout.flush()
+    }
+}
+
+/// "Every 2s: SELECT …", and at the right whom and when.
+fn header(sql: &str, interval: Duration, name: &str, width: usize) -> String {
+    let right = format!("{name}  {}", Zoned::now().strftime("%Y-%m-%d %H:%M:%S"));
+    let mut left = format!("Every {}: ", humantime::format_duration(interval));
+    let room = width.saturating_sub(right.width() + 2);
+    let mut words = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+    words.retain(|c| !c.is_control());
+    left.push_str(&words);
+    if left.width() > room {
+        while left.width() >= room.max(1) {
+            left.pop();
+        }
+        left.push('…');
+    }
+    let fill = width.saturating_sub(left.width() + right.width());
+    format!("{left}{}{right}", " ".repeat(fill))
+}
+
+/// An error of a collector that is not there any more says so.
+fn explain(error: Error, target: &Target) -> Error {
+    let gone = match &target.place {
+        Place::Socket(path) => error.kind() == Kind::Unreachable || socket_state(path) != SocketState::Live,
+        Place::Tcp(_) => error.kind() == Kind::Unreachable,
+        Place::Directory(_) => false,
+    };
+    if !gone {
+        return error;
+    }
+    let name = target.place.name();
+    Error::unreachable(format!("{name} does not answer any more: its run has ended, or its collector was killed"))
+        .hint(format!("probe {name} query … asks what it left, once it is written"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_watch_is_an_interval_or_the_question() {
+        let mut sql = None;
+        assert_eq!(interval("500ms".into(), &mut sql, false).unwrap(), Duration::from_millis(500));
+        assert_eq!(interval("SELECT 1".into(), &mut sql, false).unwrap(), Duration::from_secs(2));
+        assert_eq!(sql.as_deref(), Some("SELECT 1"));
+        assert_eq!(interval("2x".into(), &mut None, false).unwrap_err().kind(), Kind::Usage);
+        assert_eq!(interval("SELECT 2".into(), &mut sql, false).unwrap_err().kind(), Kind::Usage);
+        assert_eq!(interval("0".into(), &mut None, false).unwrap_err().kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn a_header_fits_and_keeps_its_right_end() {
+        let long = "SELECT rank,\n  step FROM python.steps ORDER BY step DESC LIMIT 5".repeat(3);
+        for width in [40, 80, 120] {
+            let header = header(&long, Duration::from_secs(2), "gpt@1", width);
+            assert!(header.width() <= width, "{header}");
+            assert!(header.contains("gpt@1  20"), "{header}");
+        }
+        let short = header("SELECT 1", Duration::from_secs(2), "gpt@1", 80);
+        assert!(short.starts_with("Every 2s: SELECT 1  ") && short.width() == 80, "{short}");
+    }
+}

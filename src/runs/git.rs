@@ -1,0 +1,117 @@
+//! Which commit a directory is at, so that a run can be told from the next one. Asked of `git`, where there is one;
+//! never a reason for a run to fail or to wait.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How long git may take, all in all: a repository on a slow file system is no reason to start training late.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What git says of a directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Git {
+    /// The commit's full name; None outside of a repository, or in one without commits.
+    pub(super) commit: Option<String>,
+    /// Whether tracked files differ from the commit. None where git was too slow to say.
+    pub(super) dirty: Option<bool>,
+}
+
+impl Git {
+    /// Asks git about `directory`.
+    pub(super) fn of(directory: &Path) -> Self {
+        let deadline = Instant::now() + PATIENCE;
+        // Both at once: the second one looks at every file.
+        let commit = Asked::start(directory, &["rev-parse", "--verify", "--quiet", "HEAD"]);
+        let status = Asked::start(directory, &["status", "--porcelain", "--untracked-files=no", "--ignore-submodules"]);
+        let commit = commit.and_then(|asked| asked.answer(deadline)).map(|text| text.trim().to_owned());
+        let commit = commit.filter(|commit| !commit.is_empty() && commit.bytes().all(|b| b.is_ascii_hexdigit()));
+        let dirty = status.and_then(|asked| asked.answer(deadline)).map(|text| !text.is_empty());
+        Self { dirty: commit.as_ref().and(dirty), commit }
+    }
+}
+
+/// A git that is running.
+struct Asked {
+    child: Child,
+    output: mpsc::Receiver<String>,
+}
+
+impl Asked {
+    fn start(directory: &Path, words: &[&str]) -> Option<Self> {
+        let mut child = Command::new("git")
+            // What a repository configures to be run is not run by merely starting a training there.
+            .args(["-c", "core.fsmonitor=false", "-C"])
+            .arg(directory)
+            .args(words)
+            .env("GIT_OPTIONAL_LOCKS", "0")
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let mut stdout = child.stdout.take()?;
+        let (send, output) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            if stdout.read_to_end(&mut bytes).is_ok() {
+                // Nobody waits for it any more where it came too late.
+                let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
+            }
+        });
+        Some(Self { child, output })
+    }
+
+    /// What it printed, where it ended well and in time.
+    fn answer(mut self, deadline: Instant) -> Option<String> {
+        let text = self.output.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        if text.is_err() {
+            // It may have ended just now.
+            let _ = self.child.kill();
+        }
+        let status = self.child.wait().ok()?;
+        text.ok().filter(|_| status.success())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn git(directory: &Path, words: &[&str]) -> String {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+        let output = Command::new("git").arg("-C").arg(directory).args(identity).args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn a_directory_s_commit_is_known_and_whether_it_was_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        git(path, &["init", "--quiet"]);
+        assert_eq!(Git::of(path), Git::default(), "no commit yet");
+        fs::write(path.join("train.py"), "1").unwrap();
+        git(path, &["add", "."]);
+        git(path, &["commit", "--quiet", "-m", "a"]);
+        let commit = git(path, &["rev-parse", "HEAD"]);
+        assert_eq!(Git::of(path), Git { commit: Some(commit.clone()), dirty: Some(false) });
+        fs::write(path.join("notes"), "").unwrap();
+        assert_eq!(Git::of(path).dirty, Some(false), "what git does not track is none of the commit's");
+        fs::write(path.join("train.py"), "2").unwrap();
+        fs::create_dir(path.join("below")).unwrap();
+        assert_eq!(Git::of(&path.join("below")), Git { commit: Some(commit), dirty: Some(true) });
+    }
+
+    #[test]
+    fn what_is_no_repository_has_no_commit() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(Git::of(directory.path()), Git::default());
+        assert_eq!(Git::of(&directory.path().join("none")), Git::default());
+    }
+}
