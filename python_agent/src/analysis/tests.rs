@@ -41,7 +41,7 @@ impl Names for Everyone {
         (id < 4).then(|| Operation {
             name: "all_reduce",
             group_id: 0,
-            group: "0".into(),
+            group_name: "0".into(),
             group_size: 2,
             dtype: None,
             async_op: id.is_multiple_of(2),

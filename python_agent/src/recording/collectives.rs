@@ -212,7 +212,7 @@ impl CollectiveGroup {
         let operation = Operation {
             name: operation,
             group_id: self.id,
-            group: self.name.clone(),
+            group_name: self.name.clone(),
             group_size: self.size,
             dtype,
             async_op,
