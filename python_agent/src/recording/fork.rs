@@ -98,3 +98,52 @@ fn fork_waited() -> f64 {
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork_waited, module)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// Forks; the child asks for every lock and ends. Whether it ended well; it is killed when it waits for a lock.
+    fn child_finds_locks_free() -> bool {
+        // SAFETY: between fork and _exit the child only takes locks and looks at atomics.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                drop(Held::take());
+                libc::_exit(if is_child() && !ENABLED.load(Ordering::Relaxed) { 0 } else { 1 });
+            }
+            let mut status = 0;
+            libc::waitpid(child, &raw mut status, 0) == child && status == 0
+        }
+    }
+
+    #[test]
+    fn a_child_finds_our_locks_free() {
+        watch();
+        let over = Arc::new(AtomicBool::new(false));
+        let holders: Vec<_> = (0..2)
+            .map(|_| {
+                let over = Arc::clone(&over);
+                std::thread::spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        let problem = shared::lock(&shared::PROBLEM);
+                        (0..10_000).for_each(|_| std::hint::spin_loop());
+                        drop(problem);
+                        let registry = shared::lock(&names::REGISTRY);
+                        (0..10_000).for_each(|_| std::hint::spin_loop());
+                        drop(registry);
+                    }
+                })
+            })
+            .collect();
+        let good = (0..50).filter(|_| child_finds_locks_free()).count();
+        over.store(true, Ordering::Relaxed);
+        holders.into_iter().for_each(|holder| holder.join().expect("a holder that ends"));
+        assert_eq!(good, 50);
+        assert!(!is_child());
+    }
+}
