@@ -196,7 +196,7 @@ def test_every_operation_has_its_name_and_bytes() -> None:
             # What gloo sends point to point is known to be done when it has been waited for: too late, and nobody knows.
             assert (name in ("send", "recv") and row["duration_ms"] is None) or row["duration_ms"] > 0, name
         assert by_name["barrier"]["algbw_gbps"] is None
-        assert rows[10]["group"] != rows[0]["group"] and rows[10]["seq"] == 0
+        assert rows[10]["group_name"] != rows[0]["group_name"] and rows[10]["seq"] == 0
 
 
 def broken() -> list[dict[str, Any]] | None:

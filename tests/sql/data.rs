@@ -107,7 +107,7 @@ impl Agent {
             step,
             seq,
             operation_type: self.strings.id(operation),
-            group: self.strings.id("default_pg"),
+            group_name: self.strings.id("default_pg"),
             group_size: 2,
             bytes: if carries { 1 << 20 } else { 0 },
             dtype: carries.then(|| self.strings.id("float32")),

@@ -26,7 +26,7 @@ pub struct Operation {
     /// Number of the group in this process.
     pub group_id: u32,
     /// Its name.
-    pub group: String,
+    pub group_name: String,
     /// Ranks in it.
     pub group_size: i32,
     /// Type of the elements, without `torch.`.
