@@ -228,25 +228,6 @@ async fn a_run_directory_has_only_whole_files() {
     assert!(Store::open(&directory.path().join("nowhere")).is_err());
 }
 
-fn steps_row(agent: &mut Agent, step: i64) -> steps::Row {
-    steps::Row {
-        step,
-        ts: probe_proto::table::Time(0),
-        duration: 1.0,
-        data_time: 0.0,
-        forward_time: 0.5,
-        backward_time: 0.5,
-        optimizer_time: 0.0,
-        comm_time: 0.0,
-        other_time: 0.0,
-        clock: agent.strings.id("host"),
-        micro_steps: 1,
-        samples: None,
-        max_allocated: None,
-        detail: true,
-    }
-}
-
 /// Tiny batches, as an agent sends that has little to say, are read as few larger ones, and nothing of them is lost.
 #[tokio::test]
 async fn many_small_batches_become_few() {
