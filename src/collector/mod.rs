@@ -235,12 +235,3 @@ async fn bind(places: &Places, run: &str, listen: &[Listen], has_token: bool) ->
     }
     Ok(listeners)
 }
-
-/// Sends what the collector has to say about itself to stderr: warnings, or what RUST_LOG asks for.
-pub fn log_to_stderr() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    // A second call changes nothing.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
-}
