@@ -238,17 +238,20 @@ impl Agent {
             return Err(Superseded);
         }
         if from.seq > state.done_seq {
-            let count = rows.len() as u64;
             let in_a_file = state
                 .ahead
                 .get(from.table)
                 .is_some_and(|ranges| ranges.iter().any(|(first, last)| (*first..=*last).contains(&from.seq)));
-            let number = match in_a_file {
-                true => None,
-                false => keep.store.append(identity, Origin::batch(&self.instance, from.seq), rows),
-            };
-            state.rows_stored += count;
+            if in_a_file {
+                state.finish(from);
+                let position = keep.journal.record(self.lost(from, 0, "in a file already", state.last_seen));
+                state.unsynced.push_back((position, from.seq));
+                return Ok(());
+            }
+            let _taking = keep.store.take();
+            state.rows_stored += rows.len() as u64;
             state.finish(from);
+            let number = keep.store.append(identity, Origin::batch(&self.instance, from.seq), rows);
             let what = Some(said::What::Batch(batch));
             let record = record::Record::Said(v1::Said { connection: from.connection, what, unix_ns: state.last_seen });
             let position = match number {
@@ -275,18 +278,23 @@ impl Agent {
         if from.seq > state.done_seq {
             state.count_loss(from.table, reason, rows);
             state.finish(from);
-            let position = journal.record(record::Record::Lost(v1::Lost {
-                instance: self.instance.to_string(),
-                seq: from.seq,
-                table: from.table.to_owned(),
-                reason: reason.to_owned(),
-                rows,
-                recorded: from.recorded,
-                unix_ns: state.last_seen,
-            }));
+            let position = journal.record(self.lost(from, rows, reason, state.last_seen));
             state.unsynced.push_back((position, from.seq));
         }
         Ok(())
+    }
+
+    /// A batch that is done with, of which so many rows are lost.
+    fn lost(&self, from: &Source<'_>, rows: u64, reason: &str, unix_ns: i64) -> record::Record {
+        record::Record::Lost(v1::Lost {
+            instance: self.instance.to_string(),
+            seq: from.seq,
+            table: from.table.to_owned(),
+            reason: reason.to_owned(),
+            rows,
+            recorded: from.recorded,
+            unix_ns,
+        })
     }
 
     /// Newest batch that need not be sent again, now that the journal is on disk up to `position`.

@@ -16,6 +16,8 @@ mod session;
 mod settings;
 mod stop;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -213,7 +215,7 @@ struct Begun {
 
 /// Takes up what a run's directory has, which for a new run is nothing.
 fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
-    let recovered = recovery::recover(directory, run, memory)?;
+    let recovered = recovery::recover(directory, run)?;
     let Recovered { store, registry, log, begin, remarks, left_over } = recovered;
     for remark in remarks {
         tracing::warn!("{run}: {remark}");
@@ -221,7 +223,7 @@ fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<B
     left_over.set_aside()?;
     let journal = Journal::begin(&journal::directory(directory), begin)?;
     log.keep(Arc::clone(&journal));
-    let keeper = store.keep(directory, Arc::clone(&journal), disk)?;
+    let keeper = store.keep(directory, Arc::clone(&journal), memory, disk)?;
     Ok(Begun { store, registry, log, journal, keeper })
 }
 

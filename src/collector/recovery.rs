@@ -46,7 +46,7 @@ pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
         return Ok((Engine::new(Store::open(directory)?, Vec::new())?, Vec::new()));
     }
     let run: Arc<str> = RunInfo::read(directory)?.run.into();
-    let recovered = recover(directory, &run, usize::MAX)?;
+    let recovered = recover(directory, &run)?;
     let system = system_tables(&recovered.registry, &recovered.store, &recovered.log);
     Ok((Engine::new(recovered.store, system)?, recovered.remarks))
 }
@@ -61,8 +61,8 @@ pub(super) fn system_tables(registry: &Arc<Registry>, store: &Arc<Store>, log: &
 }
 
 /// Puts together what there is of a run; writes nothing.
-pub(crate) fn recover(directory: &Path, run: &Arc<str>, memory: usize) -> Result<Recovered> {
-    let (store, left_over) = Store::left(directory, memory)?;
+pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
+    let (store, left_over) = Store::left(directory)?;
     let left = replay::find(directory)?;
     let mut taking = Taking {
         run,

@@ -113,6 +113,9 @@ impl Ledger {
         agent.done_seq = agent.done_seq.max(lost.seq);
         if lost.seq > 0 {
             change(&mut agent.recorded, &lost.table, |recorded| recorded.max(lost.recorded));
+            if lost.rows == 0 {
+                return;
+            }
         }
         match agent.lost.iter_mut().find(|known| known.table == lost.table && known.reason == lost.reason) {
             Some(known) => {

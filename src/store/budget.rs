@@ -54,12 +54,12 @@ impl Store {
 
     /// Past this rows leave memory that are in files.
     pub(super) fn soft_limit(&self) -> usize {
-        self.limit / 4 * 3
+        self.limit() / 4 * 3
     }
 
     /// Resolves when there is room for more rows, or after a while: then what comes makes other rows go.
     pub(crate) async fn room(&self) {
-        let crowded = || self.memory() > self.limit / 8 * 7;
+        let crowded = || self.memory() > self.limit() / 8 * 7;
         let Some(kept) = self.kept.get() else { return };
         if !crowded() || kept.problem().is_some() {
             return;
@@ -95,7 +95,7 @@ impl Store {
         // One at a time: two of them would each take away what is enough.
         let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         self.unload();
-        while self.memory() > self.limit {
+        while self.memory() > self.limit() {
             // Held until the segment is out: what is being written must stay.
             let writing = self.kept.get().map(|kept| kept.writing.lock().unwrap_or_else(PoisonError::into_inner));
             let being_written = |id: u64| writing.as_ref().is_some_and(|writing| writing.contains(&id));
@@ -124,8 +124,7 @@ impl Store {
     }
 
     /// Takes away the oldest files until the run is within its disk limit, and files that nobody reads any more.
-    pub(super) fn within_disk_limit(&self) {
-        let Some(kept) = self.kept.get() else { return };
+    pub(super) fn within_disk_limit(&self, kept: &Kept) {
         let mut over = self.disk().saturating_sub(kept.disk_limit);
         while over > 0 {
             let Some((place, file)) = self.oldest_file() else { break };

@@ -39,6 +39,8 @@ pub(super) struct Kept {
     number: AtomicU64,
     work: Mutex<Work>,
     wake: Condvar,
+    /// Held by whoever writes files and takes them away.
+    round: Mutex<()>,
     /// Segments that are being written, which must not be evicted meanwhile.
     pub(super) writing: Mutex<Vec<u64>>,
     pub(super) graveyard: Mutex<Graveyard>,
@@ -78,20 +80,28 @@ impl Kept {
 }
 
 impl Store {
-    /// Keeps rows in `directory` from now on, at most `disk_limit` bytes. `next` is the number of the next file.
+    /// Keeps rows in `directory` from now on, at most `memory` bytes of them in memory and `disk` bytes on disk.
     ///
     /// # Errors
     /// It keeps them already; no thread can be started.
-    pub(crate) fn keep(self: &Arc<Self>, directory: &Path, journal: Arc<Journal>, disk_limit: u64) -> Result<Keeper> {
+    pub(crate) fn keep(
+        self: &Arc<Self>,
+        directory: &Path,
+        journal: Arc<Journal>,
+        memory: usize,
+        disk: u64,
+    ) -> Result<Keeper> {
+        self.limit.store(memory, Ordering::Relaxed);
         let next =
             self.snapshot().iter().flat_map(|table| table.all_files()).filter_map(|file| number(&file.path)).max();
         let kept = Kept {
             directory: directory.to_owned(),
             journal,
-            disk_limit,
+            disk_limit: disk,
             number: AtomicU64::new(next.map_or(0, |newest| newest + 1)),
             work: Mutex::default(),
             wake: Condvar::new(),
+            round: Mutex::default(),
             writing: Mutex::default(),
             graveyard: Mutex::default(),
         };
@@ -106,9 +116,26 @@ impl Store {
         self.kept.get().and_then(Kept::problem)
     }
 
-    /// Writes segments that are due, or all of them.
-    pub(super) fn spill(&self, all: bool) -> Result<()> {
+    /// Everything that is due: segments become files (all of them, or those that are old or full), memory and disk are
+    /// brought within their limits, and journal files that nobody needs go.
+    pub(crate) fn keep_up(&self, all: bool) -> Result<()> {
         let Some(kept) = self.kept.get() else { return Ok(()) };
+        let _alone = kept.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let spilled = self.spill(kept, all);
+        self.unload();
+        self.within_disk_limit(kept);
+        self.trim(kept);
+        self.relief.notify_waiters();
+        spilled
+    }
+
+    /// Nothing is written or taken away while the guard lives.
+    #[cfg(test)]
+    pub(crate) fn hold_still(&self) -> Option<MutexGuard<'_, ()>> {
+        self.kept.get().map(|kept| kept.round.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn spill(&self, kept: &Kept, all: bool) -> Result<()> {
         let pressed = self.memory() > self.soft_limit();
         for (place, table) in self.tables.iter().enumerate() {
             table.seal(|segment| all || pressed || segment.began.elapsed() >= SEAL_AFTER);
@@ -129,7 +156,7 @@ impl Store {
         let snapshot = self.tables[place].snapshot();
         let (mut rows, mut bytes) = (0, 0);
         let chunk = snapshot.sealed.iter().take_while(|segment| {
-            let fits = rows == 0 || rows + segment.rows <= FILE_ROWS && bytes + segment.bytes <= self.limit / 8;
+            let fits = rows == 0 || rows + segment.rows <= FILE_ROWS && bytes + segment.bytes <= self.limit() / 8;
             rows += segment.rows;
             bytes += segment.bytes;
             fits
@@ -141,6 +168,7 @@ impl Store {
 
     fn spill_chunk(&self, kept: &Kept, place: usize, segments: Vec<Arc<Segment>>) -> Result<()> {
         // No file has a row that the journal has not: a batch that comes again after a crash is known by its number.
+        drop(self.taking.write().unwrap_or_else(PoisonError::into_inner));
         kept.journal.sync();
         let directory = table_directory(&kept.directory, TABLES[place]);
         fs::create_dir_all(&directory)?;
@@ -165,7 +193,7 @@ impl Keeper {
     /// The file system's; the journal has the rows then.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.stop();
-        self.store.spill(true)
+        self.store.keep_up(true)
     }
 
     fn stop(&mut self) {
@@ -203,13 +231,9 @@ fn run(store: &Weak<Store>) {
         // A disk that has taken nothing for a while may have missed rows that agents were told are kept.
         let recovered = ailing && kept.journal.problem().is_none();
         ailing = kept.journal.problem().is_some();
-        let result = store.spill(recovered);
+        let result = store.keep_up(recovered);
         let failed = result.is_err();
         note(kept, result);
-        store.unload();
-        store.within_disk_limit();
-        store.trim(kept);
-        store.relief.notify_waiters();
         if failed {
             // Not again at once, however much comes.
             let work = kept.lock();

@@ -27,9 +27,8 @@ mod write;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use probe_proto::tables::TABLES;
 use tokio::sync::Notify;
@@ -87,13 +86,15 @@ impl LeftOver {
 pub struct Store {
     /// As [`TABLES`].
     tables: Vec<TableStore>,
-    limit: usize,
+    limit: AtomicUsize,
     counters: Counters,
     losses: Losses,
     /// Where rows are kept on disk, once that is known.
     kept: OnceLock<Kept>,
     /// Memory was made free.
     relief: Notify,
+    /// Held to read by whoever appends, until the journal has it too.
+    taking: RwLock<()>,
 }
 
 impl Store {
@@ -115,25 +116,32 @@ impl Store {
     }
 
     /// The same for a run whose collector died. Files that can't be read are left out, and told of with those that
-    /// nobody has finished.
+    /// nobody has finished. Its memory is unlimited until it keeps rows (`keep`).
     ///
     /// # Errors
     /// There is no such directory.
-    pub(crate) fn left(directory: &Path, memory_limit: usize) -> Result<(Arc<Self>, LeftOver)> {
+    pub(crate) fn left(directory: &Path) -> Result<(Arc<Self>, LeftOver)> {
         let found = files::find(directory)?;
-        let store = Self::of(found.tables.into_iter().map(TableStore::of_files).collect(), memory_limit);
+        let store = Self::of(found.tables.into_iter().map(TableStore::of_files).collect(), usize::MAX);
         Ok((store, LeftOver { damaged: found.damaged, unfinished: found.unfinished }))
     }
 
     fn of(tables: Vec<TableStore>, limit: usize) -> Arc<Self> {
         Arc::new(Self {
             tables,
-            limit,
+            limit: AtomicUsize::new(limit),
             counters: Counters::default(),
             losses: Losses::default(),
             kept: OnceLock::new(),
             relief: Notify::new(),
+            taking: RwLock::default(),
         })
+    }
+
+    /// To be held from before an append until the journal has its batch: a segment is written to a file only when the
+    /// journal has all of it.
+    pub(crate) fn take(&self) -> RwLockReadGuard<'_, ()> {
+        self.taking.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends the rows of a batch of one process. Never waits for a query; past the memory limit rows go. Returns the
@@ -143,7 +151,7 @@ impl Store {
         if rows.is_empty() {
             return None;
         }
-        let segment_bytes = self.limit / SEGMENTS_IN_LIMIT;
+        let segment_bytes = self.limit() / SEGMENTS_IN_LIMIT;
         let appended = self.tables[place].append(identity, origin, rows, segment_bytes, &self.counters);
         if self.memory() > self.soft_limit() {
             self.unload();
@@ -153,10 +161,15 @@ impl Store {
         {
             kept.wake();
         }
-        if self.memory() > self.limit {
+        if self.memory() > self.limit() {
             self.evict();
         }
         Some(appended.number)
+    }
+
+    /// What they may take.
+    fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
     }
 
     /// What all rows in memory take, in bytes.
