@@ -5,9 +5,11 @@
 //! not stop the run: records are then not kept, [`Durable::problem`] says so, and the journal tries again.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -66,6 +68,8 @@ struct Inner {
     state: Mutex<State>,
     wake: Condvar,
     durable: watch::Sender<Durable>,
+    /// That the disk takes nothing has been said.
+    said: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +113,7 @@ impl Journal {
             state: Mutex::new(state),
             wake: Condvar::new(),
             durable: watch::Sender::new(Durable::default()),
+            said: AtomicBool::new(false),
         });
         let mut writer =
             Writer { inner: Arc::clone(&inner), file: None, path: None, number: begin.number, opened: Instant::now() };
@@ -182,6 +187,11 @@ impl Journal {
         }
     }
 
+    /// Says what is wrong with the disk, once in the life of a collector: it comes and goes, and the tables have it.
+    pub(crate) fn say(&self, problem: impl fmt::Display) {
+        self.inner.say(problem);
+    }
+
     /// Why records are not kept for now.
     pub(crate) fn problem(&self) -> Option<Arc<str>> {
         self.inner.durable.borrow().problem.clone()
@@ -241,6 +251,15 @@ impl Inner {
     /// Valid at every point, so a thread that panicked with it does no harm.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, problem: impl fmt::Display) {
+        if !self.said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "rows are kept in memory only for now: {problem}; hint: make room on that disk, the collector tries \
+                 again by itself, and probe.agents.problem says how it is"
+            );
+        }
     }
 
     /// Waits until there is something to do, and takes what waits.
@@ -307,13 +326,8 @@ impl Writer {
                 None => self.inner.durable.borrow().problem.clone(),
                 Some(Ok(())) => None,
                 Some(Err(error)) => {
-                    if self.file.is_some() {
-                        let directory = self.inner.directory.display();
-                        tracing::warn!(
-                            "rows are kept in memory only for now: the journal in {directory} takes nothing ({error}); \
-                             hint: make room on that disk, the collector tries again by itself"
-                        );
-                    }
+                    let directory = self.inner.directory.display();
+                    self.inner.say(format_args!("the journal in {directory} takes nothing ({error})"));
                     self.file = None;
                     failed = Some(Instant::now());
                     Some(Arc::from(error.to_string()))

@@ -243,14 +243,12 @@ fn run(store: &Weak<Store>) {
     }
 }
 
-/// Says once what is wrong with the disk.
+/// Keeps what is wrong with the disk, and says it.
 fn note(kept: &Kept, result: Result<()>) {
     let mut work = kept.lock();
     let problem = result.err().map(|error| Arc::<str>::from(error.to_string()));
-    if let (Some(problem), None) = (&problem, &work.problem) {
-        tracing::warn!(
-            "rows stay in memory for now: {problem}; hint: make room on that disk, the collector tries again"
-        );
+    if let Some(problem) = &problem {
+        kept.journal.say(problem);
     }
     work.problem = problem;
 }
