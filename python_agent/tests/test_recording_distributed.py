@@ -340,3 +340,41 @@ def test_fsdp2_keeps_names_and_shows_its_operations() -> None:
         assert found["problem"] == "" and found["steps"] == 3
         assert {"layers.0.up", "layers.1.down", "head"} <= set(found["forward"]) & set(found["backward"])
         assert {"all_gather_into_tensor", "reduce_scatter_tensor"} <= set(found["operations"])
+
+
+def accumulating() -> dict[str, Any]:
+    """Two micro-batches a step, of which DDP reduces the sum."""
+    dist, native = _start()
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(Net(32, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    for step in range(6):
+        if step == 2:  # DDP arranges its buckets anew after the first step.
+            native.take_rows()
+        with model.no_sync():
+            model(torch.randn(4, 32)).square().mean().backward()
+        model(torch.randn(4, 32)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    rows = _wait_for(
+        native, {}, lambda rows: sum(row["bytes"] for row in rows.get("python.nccl_trace", [])) == 4 * parameters
+    )
+    last_rows = native.take_rows()
+    for table in ("python.steps", "python.torch_trace", "python.nccl_trace"):
+        rows.setdefault(table, []).extend(last_rows[table])
+    _end(dist)
+    return {"rows": rows, "parameters": parameters, "problem": native.problem()}
+
+
+def test_without_sync_nothing_is_reduced() -> None:
+    for found in on_ranks("accumulating"):
+        rows = found["rows"]
+        assert found["problem"] == "" and [step["micro_steps"] for step in rows["python.steps"]] == [2] * 4
+        for step in rows["python.steps"]:
+            trace, operations = of_step(rows["python.torch_trace"], step), of_step(rows["python.nccl_trace"], step)
+            assert sum(row["bytes"] for row in operations) == found["parameters"]
+            # All of it while the second backward pass runs.
+            begin = min(row["ts"] for row in trace if row["stage"] == "backward" and row["micro_step"] == 1)
+            assert all(row["ts"] > begin and row["status"] == "completed" for row in operations)
+            assert {row["micro_step"] for row in trace if row["module"] == "layers.0.up"} == {0, 1}
