@@ -7,7 +7,7 @@ use probe_proto::decode::{self, Values};
 use probe_proto::table::{ColumnType, Text};
 use proptest::prelude::*;
 
-use super::names::{ModuleInfo, Names, Operation};
+use super::names::{Found, ModuleInfo, Names, Operation};
 use super::{Analyser, STEPS, TORCH_TRACE};
 use crate::recording::clock::Sample;
 use crate::recording::record::{Kind, LOST_DETAIL, Record};
@@ -21,14 +21,15 @@ impl Names for Everyone {
     fn generation(&self) -> u64 {
         1
     }
-    fn module(&self, address: u64, _at: u64) -> Option<Arc<ModuleInfo>> {
-        Some(Arc::new(ModuleInfo {
+    fn module(&self, address: u64, _at: u64) -> Found {
+        let info = ModuleInfo {
             name: format!("m{address}").into(),
             class: "Module".into(),
             device: Some("cpu".into()),
             compiled: false,
             has_parameters: true,
-        }))
+        };
+        Found { info: Some(Arc::new(info)), since: 0, until: u64::MAX }
     }
     fn class(&self, _address: u64) -> Option<Arc<str>> {
         None

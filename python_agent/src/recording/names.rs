@@ -11,12 +11,13 @@ use pyo3::types::PyType;
 
 use super::clock::ticks;
 use super::thread::ThreadState;
-use crate::analysis::names::{ModuleInfo, Names};
+use crate::analysis::names::{Found, ModuleInfo, Names};
 use crate::shared;
 
-/// What was at an address, until when (ticks; `u64::MAX`: it still is).
+/// What was at an address, since when it was known and until when it was there (ticks; `u64::MAX`: it still is).
 #[derive(Debug)]
 pub(super) struct Entry {
+    since: u64,
     until: u64,
     info: Arc<ModuleInfo>,
 }
@@ -107,7 +108,7 @@ fn name_modules(modules: Vec<Described>) {
         // The same module under a better name; what it did before is known by that name too.
         match entries.last_mut().filter(|entry| entry.until > now) {
             Some(entry) => entry.info = info,
-            None => entries.push(Entry { until: u64::MAX, info }),
+            None => entries.push(Entry { since: now, until: u64::MAX, info }),
         }
     }
     GENERATION.fetch_add(1, Ordering::Release);
@@ -149,10 +150,20 @@ impl Names for Known {
         GENERATION.load(Ordering::Acquire)
     }
 
-    fn module(&self, address: u64, at: u64) -> Option<Arc<ModuleInfo>> {
+    fn module(&self, address: u64, at: u64) -> Found {
         let registry = shared::lock(&REGISTRY);
-        let entry = registry.modules.get(&address)?.iter().find(|entry| at < entry.until)?;
-        Some(Arc::clone(&entry.info))
+        let entries = registry.modules.get(&address).map_or(&[][..], Vec::as_slice);
+        let mut stranger = Found { info: None, since: 0, until: u64::MAX };
+        for entry in entries {
+            if entry.until <= at {
+                stranger.since = stranger.since.max(entry.until);
+            } else if entry.since > at {
+                stranger.until = stranger.until.min(entry.since);
+            } else {
+                return Found { info: Some(Arc::clone(&entry.info)), since: entry.since, until: entry.until };
+            }
+        }
+        stranger
     }
 
     fn class(&self, address: u64) -> Option<Arc<str>> {
