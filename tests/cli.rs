@@ -6,6 +6,8 @@
 #[path = "cli/support.rs"]
 mod support;
 
+#[path = "cli/compare.rs"]
+mod compare;
 #[path = "cli/errors.rs"]
 mod errors;
 #[path = "cli/files.rs"]

@@ -54,6 +54,26 @@ where
     status
 }
 
+/// Finds one ENDPOINT of several, and connects.
+pub(super) async fn open(endpoint: Option<&str>, connection: &Connection) -> Result<(Client, Target)> {
+    let target = endpoint::find(endpoint).await?;
+    let client = Client::open(&target, connection.token_file.as_deref()).await?;
+    Ok((client, target))
+}
+
+/// Does work for which rows are read in this process, until it is done or Ctrl-C drops it.
+pub(super) fn interruptible(work: impl Future<Output = Result<Status>>) -> Result<Status> {
+    let runtime = many_threads()?;
+    let status = runtime.block_on(async {
+        tokio::select! {
+            status = work => status,
+            signal = tokio::signal::ctrl_c() => { signal?; Ok(INTERRUPTED) }
+        }
+    });
+    runtime.shutdown_background();
+    status
+}
+
 /// A runtime for a command that mostly waits.
 pub(super) fn one_thread() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
