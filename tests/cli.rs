@@ -6,6 +6,8 @@
 #[path = "cli/support.rs"]
 mod support;
 
+#[path = "cli/across.rs"]
+mod across;
 #[path = "cli/compare.rs"]
 mod compare;
 #[path = "cli/errors.rs"]

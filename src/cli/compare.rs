@@ -1,7 +1,7 @@
 //! `probe compare A [B]`: before and after.
 
 use super::ask::{self, Connection};
-use super::{Status, report};
+use super::{INTERRUPTED, Status, report};
 use crate::client::Client;
 use crate::compare::{self, FEWEST, LAST_STEPS, Row, Side, Verdict, Window};
 use crate::endpoint::Target;
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
             .hint(format!("probe compare {a} OTHER, or two windows of {a}: --steps 10..50 --against 60..100")));
     }
     args.format.check_stdout()?;
-    ask::interruptible(async {
+    ask::interruptible(INTERRUPTED, async {
         let (mut client_a, target_a) = ask::open(args.a.as_deref(), &args.connection).await?;
         let other = args.b.as_deref().or(args.a.as_deref());
         let (mut client_b, target_b) = ask::open(other, &args.connection).await?;
