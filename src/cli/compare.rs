@@ -122,7 +122,13 @@ fn show(mut compared: Vec<Row>, args: &Args) -> Result<Status> {
     };
     let ms = |of: fn(&Row) -> Option<f64>| rows::floats(compared.iter().map(|row| Some(rounded(of(row)?, 1000.0))));
     let percent = |of: fn(&Row) -> Option<f64>| rows::floats(compared.iter().map(|row| Some(rounded(of(row)?, 10.0))));
-    rows::show(
+    let verdict = |row: &Row| match row.verdict {
+        Verdict::TooFewSteps if args.format == Format::Table => {
+            format!("too few steps: {}", row.steps_a.min(row.steps_b))
+        }
+        verdict => verdict.as_str().to_owned(),
+    };
+    let left_out = rows::show_what_fits(
         vec![
             ("module", rows::text(compared.iter().map(name))),
             ("stage", rows::text(compared.iter().map(|row| Some(&row.stage)))),
@@ -134,10 +140,12 @@ fn show(mut compared: Vec<Row>, args: &Args) -> Result<Status> {
             ("high_percent", percent(|row| Some(row.interval_percent?.1))),
             ("steps_a", rows::integers(compared.iter().map(|row| integer(row.steps_a)))),
             ("steps_b", rows::integers(compared.iter().map(|row| integer(row.steps_b)))),
-            ("verdict", rows::text(compared.iter().map(|row| Some(row.verdict.as_str())))),
+            ("verdict", rows::text(compared.iter().map(|row| Some(verdict(row))))),
         ],
+        &["steps_a", "steps_b", "low_percent", "high_percent", "change_ms"],
         args.format,
     )?;
+    report::left_out(&left_out);
     if all > compared.len() {
         report::note(format_args!("{} more modules changed less (--top 0 shows all of them)", all - compared.len()));
     }
