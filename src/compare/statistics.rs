@@ -40,8 +40,11 @@ pub(super) struct Draws {
 impl Draws {
     /// Of `steps` steps in the order of time.
     pub(super) fn new(steps: usize, seed: u64) -> Self {
+        Self::in_blocks(steps, (steps as f64).cbrt().ceil() as usize, seed)
+    }
+
+    fn in_blocks(steps: usize, block: usize, seed: u64) -> Self {
         let mut random = Random(seed);
-        let block = (steps as f64).cbrt().ceil() as usize;
         let replicate = |_| {
             let mut counts = vec![0; steps];
             let mut drawn = 0;
@@ -128,16 +131,20 @@ mod tests {
     }
 
     fn interval(a: &[Option<f64>], b: &[Option<f64>], seed: u64) -> (f64, f64) {
-        let (in_a, in_b) = (Draws::new(a.len(), seed).medians(a), Draws::new(b.len(), seed + 1).medians(b));
+        between(&Draws::new(a.len(), seed), a, &Draws::new(b.len(), seed + 1), b)
+    }
+
+    fn between(draws_a: &Draws, a: &[Option<f64>], draws_b: &Draws, b: &[Option<f64>]) -> (f64, f64) {
+        let (in_a, in_b) = (draws_a.medians(a), draws_b.medians(b));
         middle95(in_a.iter().zip(&in_b).map(|(a, b)| b.unwrap() / a.unwrap()).collect()).unwrap()
     }
 
-    /// How often, of 200 times, two series of one distribution are said to differ.
-    fn false_alarms(steps: usize, memory: f64) -> usize {
+    /// How often, of 200 times, two series of one distribution are said to differ by draws of single steps or of blocks.
+    fn false_alarms(steps: usize, memory: f64, draws: fn(usize, u64) -> Draws) -> usize {
         let mut random = Random(7);
         let differ = |trial: &u64| {
             let (a, b) = (series(&mut random, steps, 1.0, memory), series(&mut random, steps, 1.0, memory));
-            let (low, high) = interval(&a, &b, *trial);
+            let (low, high) = between(&draws(steps, *trial), &a, &draws(steps, *trial + 1000), &b);
             low > 1.0 || high < 1.0
         };
         (0..200).filter(differ).count()
@@ -171,15 +178,15 @@ mod tests {
     #[test]
     fn equal_things_are_rarely_said_to_differ() {
         // 5 % is what is promised; 200 trials stay below 10 % with a probability of 0.998.
-        let alarms = false_alarms(60, 0.0);
+        let alarms = false_alarms(60, 0.0, Draws::new);
         assert!((1..=20).contains(&alarms), "{alarms} of 200");
     }
 
     #[test]
     fn neighbours_that_are_alike_are_not_taken_for_independent() {
-        // Single steps drawn at random say "differs" in about a third of these.
-        let alarms = false_alarms(200, 0.6);
-        assert!(alarms <= 36, "{alarms} of 200");
+        let single = false_alarms(200, 0.6, |steps, seed| Draws::in_blocks(steps, 1, seed));
+        let blocks = false_alarms(200, 0.6, Draws::new);
+        assert!(single >= 45 && blocks <= 36, "{single} and {blocks} of 200");
     }
 
     #[test]
