@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod client;
 pub mod collector;
+pub mod compare;
 pub mod endpoint;
 pub mod error;
 pub mod eval;

@@ -6,6 +6,10 @@
 #[path = "cli/support.rs"]
 mod support;
 
+#[path = "cli/across.rs"]
+mod across;
+#[path = "cli/compare.rs"]
+mod compare;
 #[path = "cli/errors.rs"]
 mod errors;
 #[path = "cli/files.rs"]

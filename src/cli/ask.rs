@@ -22,16 +22,11 @@ pub(super) fn ask<F>(endpoint: Option<&str>, connection: &Connection, work: F) -
 where
     F: AsyncFnOnce(Client, &Target) -> Result<Status>,
 {
-    ask_until(INTERRUPTED, endpoint, connection, work)
+    until(INTERRUPTED, endpoint, connection, work)
 }
 
 /// The same for work that Ctrl-C ends with status `interrupted`.
-pub(super) fn ask_until<F>(
-    interrupted: Status,
-    endpoint: Option<&str>,
-    connection: &Connection,
-    work: F,
-) -> Result<Status>
+pub(super) fn until<F>(interrupted: Status, endpoint: Option<&str>, connection: &Connection, work: F) -> Result<Status>
 where
     F: AsyncFnOnce(Client, &Target) -> Result<Status>,
 {
@@ -50,6 +45,42 @@ where
         }
     });
     // Not waiting for a file that is still being read for an answer that nobody wants any more.
+    runtime.shutdown_background();
+    status
+}
+
+/// Finds one ENDPOINT of several, and connects.
+pub(super) async fn open(endpoint: Option<&str>, connection: &Connection) -> Result<(Client, Target)> {
+    let target = endpoint::find(endpoint).await?;
+    let client = Client::open(&target, connection.token_file.as_deref()).await?;
+    Ok((client, target))
+}
+
+/// The same with other runs beside it, for queries that name them.
+pub(super) async fn open_with(
+    endpoint: Option<&str>,
+    others: &[(String, String)],
+    connection: &Connection,
+) -> Result<(Client, Target)> {
+    let target = endpoint::find(endpoint).await?;
+    let mut found = Vec::new();
+    for (name, other) in others {
+        found.push((name.clone(), endpoint::find(Some(other)).await?));
+    }
+    let client = Client::open_with(&target, &found, connection.token_file.as_deref()).await?;
+    Ok((client, target))
+}
+
+/// Does work for which rows are read in this process, until it is done or Ctrl-C drops it and ends with status
+/// `interrupted`.
+pub(super) fn interruptible(interrupted: Status, work: impl Future<Output = Result<Status>>) -> Result<Status> {
+    let runtime = many_threads()?;
+    let status = runtime.block_on(async {
+        tokio::select! {
+            status = work => status,
+            signal = tokio::signal::ctrl_c() => { signal?; Ok(interrupted) }
+        }
+    });
     runtime.shutdown_background();
     status
 }

@@ -3,6 +3,7 @@
 //! A new command is a file here with its `Args` and its `run`, a variant of [`Command`] and an arm in [`dispatch`].
 
 mod ask;
+mod compare;
 mod completions;
 mod config;
 mod docs;
@@ -52,6 +53,7 @@ enum Command {
     Serve(serve::Args),
     List(list::Args),
     Query(query::Args),
+    Compare(compare::Args),
     Tables(tables::Args),
     Eval(eval::Args),
     Config(config::Args),
@@ -102,6 +104,11 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Eval(args) => eval::run(args, endpoint),
         Command::Config(args) => config::run(args, endpoint),
         Command::Tables(args) => tables::run(args, endpoint),
+        Command::Compare(args) => match endpoint {
+            Some(endpoint) => Err(Error::usage("both runs stand after probe compare, and none before it")
+                .hint(format!("probe compare {endpoint} OTHER"))),
+            None => compare::run(&args),
+        },
         Command::Run(args) => without("run").and_then(|()| run::run(args)),
         Command::Serve(args) => without("serve").and_then(|()| serve::run(args)),
         Command::List(args) => without("list").and_then(|()| list::run(args)),

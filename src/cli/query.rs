@@ -4,10 +4,11 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::ask::{Connection, ask, ask_until};
+use super::ask::{self, Connection};
 use super::watch::{self, Watch};
-use super::{Status, input, report};
+use super::{INTERRUPTED, Status, input, report};
 use crate::client::Client;
+use crate::endpoint::Target;
 use crate::error::{Error, Result};
 use crate::output::{self, Format, Printed};
 
@@ -22,6 +23,8 @@ use crate::output::{self, Format, Printed};
   probe gpt query \"SELECT step, duration FROM python.steps ORDER BY step DESC LIMIT 5\"
   probe gpt query -f slow_modules.sql --format csv > slow.csv
   probe gpt query \"SELECT * FROM python.torch_trace\" -o trace.parquet
+  probe gpt@2 query --with before=gpt@1 \"SELECT a.step, a.duration - b.duration AS slower_by
+      FROM python.steps a JOIN before.python.steps b USING (step, rank) ORDER BY 1\"
   probe gpt query --watch 5s \"SELECT rank, MAX(step) FROM python.steps GROUP BY rank\"
   echo 'SELECT COUNT(*) FROM python.torch_trace' | probe gpt@1 query --format json"
 )]
@@ -46,6 +49,10 @@ pub(super) struct Args {
     /// otherwise all]
     #[arg(long, value_name = "N")]
     limit_rows: Option<usize>,
+    /// Have another run beside this one in the query: with --with b=gpt@1 its tables are b.python.steps and so on. Can
+    /// be given several times
+    #[arg(long, value_name = "NAME=ENDPOINT", value_parser = other_run)]
+    with: Vec<(String, String)>,
     /// Give up after so long (30s, 2m)
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     timeout: Option<Duration>,
@@ -68,14 +75,44 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
         Some(rows) => Some(rows),
         None => format.default_rows(),
     };
-    if let Some(interval) = interval {
-        let watch = Watch::new(sql, format, limit, interval, args.timeout)?;
-        return ask_until(0, endpoint, &args.connection, async |client, target| watch.run(client, target).await);
+    if let Some(name) =
+        args.with.iter().enumerate().find_map(|(place, (name, _))| {
+            args.with[..place].iter().any(|(earlier, _)| earlier == name).then_some(name)
+        })
+    {
+        return Err(Error::usage(format!("--with names two runs '{name}'")));
     }
-    ask(endpoint, &args.connection, async |client, _| {
-        let asked = answer(client, &sql, format, limit, &args);
-        within(args.timeout, asked).await
+    let watch = interval.map(|interval| Watch::new(sql.clone(), format, limit, interval, args.timeout)).transpose()?;
+    let work = async |client: Client, target: &Target| match &watch {
+        Some(watch) => watch.run(client, target).await,
+        None => within(args.timeout, answer(client, &sql, format, limit, &args)).await,
+    };
+    // Watching has no end of its own: to interrupt it is to end it well.
+    let interrupted = if watch.is_some() { 0 } else { INTERRUPTED };
+    if args.with.is_empty() {
+        return ask::until(interrupted, endpoint, &args.connection, work);
+    }
+    ask::interruptible(interrupted, async {
+        let (client, target) = ask::open_with(endpoint, &args.with, &args.connection).await?;
+        work(client, &target).await
     })
+}
+
+/// NAME=ENDPOINT, whose name has to be one that SQL takes without quotes, and that means nothing else.
+fn other_run(text: &str) -> Result<(String, String), String> {
+    let (name, endpoint) = text
+        .split_once('=')
+        .filter(|(_, endpoint)| !endpoint.is_empty())
+        .ok_or("write it like before=gpt@1: a name for the query, and an ENDPOINT")?;
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if !plain {
+        return Err(format!("'{name}' is no name for a query: a-z, 0-9 and _ are, and no digit first"));
+    }
+    if crate::query::is_taken(name) {
+        return Err(format!("'{name}' means something else in queries: choose another name"));
+    }
+    Ok((name.to_owned(), endpoint.to_owned()))
 }
 
 /// The same, but for the time it may take.

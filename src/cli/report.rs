@@ -31,3 +31,10 @@ pub(super) fn hint(text: impl Display) {
 pub(super) fn note(text: impl Display) {
     let _ = writeln!(anstream::stderr().lock(), "probe: {text}");
 }
+
+/// Columns that a narrow terminal has no room for.
+pub(super) fn left_out(columns: &[&str]) {
+    if !columns.is_empty() {
+        note(format_args!("no room here for {} (a wider terminal or another --format has it)", columns.join(", ")));
+    }
+}

@@ -63,10 +63,18 @@ fn list(format: Format) -> Result<Status> {
     }
     let known: Vec<Known> = ask::one_thread()?.block_on(join_all(all.iter().map(known)));
     let nanoseconds = |time: Timestamp| i64::try_from(time.as_nanosecond()).ok();
+    let started = || all.iter().map(|run| run.info.started);
+    // People get times that they can take in at a glance; programs get all of them.
+    let people = format == Format::Table;
+    let started = match people {
+        true => rows::coarse_times(started().map(Timestamp::as_second)),
+        false => rows::times(started().map(nanoseconds)),
+    };
+    let seconds = |run| seconds(run).map(|seconds| if people { (seconds * 10.0).round() / 10.0 } else { seconds });
     let columns = vec![
         ("run", rows::text(all.iter().map(|run| Some(run.name.to_string())))),
         ("state", rows::text(all.iter().map(|run| Some(run.info.state.as_str())))),
-        ("started", rows::times(all.iter().map(|run| nanoseconds(run.info.started)))),
+        ("started", started),
         ("seconds", rows::floats(all.iter().map(seconds))),
         ("last_step", rows::integers(known.iter().map(|known| known.last_step))),
         ("ranks", rows::integers(known.iter().map(|known| known.ranks))),
@@ -74,7 +82,7 @@ fn list(format: Format) -> Result<Status> {
         ("bytes", rows::integers(all.iter().map(|run| i64::try_from(runs::size(&run.directory)).ok()))),
         ("command", rows::text(all.iter().map(|run| Some(&run.info.command)))),
     ];
-    rows::show(columns, format)?;
+    report::left_out(&rows::show_what_fits(columns, &["ranks", "seconds", "bytes", "exit_status"], format)?);
     Ok(0)
 }
 

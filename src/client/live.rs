@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 /// How long a collector may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
+#[derive(Clone)]
 pub(super) struct Live {
     channel: Channel,
     pid: Option<u32>,

@@ -2,6 +2,7 @@
 //! engine in this process. What is asked and what comes back is the same.
 
 mod live;
+mod remote;
 
 use std::path::Path;
 use std::pin::Pin;
@@ -9,12 +10,14 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::catalog::CatalogProvider;
 use futures::{Stream, StreamExt};
 use probe_proto::v1;
 
 use crate::endpoint::{Place, Target};
 use crate::error::{Error, Result};
-use crate::query::Engine;
+use crate::query::{CATALOG, Engine};
+use crate::store::Store;
 
 /// Rows on their way.
 pub type Batches = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
@@ -55,6 +58,28 @@ impl Client {
             place => Way::Live(live::Live::connect(place, target.pid, token_file).await?),
         };
         Ok(Self { way, pid: target.pid })
+    }
+
+    /// Connects to `target` for queries that can also name the tables of `others`: those called b are `b.python.steps`
+    /// and so on. They run in this process; tables of live runs are streamed to it, each once for every time that a
+    /// query names it.
+    pub async fn open_with(target: &Target, others: &[(String, Target)], token_file: Option<&Path>) -> Result<Self> {
+        let mut catalogs: Vec<(String, Arc<dyn CatalogProvider>)> = Vec::new();
+        for (name, other) in others {
+            let catalog = match Self::open(other, token_file).await?.way {
+                Way::Live(live) => Arc::new(remote::RemoteCatalog::new(live)) as Arc<dyn CatalogProvider>,
+                Way::Recorded(engine) => engine.catalog(None),
+            };
+            catalogs.push((name.clone(), catalog));
+        }
+        let engine = match Self::open(target, token_file).await?.way {
+            Way::Recorded(engine) => *engine,
+            Way::Live(live) => {
+                catalogs.push((CATALOG.to_owned(), Arc::new(remote::RemoteCatalog::new(live))));
+                Engine::new(Store::new(0), Vec::new())?
+            }
+        };
+        Ok(Self { way: Way::Recorded(Box::new(engine.with_catalogs(catalogs))), pid: None })
     }
 
     /// Runs a query.

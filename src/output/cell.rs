@@ -83,7 +83,7 @@ pub(super) fn texts(array: &dyn Array, group: bool) -> std::io::Result<Vec<Optio
     }
 }
 
-/// A point in time as SQL takes it, in UTC, to the microsecond.
+/// A point in time as SQL takes it, in UTC, to the microsecond where its unit is finer than seconds.
 fn time(value: i64, unit: TimeUnit) -> String {
     let time = match unit {
         TimeUnit::Second => timestamp_s_to_datetime(value),
@@ -91,7 +91,8 @@ fn time(value: i64, unit: TimeUnit) -> String {
         TimeUnit::Microsecond => timestamp_us_to_datetime(value),
         TimeUnit::Nanosecond => timestamp_ns_to_datetime(value),
     };
-    time.map_or_else(|| value.to_string(), |time| time.format("%Y-%m-%d %H:%M:%S%.6fZ").to_string())
+    let format = if unit == TimeUnit::Second { "%Y-%m-%d %H:%M:%SZ" } else { "%Y-%m-%d %H:%M:%S%.6fZ" };
+    time.map_or_else(|| value.to_string(), |time| time.format(format).to_string())
 }
 
 /// Text on one line, with nothing in it that a terminal would obey: what training code named its modules is not ours

@@ -3,9 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray};
+use arrow::array::{
+    ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, TimestampSecondArray,
+};
 
-use super::{Format, Terminal, unless_closed};
+use super::{Format, Terminal, table, unless_closed};
 use crate::error::Result;
 
 /// A column of text.
@@ -26,6 +28,33 @@ pub fn floats(values: impl IntoIterator<Item = Option<f64>>) -> ArrayRef {
 /// A column of points in time, nanoseconds since 1970.
 pub fn times(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
     Arc::new(values.into_iter().collect::<TimestampNanosecondArray>().with_timezone("UTC"))
+}
+
+/// A column of points in time to the second, seconds since 1970.
+pub fn coarse_times(values: impl IntoIterator<Item = i64>) -> ArrayRef {
+    Arc::new(values.into_iter().map(Some).collect::<TimestampSecondArray>().with_timezone("UTC"))
+}
+
+/// The same as [`show`], where a terminal may be too narrow for all columns: those of `optional` are then left out of a
+/// table, the first one first, as far as it takes. Gives the names of those that were.
+pub fn show_what_fits<'a>(
+    mut columns: Vec<(&'a str, ArrayRef)>,
+    optional: &[&str],
+    format: Format,
+) -> Result<Vec<&'a str>> {
+    let mut left_out = Vec::new();
+    if format == Format::Table {
+        let terminal = Terminal::of_stdout();
+        for name in optional {
+            if table::fits(&columns, terminal)? {
+                break;
+            }
+            if let Some(place) = columns.iter().position(|(column, _)| column == name) {
+                left_out.push(columns.remove(place).0);
+            }
+        }
+    }
+    show(columns, format).map(|()| left_out)
 }
 
 /// Writes named columns, all of one length, to standard output.

@@ -4,8 +4,8 @@
 use std::io::{self, Write};
 
 use anstyle::{Effects, Style};
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{Field, SchemaRef};
 use unicode_width::UnicodeWidthStr;
 
 use super::cell::{self, Align, NULL};
@@ -26,6 +26,20 @@ pub(super) struct Column {
     pub(super) cells: Vec<Option<String>>,
 }
 
+impl Column {
+    /// One without cells yet.
+    fn new(field: &Field, terminal: Terminal) -> Self {
+        Self {
+            name: field.name().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+            align: Align::of(field.data_type()),
+            may_cut: cell::may_cut(field.data_type()),
+            // What a program may read gets plain digits.
+            group: terminal.is_terminal() && cell::is_amount(field),
+            cells: Vec::new(),
+        }
+    }
+}
+
 /// Writes a table, or records where the table does not fit the terminal.
 pub(super) struct TableWriter<'a> {
     columns: Vec<Column>,
@@ -35,16 +49,24 @@ pub(super) struct TableWriter<'a> {
 
 impl<'a> TableWriter<'a> {
     pub(super) fn new(schema: SchemaRef, terminal: Terminal, out: Out<'a>) -> Self {
-        let columns = schema.fields().iter().map(|field| Column {
-            name: field.name().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
-            align: Align::of(field.data_type()),
-            may_cut: cell::may_cut(field.data_type()),
-            // What a program may read gets plain digits.
-            group: terminal.is_terminal() && cell::is_amount(field),
-            cells: Vec::new(),
-        });
+        let columns = schema.fields().iter().map(|field| Column::new(field, terminal));
         Self { columns: columns.collect(), terminal, out }
     }
+}
+
+/// Whether columns fit beside each other.
+pub(super) fn fits(columns: &[(&str, ArrayRef)], terminal: Terminal) -> io::Result<bool> {
+    let made = columns.iter().map(|(name, values)| {
+        let mut column = Column::new(&Field::new(*name, values.data_type().clone(), true), terminal);
+        column.cells = cell::texts(values, column.group)?;
+        if column.align == Align::Point {
+            align_points(&mut column.cells);
+        }
+        Ok(column)
+    });
+    let made = made.collect::<io::Result<Vec<Column>>>()?;
+    let measures: Vec<Measure<'_>> = made.iter().map(measure).collect();
+    Ok(layout::plan(&measures, terminal.width) != Plan::Records)
 }
 
 impl Writer for TableWriter<'_> {

@@ -31,6 +31,11 @@ pub(crate) fn schemas() -> Vec<&'static str> {
     schemas
 }
 
+/// Whether a run can't be called so in queries: it is the name of what is there anyway.
+pub(crate) fn is_taken(name: &str) -> bool {
+    name == CATALOG || name == NO_SCHEMA || name == "information_schema" || schemas().contains(&name)
+}
+
 /// All tables as one query sees them.
 #[derive(Debug, Clone)]
 pub(super) struct Catalog {
@@ -48,15 +53,30 @@ impl Catalog {
     }
 }
 
-impl CatalogProviderList for Catalog {
+/// A run's tables under a name of their own.
+pub(super) type Named = (String, Arc<dyn CatalogProvider>);
+
+/// Everything that one query can name: the run's own tables, and those of other runs where the query has any.
+#[derive(Debug)]
+pub(super) struct Catalogs {
+    pub(super) own: Catalog,
+    /// One that is called [`CATALOG`] stands in the place of `own`.
+    pub(super) others: Arc<[Named]>,
+}
+
+impl CatalogProviderList for Catalogs {
     fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
         None
     }
     fn catalog_names(&self) -> Vec<String> {
-        vec![CATALOG.to_owned()]
+        let others = self.others.iter().map(|(name, _)| name.clone()).filter(|name| name != CATALOG);
+        std::iter::once(CATALOG.to_owned()).chain(others).collect()
     }
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
-        (name == CATALOG).then(|| Arc::new(self.clone()) as Arc<dyn CatalogProvider>)
+        match self.others.iter().find(|(other, _)| other == name) {
+            Some((_, catalog)) => Some(Arc::clone(catalog)),
+            None => (name == CATALOG).then(|| Arc::new(self.own.clone()) as Arc<dyn CatalogProvider>),
+        }
     }
 }
 

@@ -124,6 +124,16 @@ fn no_column(field: &Column, valid: &[Column]) -> Error {
     }
 }
 
+/// A run that the query names (`b.python.steps`) and that was not given to it.
+pub(super) fn no_run(asked: &str, known: &[String]) -> Error {
+    let others: Vec<&str> = known.iter().map(String::as_str).filter(|name| *name != super::CATALOG).collect();
+    let error = Error::failed(format!("this query knows no run as '{asked}'"));
+    match nearest(asked, others.iter().copied()) {
+        Some(near) => error.hint(format!("did you mean {near}?")),
+        None => error.hint(format!("probe query --with {asked}=ENDPOINT says which run that is")),
+    }
+}
+
 /// A table that is not there.
 pub(super) fn no_table(asked: &TableReference) -> Error {
     let name = asked.table();

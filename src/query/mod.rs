@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use datafusion::catalog::CatalogProviderList;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -27,14 +27,14 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStat
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
-pub(crate) use self::catalog::{CATALOG, schemas};
+pub(crate) use self::catalog::{CATALOG, is_taken, schemas};
 pub use self::errors::from_datafusion;
 pub(crate) use self::output::plain_schema;
 pub(crate) use self::system::system_segment;
 pub use self::system::{SystemRows, SystemTable};
 
-use self::catalog::{Catalog, NO_SCHEMA};
-use self::errors::{MEMORY, no_table, or_say};
+use self::catalog::{Catalog, Catalogs, NO_SCHEMA, Named};
+use self::errors::{MEMORY, no_run, no_table, or_say};
 use self::running::Running;
 use crate::error::Result;
 use crate::store::Store;
@@ -44,6 +44,8 @@ use crate::store::Store;
 pub struct Engine {
     store: Arc<Store>,
     system: Vec<Arc<dyn SystemTable>>,
+    /// Tables of other runs, by the names that queries have for them.
+    others: Arc<[Named]>,
     /// What every query begins with; only the tables differ.
     state: SessionState,
     scans: Running,
@@ -68,7 +70,19 @@ impl Engine {
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
             .build();
-        Ok(Self { store, system, state, scans: Running::default() })
+        Ok(Self { store, system, others: Arc::from([]), state, scans: Running::default() })
+    }
+
+    /// The same, whose queries can also name other runs' tables: `b.python.steps` is that of the catalog called b. One
+    /// called [`CATALOG`] takes the place of its own tables.
+    #[must_use]
+    pub fn with_catalogs(self, others: Vec<(String, Arc<dyn CatalogProvider>)>) -> Self {
+        Self { others: others.into(), ..self }
+    }
+
+    /// Its own tables as they are now, for the queries of another engine.
+    pub fn catalog(&self, pid: Option<i32>) -> Arc<dyn CatalogProvider> {
+        Arc::new(Catalog::new(&self.store, &self.system, pid, &self.scans))
     }
 
     /// Runs a query over the tables as they are now; rows come as they are found. With `pid`, tables have only that
@@ -101,11 +115,15 @@ impl Engine {
 
     async fn plan(&self, sql: &str, pid: Option<i32>) -> Result<(SessionContext, LogicalPlan)> {
         let statement = guard::parse(sql)?;
-        let catalog: Arc<dyn CatalogProviderList> = Arc::new(Catalog::new(&self.store, &self.system, pid, &self.scans));
+        let own = Catalog::new(&self.store, &self.system, pid, &self.scans);
+        let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
         let mut state = self.state.clone();
-        state.register_catalog_list(catalog);
+        state.register_catalog_list(Arc::clone(&catalogs));
         for reference in or_say(state.resolve_table_references(&statement))? {
             let resolved = reference.clone().resolve(CATALOG, NO_SCHEMA);
+            if catalogs.catalog(&resolved.catalog).is_none() {
+                return Err(no_run(&resolved.catalog, &catalogs.catalog_names()));
+            }
             let there = state.schema_for_ref(resolved.clone()).is_ok_and(|schema| schema.table_exist(&resolved.table));
             if !there && !state.table_functions().contains_key(reference.table()) {
                 return Err(no_table(&reference));

@@ -30,7 +30,7 @@ fn every_command_is_completed_and_documented() {
     let home = Home::empty();
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/cli.md")).unwrap();
     let script = home.stdout(["completions", "bash"]);
-    for command in ["run", "serve", "list", "query", "tables", "eval", "config", "runs", "completions"] {
+    for command in ["run", "serve", "list", "query", "compare", "tables", "eval", "config", "runs", "completions"] {
         assert!(page.contains(&format!("## probe {command}\n")), "{command}");
         assert!(script.contains(&format!("probe,{command}")), "{command}");
         let help = home.stdout([command, "--help"]);

@@ -62,3 +62,15 @@ fn sentences_of_tables_are_wrapped() {
     let table = seen.split("\nExamples:").next().unwrap();
     assert!(widest(table) <= 80 && table.contains("training_waited"), "{table}");
 }
+
+#[test]
+fn a_list_leaves_out_what_a_narrow_terminal_has_no_room_for() {
+    let home = Home::recorded();
+    let narrow = home.on_terminal(80, "NO_COLOR=1", "runs");
+    let table = narrow.split("probe: ").next().unwrap();
+    assert!(widest(table) <= 80 && table.contains("gpt@1  ended  2026-01-01 00:00:00Z"), "{narrow}");
+    assert!(!table.contains("ranks") && narrow.contains("probe: no room here for ranks"), "{narrow}");
+    let wide = home.on_terminal(200, "NO_COLOR=1", "runs");
+    assert!(wide.contains("ranks") && wide.contains("torchrun --nproc-per-node 2 train.py"), "{wide}");
+    assert!(!wide.contains("no room"), "{wide}");
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::TryStreamExt;
 use probe::query::Engine;
 use probe::store::Store;
-use probe_proto::tables::{steps, torch_trace};
+use probe_proto::tables::torch_trace;
 
 use crate::data::Agent;
 use crate::{cell, cells, rows};

@@ -1,0 +1,134 @@
+//! What a comparison asks of a run.
+//!
+//! The unit is the step. Within one, ranks wait for each other and are no observations of their own: counting every
+//! rank's step as one would make any difference look certain. So a step has one value, the mean over the processes that
+//! ran it, and only steps that every process finished are taken, since a mean over others would be of another mixture.
+
+use std::collections::{BTreeMap, HashMap};
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Float64Type, Int64Type};
+use futures::StreamExt;
+
+use super::{LAST_STEPS, PARTS, Side, Window};
+use crate::client::{Answer, Client};
+use crate::error::{Error, Result};
+
+/// Steps that a side may have: their sums by module are held in memory.
+const MOST_STEPS: usize = 10_000;
+
+/// Reads one side: `window`, or the last [`LAST_STEPS`] steps.
+///
+/// # Errors
+/// The query's; there is no step in the window, or too many.
+pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Side> {
+    let mut side = steps(client, window).await?;
+    let (Some(first), Some(last)) = (side.steps.first().copied(), side.steps.last().copied()) else {
+        return Err(nothing(client, name, window).await?);
+    };
+    if side.steps.len() > MOST_STEPS {
+        let count = side.steps.len();
+        return Err(Error::limit(format!(
+            "{name} has {count} steps in that window, and at most {MOST_STEPS} are compared"
+        ))
+        .hint(format!("choose fewer: --steps {}..{last}", last - MOST_STEPS as i64 + 1)));
+    }
+    side.modules = modules(client, Window { first: Some(first), last: Some(last) }, &side.steps).await?;
+    Ok(side)
+}
+
+/// `python.steps`, a row a step.
+async fn steps(client: &mut Client, window: Option<Window>) -> Result<Side> {
+    let condition = match window {
+        Some(window) => window.condition(),
+        None => format!("step > (SELECT MAX(step) FROM python.steps) - {LAST_STEPS}"),
+    };
+    let parts: Vec<String> = PARTS.iter().map(|(_, column)| format!("AVG({column})")).collect();
+    let sql = format!(
+        "SELECT step, COUNT(*) AS processes, MIN(clock) AS clock, MAX(clock) AS other_clock, {} \
+         FROM python.steps WHERE {condition} GROUP BY step ORDER BY step",
+        parts.iter().enumerate().map(|(place, part)| format!("{part} AS part_{place}")).collect::<Vec<_>>().join(", ")
+    );
+    let mut rows = Vec::new();
+    let mut clocks = Vec::new();
+    each(client.query(&sql).await?, |batch| {
+        let (step, processes) =
+            (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());
+        let means: Vec<_> =
+            (0..PARTS.len()).map(|place| batch.column(4 + place).as_primitive::<Float64Type>()).collect();
+        for row in 0..batch.num_rows() {
+            rows.push((
+                step.value(row),
+                processes.value(row),
+                means.iter().map(|mean| mean.value(row)).collect::<Vec<_>>(),
+            ));
+        }
+        clocks.extend(
+            [2, 3].iter().flat_map(|place| batch.column(*place).as_string::<i32>().iter().flatten().map(str::to_owned)),
+        );
+    })
+    .await?;
+    clocks.sort_unstable();
+    clocks.dedup();
+    let processes = rows.iter().map(|(_, processes, _)| *processes).max().unwrap_or_default();
+    let found = rows.len();
+    rows.retain(|(_, count, _)| *count == processes);
+    Ok(Side {
+        left_out: found - rows.len(),
+        processes: usize::try_from(processes).unwrap_or_default(),
+        parts: (0..PARTS.len()).map(|place| rows.iter().map(|(_, _, means)| means[place]).collect()).collect(),
+        steps: rows.into_iter().map(|(step, _, _)| step).collect(),
+        modules: BTreeMap::new(),
+        clocks,
+    })
+}
+
+/// `python.torch_trace`: a module's time in a step is the sum of its calls, of which each has to be timed.
+async fn modules(client: &mut Client, window: Window, steps: &[i64]) -> Result<BTreeMap<super::Key, Vec<Option<f64>>>> {
+    let sql = format!(
+        "SELECT module, stage, step, CASE WHEN COUNT(seconds) = COUNT(*) THEN AVG(seconds) END AS seconds FROM ( \
+           SELECT module, stage, step, host, pid, CASE WHEN COUNT(duration) = COUNT(*) THEN SUM(duration) END AS seconds \
+           FROM python.torch_trace WHERE {} GROUP BY module, stage, step, host, pid \
+         ) GROUP BY module, stage, step",
+        window.condition()
+    );
+    let places: HashMap<i64, usize> = steps.iter().enumerate().map(|(place, step)| (*step, place)).collect();
+    let mut found: BTreeMap<super::Key, Vec<Option<f64>>> = BTreeMap::new();
+    each(client.query(&sql).await?, |batch| {
+        let (module, stage) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
+        let (step, seconds) =
+            (batch.column(2).as_primitive::<Int64Type>(), batch.column(3).as_primitive::<Float64Type>());
+        for row in 0..batch.num_rows() {
+            let Some(place) = places.get(&step.value(row)) else { continue };
+            let key = (module.is_valid(row).then(|| module.value(row).to_owned()), stage.value(row).to_owned());
+            let values = found.entry(key).or_insert_with(|| vec![None; steps.len()]);
+            values[*place] = seconds.is_valid(row).then(|| seconds.value(row));
+        }
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Why there is nothing to compare.
+async fn nothing(client: &mut Client, name: &str, window: Option<Window>) -> Result<Error> {
+    let mut range = None;
+    let sql = "SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps";
+    each(client.query(sql).await?, |batch| {
+        let end = |place: usize| batch.column(place).as_primitive::<Int64Type>().iter().flatten().next();
+        range = range.or(end(0).zip(end(1)));
+    })
+    .await?;
+    Ok(match (range, window) {
+        (Some((first, last)), Some(window)) => {
+            Error::failed(format!("{name} has no step within {window}")).hint(format!("it has steps {first}..{last}"))
+        }
+        _ => Error::failed(format!("{name} has no finished step to compare")),
+    })
+}
+
+async fn each(mut answer: Answer, mut visit: impl FnMut(&RecordBatch)) -> Result<()> {
+    while let Some(batch) = answer.batches.next().await {
+        visit(&batch?);
+    }
+    Ok(())
+}
