@@ -27,11 +27,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
 pub use memory::memory_limit;
+pub(crate) use memory::size;
 
 use crate::error::{Error, Result};
 use crate::eval::{Broker, Log, Routes};
 use crate::paths::{Listen, Places};
-use crate::query::{Engine, SystemTable};
+use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::{Reservation, RunInfo};
 use crate::server::{Bound, Servers, Token, flight};
 use crate::store::Store;
@@ -102,6 +103,7 @@ impl Collector {
     /// # Errors
     /// As [`Collector::start`].
     pub async fn start_in(places: &Places, options: Options) -> Result<Self> {
+        let limits = Limits::of_collector(options.memory)?;
         let token = options.token_file.as_deref().map(Token::read).transpose()?;
         let reservation = Reservation::take(places, &options.run)?;
         let run = reservation.name().to_string();
@@ -134,7 +136,7 @@ impl Collector {
             Arc::new(tables::DropsTable { registry: Arc::clone(&registry), store: Arc::clone(&store) }),
             Arc::clone(&log) as _,
         ];
-        let engine = Arc::new(Engine::new(store, system.clone())?);
+        let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
         let control = control::ControlService { shared: Arc::clone(&shared), broker };
