@@ -50,7 +50,8 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         Some(rows) => Some(rows),
         None => args.format.default_rows(),
     };
-    let answer = async |client: Client, _: &_| {
+    let answer = async |mut client: Client, _: &_| {
+        client.give_up_after(args.timeout);
         let asked = answer(client, &sql, args.format, limit);
         match args.timeout {
             None => asked.await,

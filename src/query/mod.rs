@@ -17,6 +17,7 @@ mod queue;
 mod running;
 mod scan;
 mod source;
+mod stopping;
 mod system;
 mod threads;
 
@@ -50,6 +51,7 @@ use self::answer::{AHEAD, Bounds, EndOnDrop};
 use self::catalog::{Catalog, NO_SCHEMA};
 use self::errors::{no_table, or_say, within};
 use self::running::Running;
+use self::stopping::StopAnywhere;
 use self::threads::Threads;
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -100,6 +102,7 @@ impl Engine {
             .with_config(config)
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
+            .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();
         Ok(Self {
             planner: Arc::new(Planner { store, system, state, scans: Running::default() }),

@@ -8,8 +8,9 @@ use tokio::task::JoinHandle;
 
 use crate::error::Result;
 
-/// On a scale from -20 to 19 where others have 0: under full load such a thread gets a tenth of what they get.
-const NICENESS: i32 = 10;
+/// On a scale from -20 to 19 where others have 0: under full load such a thread gets a third of what they get, which is
+/// enough for an answer while a training on the same processors takes all it can.
+const NICENESS: i32 = 5;
 
 /// Some threads.
 #[derive(Debug)]

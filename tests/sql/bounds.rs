@@ -32,13 +32,15 @@ async fn limit(engine: &Engine, sql: &str, asked: Asked) -> String {
 }
 
 /// Waits until nothing runs any more.
-async fn quiet(engine: &Engine) {
-    let quiet = tokio::time::timeout(Duration::from_secs(20), async {
+async fn quiet(engine: &Engine, sql: &str) {
+    let quiet = tokio::time::timeout(Duration::from_secs(60), async {
+        // Not by looking all the time: queries have less of a right to the processor than whoever looks.
+        let mut looks = tokio::time::interval(Duration::from_millis(5));
         while engine.running() > 0 || engine.scans() > 0 {
-            tokio::task::yield_now().await;
+            looks.tick().await;
         }
     });
-    assert!(quiet.await.is_ok(), "{} queries and {} scans go on", engine.running(), engine.scans());
+    assert!(quiet.await.is_ok(), "{} queries and {} scans go on: {sql}", engine.running(), engine.scans());
 }
 
 #[tokio::test]
@@ -48,15 +50,15 @@ async fn an_answer_comes_in_time_or_not_at_all() {
         let said = limit(&engine, sql, Asked::default()).await;
         assert!(said.starts_with("no whole answer within 200ms; "), "{said}");
         assert!(said.contains("--timeout") && said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
-        quiet(&engine).await;
+        quiet(&engine, "").await;
     }
     // The client's word goes before the engine's, both ways.
     let asked = Asked { timeout: Some(Duration::from_millis(20)), ..Asked::default() };
     assert!(limit(&engine, COUNTED_BOMB, asked).await.starts_with("no whole answer within 20ms"));
     let asked = Asked { timeout: Some(Duration::from_secs(60)), ..Asked::default() };
-    let longer = "SELECT COUNT(*) FROM generate_series(1, 20000000) WHERE value % 3 = 1";
+    let longer = "SELECT COUNT(*) FROM generate_series(1, 3000000) WHERE value % 3 = 1";
     assert_eq!(ask(&engine, longer, asked).await.unwrap(), 1);
-    quiet(&engine).await;
+    quiet(&engine, "").await;
 }
 
 #[tokio::test]
@@ -69,7 +71,7 @@ async fn an_answer_has_so_many_rows_and_bytes() {
     assert_eq!(ask(&engine, "SELECT value FROM generate_series(1, 10000)", Asked::default()).await.unwrap(), 10_000);
     let asked = Asked { rows: Some(30_000), bytes: Some(1 << 20), ..Asked::default() };
     assert_eq!(ask(&engine, "SELECT value FROM generate_series(1, 30000)", asked).await.unwrap(), 30_000);
-    quiet(&engine).await;
+    quiet(&engine, "").await;
 }
 
 #[tokio::test]
@@ -83,7 +85,7 @@ async fn memory_is_that_of_all_queries_together() {
     );
     assert!(said.contains("PROBE_QUERY_MEMORY"), "{said}");
     // And it is given back.
-    quiet(&engine).await;
+    quiet(&engine, "").await;
     assert_eq!(cell(&engine, "SELECT COUNT(DISTINCT step) FROM python.steps").await, "4");
 }
 
@@ -121,11 +123,11 @@ async fn an_answer_that_is_dropped_ends_its_query() {
         // The first rows, where there are any before all is done.
         let _ = futures::poll!(stream.next());
         drop(stream);
-        quiet(&engine).await;
+        quiet(&engine, sql).await;
     }
     // Also where the asking is given up before there is an answer.
     let mut asking = Box::pin(engine.query(CROSS_JOIN, None));
     let _ = futures::poll!(&mut asking);
     drop(asking);
-    quiet(&engine).await;
+    quiet(&engine, "").await;
 }
