@@ -9,7 +9,6 @@ mod cells;
 mod eviction;
 mod file_notes;
 mod file_reader;
-#[cfg_attr(not(test), expect(dead_code, reason = "the spiller will write by it"))]
 mod file_writer;
 mod files;
 mod footer;

@@ -4,23 +4,15 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
 use probe_proto::table::Table;
 use probe_proto::tables::TABLES;
 
+use super::file_writer::write_file;
 use super::files::table_directory;
-use super::schema::arrow_schema;
 use super::segment::Segment;
 use super::table::TableSnapshot;
 use crate::error::{Error, Result};
 use crate::query::SystemTable;
-
-/// Rows of a row group: what a filter can skip.
-const ROW_GROUP: usize = 1 << 17;
 
 /// Rows of a file, roughly: what several readers can share.
 const FILE: usize = 1 << 22;
@@ -73,7 +65,6 @@ fn unfinished_in(directory: &Path) -> Result<Vec<PathBuf>> {
 
 fn write_table(directory: &Path, table: &'static Table, segments: &[Arc<Segment>]) -> Result<()> {
     fs::create_dir(directory)?;
-    let schema = arrow_schema(table);
     let mut rest = segments;
     let mut number = 0;
     // An empty table is an empty file: whoever reads it finds the columns.
@@ -85,33 +76,11 @@ fn write_table(directory: &Path, table: &'static Table, segments: &[Arc<Segment>
             fits
         });
         let (now, later) = rest.split_at(count.count());
-        write_file(&directory.join(format!("{number:06}.parquet")), &schema, now)?;
+        write_file(directory, &format!("{number:06}.parquet"), table, now)?;
         rest = later;
         number += 1;
     }
     sync(directory)
-}
-
-fn write_file(path: &Path, schema: &SchemaRef, segments: &[Arc<Segment>]) -> Result<()> {
-    let parquet = |error: ParquetError| Error::failed(format!("{}: {error}", path.display()));
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).map_err(parquet)?))
-        .set_max_row_group_row_count(Some(ROW_GROUP))
-        .build();
-    let file = File::create_new(path)?;
-    let mut writer = ArrowWriter::try_new(file, Arc::clone(schema), Some(properties)).map_err(parquet)?;
-    let places: Vec<usize> = (0..schema.fields().len()).collect();
-    for segment in segments {
-        for batch in &segment.batches {
-            let rows = segment
-                .record_batch(batch, 0, batch.rows, &places, schema)
-                .map_err(|error| Error::failed(error.to_string()))?;
-            writer.write(&rows).map_err(parquet)?;
-        }
-    }
-    let file = writer.into_inner().map_err(parquet)?;
-    file.sync_all()?;
-    Ok(())
 }
 
 /// What is in files already is not written again.
