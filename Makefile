@@ -10,7 +10,7 @@ SOURCES := $(shell find Cargo.toml Cargo.lock proto src python_agent -name '*.rs
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
 PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
 
-.PHONY: help setup demo test test-rust test-python check format docs bench bench-overhead bench-ingest bench-latency clean
+.PHONY: help setup demo test test-rust test-python check format docs bench bench-overhead bench-ingest bench-query bench-latency clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -57,7 +57,7 @@ format: setup ## rewrite to the house format, and the generated pages
 	$(BIN)/ruff check --fix $(PYTHONS)
 	$(BIN)/probe generate-docs docs
 
-bench: bench-overhead bench-ingest bench-latency ## what recording, ingest and the commands cost (release build: 20 minutes the first time)
+bench: bench-overhead bench-ingest bench-query bench-latency ## what recording, ingest and the commands cost (release build: 20 minutes the first time)
 
 $(TARGET)/release/probe: $(SOURCES)
 	cargo build --workspace --release
@@ -68,6 +68,11 @@ bench-overhead: setup $(TARGET)/release/probe
 bench-ingest: $(TARGET)/release/probe
 	cargo build --workspace --release --example ingest
 	home=$$(mktemp -d) && PROBE_HOME=$$home PROBE_RUNTIME_DIR=$$home/run $(TARGET)/release/examples/ingest; rm -rf $$home
+
+ROWS ?= 10000000
+bench-query: setup $(TARGET)/release/probe
+	cargo build --workspace --release --example query
+	$(BIN)/python bench/query.py --example $(TARGET)/release/examples/query --rows $(ROWS)
 
 bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/latency.py --probe $(TARGET)/release/probe

@@ -13,6 +13,8 @@ mod doors;
 mod ending;
 #[path = "collector/eval.rs"]
 mod eval;
+#[path = "collector/heavy.rs"]
+mod heavy;
 #[path = "collector/ingest.rs"]
 mod ingest;
 #[path = "collector/support.rs"]

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "sql/bounds.rs"]
+mod bounds;
 #[path = "sql/data.rs"]
 mod data;
 #[path = "sql/disk.rs"]

@@ -83,9 +83,12 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
         return Err(Error::usage(format!("--with names two runs '{name}'")));
     }
     let watch = interval.map(|interval| Watch::new(sql.clone(), format, limit, interval, args.timeout)).transpose()?;
-    let work = async |client: Client, target: &Target| match &watch {
+    let work = async |mut client: Client, target: &Target| match &watch {
         Some(watch) => watch.run(client, target).await,
-        None => within(args.timeout, answer(client, &sql, format, limit, &args)).await,
+        None => {
+            client.give_up_after(args.timeout);
+            within(args.timeout, answer(client, &sql, format, limit, &args)).await
+        }
     };
     // Watching has no end of its own: to interrupt it is to end it well.
     let interrupted = if watch.is_some() { 0 } else { INTERRUPTED };

@@ -15,6 +15,7 @@ use tonic::{Request, Status};
 use super::Answer;
 use crate::endpoint::{Place, live_hint};
 use crate::error::{Error, Result};
+use crate::server::flight;
 
 /// How long a collector may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -44,12 +45,15 @@ impl Live {
         Ok(Self { channel, pid, authorization })
     }
 
-    pub(super) async fn query(&mut self, sql: &str) -> Result<Answer> {
+    pub(super) async fn query(&mut self, sql: &str, timeout: Option<Duration>) -> Result<Answer> {
         // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); whose rows these are is trusted anyway.
-        let flight = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
-        let mut client = FlightSqlServiceClient::new_from_inner(flight);
+        let service = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        let mut client = FlightSqlServiceClient::new_from_inner(service);
         if let Some(pid) = self.pid {
-            client.set_header("probe-pid", pid.to_string());
+            client.set_header(flight::PID, pid.to_string());
+        }
+        if let Some(timeout) = timeout {
+            client.set_header(flight::TIMEOUT, timeout.as_millis().to_string());
         }
         if let Some(value) = &self.authorization {
             client.set_header("authorization", value.to_str().unwrap_or_default());

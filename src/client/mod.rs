@@ -7,6 +7,7 @@ mod remote;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -16,7 +17,7 @@ use probe_proto::v1;
 
 use crate::endpoint::{Place, Target};
 use crate::error::{Error, Result};
-use crate::query::{CATALOG, Engine};
+use crate::query::{Asked, CATALOG, Engine};
 use crate::store::Store;
 
 /// Rows on their way.
@@ -34,6 +35,7 @@ pub struct Answer {
 pub struct Client {
     way: Way,
     pid: Option<u32>,
+    timeout: Option<Duration>,
 }
 
 enum Way {
@@ -57,7 +59,12 @@ impl Client {
             Place::Directory(directory) => Way::Recorded(Box::new(recorded(directory)?)),
             place => Way::Live(live::Live::connect(place, target.pid, token_file).await?),
         };
-        Ok(Self { way, pid: target.pid })
+        Ok(Self { way, pid: target.pid, timeout: None })
+    }
+
+    /// How long an answer may take from now on; without it, as long as whoever answers allows.
+    pub fn give_up_after(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
     }
 
     /// Connects to `target` for queries that can also name the tables of `others`: those called b are `b.python.steps`
@@ -79,15 +86,17 @@ impl Client {
                 Engine::new(Store::new(0), Vec::new())?
             }
         };
-        Ok(Self { way: Way::Recorded(Box::new(engine.with_catalogs(catalogs))), pid: None })
+        Ok(Self { way: Way::Recorded(Box::new(engine.with_catalogs(catalogs))), pid: None, timeout: None })
     }
 
     /// Runs a query.
     pub async fn query(&mut self, sql: &str) -> Result<Answer> {
         match &mut self.way {
-            Way::Live(live) => live.query(sql).await,
+            Way::Live(live) => live.query(sql, self.timeout).await,
             Way::Recorded(engine) => {
-                let rows = engine.query(sql, self.pid.map(|pid| pid as i32)).await?;
+                let pid = self.pid.map(|pid| pid as i32);
+                let asked = Asked { pid, timeout: self.timeout, ..Asked::default() };
+                let rows = engine.ask(sql, asked).await?;
                 let schema = rows.schema();
                 let batches = rows.map(|batch| batch.map_err(|error| crate::query::from_datafusion(&error)));
                 Ok(Answer { schema, batches: Box::pin(batches) })

@@ -38,19 +38,24 @@ fn parse(variable: &str, text: &str) -> Result<u64> {
     let wrong = |what: &str| {
         Error::usage(format!("{variable} is '{text}': {what}")).hint("bytes, or like 512M or 2G; at least 1M")
     };
+    let bytes = size(text).ok_or_else(|| wrong("that is no size"))?;
+    if bytes < LEAST { Err(wrong("that is too little")) } else { Ok(bytes) }
+}
+
+/// A number of bytes as people write it: `1073741824`, `512M`, `2G`.
+pub(crate) fn size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let number: u64 = digits.parse().map_err(|_| wrong("that is no size"))?;
+    let number: u64 = digits.parse().ok()?;
     let shift = match unit.trim().to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
         "" => 0,
         "K" => 10,
         "M" => 20,
         "G" => 30,
         "T" => 40,
-        _ => return Err(wrong("that is no unit of size")),
+        _ => return None,
     };
-    let bytes = number.checked_mul(1 << shift).ok_or_else(|| wrong("that is too much"))?;
-    if bytes < LEAST { Err(wrong("that is too little")) } else { Ok(bytes) }
+    number.checked_mul(1 << shift)
 }
 
 /// Memory of the machine in bytes, or of the control group that this process is in where that has less.

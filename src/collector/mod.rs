@@ -29,6 +29,7 @@ use probe_proto::v1::control_server::ControlServer;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
+pub(crate) use budget::size;
 pub use budget::{disk_limit, memory_limit};
 pub use recovery::open_run;
 
@@ -36,7 +37,7 @@ use crate::error::{Error, Result};
 use crate::eval::{Broker, Log, Routes};
 use crate::journal::{self, Journal};
 use crate::paths::{Listen, Places};
-use crate::query::{Engine, SystemTable};
+use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::{Reservation, RunInfo};
 use crate::server::{Bound, Servers, Token, flight};
 use crate::store::{Keeper, Store};
@@ -114,6 +115,7 @@ impl Collector {
     /// # Errors
     /// As [`Collector::start`].
     pub async fn start_in(places: &Places, options: Options) -> Result<Self> {
+        let limits = Limits::of_collector(options.memory)?;
         let token = options.token_file.as_deref().map(Token::read).transpose()?;
         let reservation = match options.resume {
             true => Reservation::resume(places, &options.run)?,
@@ -134,7 +136,8 @@ impl Collector {
             false => RunInfo::begin(reservation.name(), &options.command),
         };
         info.write(&directory)?;
-        let (memory, name) = (options.memory, Arc::clone(&run));
+        // One budget for both.
+        let (memory, name) = (options.memory.saturating_sub(limits.memory), Arc::clone(&run));
         let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
         let Begun { store, registry, log, journal, keeper } =
             recovering.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())))?;
@@ -153,7 +156,7 @@ impl Collector {
         });
         let registry = Arc::clone(&shared.registry);
         let system = recovery::system_tables(&registry, &store, &log);
-        let engine = Arc::new(Engine::new(store, system.clone())?);
+        let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
         let control = control::ControlService { shared: Arc::clone(&shared), broker };

@@ -173,8 +173,7 @@ impl Journal {
                 return Some("the journal has ended".into());
             }
         }
-        let problem = durable.borrow().problem.clone();
-        problem
+        self.problem()
     }
 
     /// Resolves when there is room for more records.

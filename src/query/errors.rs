@@ -4,11 +4,9 @@ use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
 use datafusion::sql::sqlparser::parser::ParserError;
 use probe_proto::tables::TABLES;
 
+use super::limits::Limits;
 use super::names::{list, nearest};
 use crate::error::{Error, Result};
-
-/// Memory that all queries of an engine may take together, in bytes.
-pub(super) const MEMORY: usize = 512 << 20;
 
 /// An error of planning or running a query.
 pub fn from_datafusion(error: &DataFusionError) -> Error {
@@ -23,13 +21,17 @@ pub fn from_datafusion(error: &DataFusionError) -> Error {
         },
         DataFusionError::SQL(error, _) => syntax(error),
         DataFusionError::SchemaError(error, _) => schema(error),
-        DataFusionError::ResourcesExhausted(_) => Error::limit(format!(
-            "the query needs more memory than the {} MiB that all queries together may take",
-            MEMORY >> 20
-        ))
-        .hint("let it look at less: WHERE step > …, fewer columns, or an aggregate in place of single rows"),
+        DataFusionError::ResourcesExhausted(what) => Error::limit(text(what)),
         DataFusionError::NotImplemented(what) => Error::failed(format!("not supported: {}", text(what))),
         other => planning(&text(&other.message())),
+    }
+}
+
+/// The same, with what is said about memory in the words of the limits that were reached.
+pub(super) fn within(error: &DataFusionError, limits: &Limits) -> Error {
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => limits.too_much_memory(),
+        _ => from_datafusion(error),
     }
 }
 

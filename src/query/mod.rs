@@ -1,9 +1,13 @@
-//! SQL over the store: what a query can name (`catalog`), what it may do (`guard`), how it reads (`provider`,
-//! `source`, `prune`), what its client gets (`output`) and what is said when it fails (`errors`).
+//! SQL over the store: what a query can name (`catalog`), what it may do (`guard`) and take (`limits`, `admission`),
+//! where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`), what its client gets (`output`,
+//! `answer`) and what is said when it fails (`errors`).
 
+mod admission;
+mod answer;
 mod catalog;
 mod errors;
 mod guard;
+mod limits;
 mod names;
 mod output;
 mod part;
@@ -13,35 +17,58 @@ mod queue;
 mod running;
 mod scan;
 mod source;
+mod stopping;
 mod system;
+mod threads;
 
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
+use tokio::sync::mpsc::Sender;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 pub(crate) use self::catalog::{CATALOG, is_taken, schemas};
 pub use self::errors::from_datafusion;
+pub use self::limits::{Asked, Limits};
 pub(crate) use self::output::plain_schema;
 pub(crate) use self::system::system_segment;
 pub use self::system::{SystemRows, SystemTable};
 
+use self::admission::Admission;
+use self::answer::{AHEAD, Bounds, EndOnDrop};
 use self::catalog::{Catalog, Catalogs, NO_SCHEMA, Named};
-use self::errors::{MEMORY, no_run, no_table, or_say};
+use self::errors::{no_run, no_table, or_say, within};
 use self::running::Running;
-use crate::error::Result;
+use self::stopping::StopAnywhere;
+use self::threads::Threads;
+use crate::error::{Error, Result};
 use crate::store::Store;
 
-/// Answers SQL over a store and the collector's own tables. Read-only; the memory that all queries of one engine take
-/// together is bounded. How long a query may run is its caller's business: dropping the stream ends it.
+/// Answers SQL over a store and the collector's own tables. Read-only, within [`Limits`], and on threads of its own:
+/// whoever asks only waits. Dropping an answer ends its query.
 pub struct Engine {
+    planner: Arc<Planner>,
+    limits: Arc<Limits>,
+    admission: Arc<Admission>,
+    queries: Running,
+    threads: Threads,
+}
+
+/// What makes a plan of a query's text.
+#[derive(Debug)]
+struct Planner {
     store: Arc<Store>,
     system: Vec<Arc<dyn SystemTable>>,
     /// Tables of other runs, by the names that queries have for them.
@@ -52,13 +79,21 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// One over these.
+    /// One over these, within the usual limits.
     ///
     /// # Errors
-    /// DataFusion's, where its runtime can't be made.
+    /// DataFusion's, where its runtime can't be made; the system's, where it has no threads left.
     pub fn new(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>) -> Result<Self> {
+        Self::with_limits(store, system, Limits::default())
+    }
+
+    /// One over these, within `limits`.
+    ///
+    /// # Errors
+    /// As [`Engine::new`]'s.
+    pub fn with_limits(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>, limits: Limits) -> Result<Self> {
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(GreedyMemoryPool::new(MEMORY)))
+            .with_memory_pool(Arc::new(GreedyMemoryPool::new(limits.memory)))
             // Queries write nothing, also not to temporary files: past the memory bound they end with an error.
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled));
         let config = SessionConfig::new()
@@ -69,33 +104,76 @@ impl Engine {
             .with_config(config)
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
+            .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();
-        Ok(Self { store, system, others: Arc::from([]), state, scans: Running::default() })
+        Ok(Self {
+            planner: Arc::new(Planner { store, system, others: Arc::from([]), state, scans: Running::default() }),
+            admission: Arc::new(Admission::new(&limits)),
+            limits: Arc::new(limits),
+            queries: Running::default(),
+            threads: Threads::start()?,
+        })
     }
 
     /// The same, whose queries can also name other runs' tables: `b.python.steps` is that of the catalog called b. One
     /// called [`CATALOG`] takes the place of its own tables.
     #[must_use]
     pub fn with_catalogs(self, others: Vec<(String, Arc<dyn CatalogProvider>)>) -> Self {
-        Self { others: others.into(), ..self }
+        let Planner { store, system, state, scans, .. } = &*self.planner;
+        let (store, system, state, scans) = (Arc::clone(store), system.clone(), state.clone(), scans.clone());
+        Self { planner: Arc::new(Planner { store, system, others: others.into(), state, scans }), ..self }
     }
 
     /// Its own tables as they are now, for the queries of another engine.
     pub fn catalog(&self, pid: Option<i32>) -> Arc<dyn CatalogProvider> {
-        Arc::new(Catalog::new(&self.store, &self.system, pid, &self.scans))
+        let Planner { store, system, scans, .. } = &*self.planner;
+        Arc::new(Catalog::new(store, system, pid, scans))
     }
 
     /// Runs a query over the tables as they are now; rows come as they are found. With `pid`, tables have only that
     /// process's rows. An error of the stream becomes ours with [`from_datafusion`].
     ///
     /// # Errors
-    /// What is no query, is not allowed, or names what is not there.
+    /// What is no query, is not allowed, or names what is not there; the limits'.
     pub async fn query(&self, sql: &str, pid: Option<i32>) -> Result<SendableRecordBatchStream> {
-        let (session, plan) = self.plan(sql, pid).await?;
-        let schema = output::plain_schema(plan.schema().as_arrow());
-        let frame = or_say(session.execute_logical_plan(plan).await)?;
-        let stream = or_say(frame.execute_stream().await)?;
-        Ok(output::plain_stream(stream, schema))
+        self.ask(sql, Asked { pid, ..Asked::default() }).await
+    }
+
+    /// [`Engine::query`] with more that can be said.
+    ///
+    /// # Errors
+    /// As [`Engine::query`]'s.
+    pub async fn ask(&self, sql: &str, asked: Asked) -> Result<SendableRecordBatchStream> {
+        let timeout = asked.timeout.or(self.limits.timeout);
+        let bounds = Bounds {
+            limits: Arc::clone(&self.limits),
+            timeout,
+            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            rows: asked.rows.unwrap_or(self.limits.rows),
+            bytes: asked.bytes.unwrap_or(self.limits.bytes),
+        };
+        let permit = self.admission.enter(&bounds).await?;
+        let (planned, plan) = oneshot::channel();
+        let (sender, batches) = mpsc::channel(AHEAD);
+        let (planner, limits, running) = (Arc::clone(&self.planner), Arc::clone(&self.limits), self.queries.begin());
+        let sql = sql.to_owned();
+        let query = async move {
+            let _here = (permit, running);
+            match planner.physical(&sql, asked.pid).await {
+                Ok((schema, plan, context)) => {
+                    if planned.send(Ok(Arc::clone(&schema))).is_ok() {
+                        run(plan, context, schema, &sender, &limits).await;
+                    }
+                }
+                // Whoever asked has gone where this fails.
+                Err(error) => drop(planned.send(Err(error))),
+            }
+        };
+        let query = self.threads.spawn(query).ok_or_else(|| Error::failed("the engine has ended"))?;
+        // Should the wait be given up, so is the query.
+        let end = EndOnDrop(query.abort_handle());
+        let schema = bounds.in_time(plan).await?.map_err(|_| Error::failed("the query broke off"))??;
+        Ok(answer::stream(schema, batches, query, bounds, end))
     }
 
     /// The columns that a query answers with, without running it: the schema of the stream that
@@ -104,16 +182,65 @@ impl Engine {
     /// # Errors
     /// As [`Engine::query`]'s.
     pub async fn schema(&self, sql: &str, pid: Option<i32>) -> Result<SchemaRef> {
-        let (_, plan) = self.plan(sql, pid).await?;
+        let (planner, sql) = (Arc::clone(&self.planner), sql.to_owned());
+        let planning = async move { planner.logical(&sql, pid).await };
+        let planning = self.threads.spawn(planning).ok_or_else(|| Error::failed("the engine has ended"))?;
+        let (_, plan) = planning.await.map_err(|error| Error::failed(format!("the query broke off: {error}")))??;
         Ok(output::plain_schema(plan.schema().as_arrow()))
+    }
+
+    /// Queries that have been let in and have not ended.
+    pub fn running(&self) -> usize {
+        self.queries.count()
     }
 
     /// Scans that have been opened and have not ended.
     pub fn scans(&self) -> usize {
-        self.scans.count()
+        self.planner.scans.count()
+    }
+}
+
+/// Runs a plan until it ends or nobody takes its batches any more.
+async fn run(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    schema: SchemaRef,
+    sender: &Sender<Result<RecordBatch>>,
+    limits: &Limits,
+) {
+    let stream = match execute_stream(plan, context) {
+        Ok(stream) => stream,
+        Err(error) => return drop(sender.send(Err(within(&error, limits))).await),
+    };
+    let mut batches = output::plain_stream(stream, schema);
+    loop {
+        let batch = tokio::select! {
+            biased;
+            () = sender.closed() => return,
+            batch = batches.next() => batch,
+        };
+        let Some(batch) = batch else { return };
+        let failed = batch.is_err();
+        if sender.send(batch.map_err(|error| within(&error, limits))).await.is_err() || failed {
+            return;
+        }
+    }
+}
+
+impl Planner {
+    async fn physical(
+        &self,
+        sql: &str,
+        pid: Option<i32>,
+    ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+        let (session, plan) = self.logical(sql, pid).await?;
+        let schema = output::plain_schema(plan.schema().as_arrow());
+        let frame = or_say(session.execute_logical_plan(plan).await)?;
+        let context = Arc::new(frame.task_ctx());
+        Ok((schema, or_say(frame.create_physical_plan().await)?, context))
     }
 
-    async fn plan(&self, sql: &str, pid: Option<i32>) -> Result<(SessionContext, LogicalPlan)> {
+    async fn logical(&self, sql: &str, pid: Option<i32>) -> Result<(SessionContext, LogicalPlan)> {
         let statement = guard::parse(sql)?;
         let own = Catalog::new(&self.store, &self.system, pid, &self.scans);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
@@ -139,6 +266,7 @@ impl Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("store", &self.store).field("system", &self.system).finish_non_exhaustive()
+        let (store, system) = (&self.planner.store, &self.planner.system);
+        f.debug_struct("Engine").field("store", store).field("system", system).finish_non_exhaustive()
     }
 }

@@ -4,7 +4,9 @@
 //! planning it once for its schema and again to run it costs less than a millisecond.
 
 use std::pin::Pin;
+use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
@@ -29,11 +31,20 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::error::Error;
-use crate::query::{CATALOG, Engine, from_datafusion, schemas};
+use crate::query::{Asked, CATALOG, Engine, from_datafusion, schemas};
 use crate::store::arrow_schema;
 
 /// Request metadata with the process id to which a query is to be limited.
 pub const PID: &str = "probe-pid";
+
+/// Request metadata with how long the answer may take, in milliseconds.
+pub const TIMEOUT: &str = "probe-timeout-ms";
+
+/// Request metadata with how many rows the answer may have.
+pub const ROWS: &str = "probe-max-rows";
+
+/// Request metadata with how many bytes the answer may have.
+pub const BYTES: &str = "probe-max-bytes";
 
 /// A message to us is a query or a handle.
 const MAX_REQUEST: usize = 16 << 20;
@@ -60,15 +71,28 @@ struct Query {
     sql: String,
     #[prost(int32, optional, tag = "2")]
     pid: Option<i32>,
+    #[prost(uint64, optional, tag = "3")]
+    timeout_ms: Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    rows: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    bytes: Option<u64>,
 }
 
 impl Query {
     fn new(sql: String, metadata: &MetadataMap) -> Result<Self, Status> {
-        let pid = metadata.get(PID).map(|pid| {
-            let pid = pid.to_str().ok().and_then(|pid| pid.parse().ok());
-            pid.ok_or_else(|| Status::from(Error::usage(format!("{PID} is not a process id"))))
-        });
-        Ok(Self { sql, pid: pid.transpose()? })
+        Ok(Self {
+            sql,
+            pid: said(metadata, PID, "a process id")?,
+            timeout_ms: said(metadata, TIMEOUT, "a number of milliseconds")?,
+            rows: said(metadata, ROWS, "a number of rows")?,
+            bytes: said(metadata, BYTES, "a number of bytes")?,
+        })
+    }
+
+    fn asked(&self) -> Asked {
+        let timeout = self.timeout_ms.map(Duration::from_millis);
+        Asked { pid: self.pid, timeout, rows: self.rows, bytes: self.bytes }
     }
 
     fn from_handle(handle: &[u8]) -> Result<Self, Status> {
@@ -80,6 +104,12 @@ impl Query {
     }
 }
 
+fn said<T: FromStr>(metadata: &MetadataMap, key: &str, what: &str) -> Result<Option<T>, Status> {
+    let Some(value) = metadata.get(key) else { return Ok(None) };
+    let value = value.to_str().ok().and_then(|value| value.parse().ok());
+    value.map(Some).ok_or_else(|| Error::usage(format!("{key} is not {what}")).into())
+}
+
 type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
 impl Service {
@@ -89,7 +119,7 @@ impl Service {
     }
 
     async fn run(&self, query: Query) -> Reply<Answer> {
-        let rows = self.engine.query(&query.sql, query.pid).await?;
+        let rows = self.engine.ask(&query.sql, query.asked()).await?;
         let schema = rows.schema();
         let rows = rows.map_err(|error| FlightError::Tonic(Box::new(from_datafusion(&error).into())));
         let messages = FlightDataEncoderBuilder::new().with_schema(schema).build(rows).map_err(Status::from);

@@ -35,8 +35,6 @@ pub(crate) struct ParquetFile {
     pub(crate) path: PathBuf,
     /// Of the file.
     pub(crate) bytes: u64,
-    /// In all groups.
-    pub(crate) rows: usize,
     /// In the order of the file.
     pub(crate) groups: Vec<RowGroup>,
     /// All groups' together.
@@ -111,7 +109,7 @@ impl ParquetFile {
             whole.column_bytes.iter_mut().zip(&group.column_bytes).for_each(|(sum, bytes)| *sum += bytes);
             whole.ranges.iter_mut().zip(&group.ranges).for_each(|(range, more)| *range = range.with(*more));
         }
-        Self { table, path, bytes, rows: whole.rows, groups, whole, footer: Mutex::default() }
+        Self { table, path, bytes, groups, whole, footer: Mutex::default() }
     }
 
     /// How many of the table's columns come before its own.

@@ -169,17 +169,6 @@ async fn errors_while_running_are_told_plainly() {
 }
 
 #[tokio::test]
-async fn memory_is_bounded() {
-    let engine = data::live();
-    let sql = "SELECT COUNT(DISTINCT repeat('x', 1000) || value) FROM generate_series(1, 100000000)";
-    let error = error(&engine, sql).await;
-    assert_eq!(error.kind(), Kind::Limit, "{error}");
-    assert!(error.to_string().contains("512 MiB"), "{error}");
-    // And it is given back.
-    assert_eq!(cell(&engine, "SELECT COUNT(DISTINCT step) FROM python.steps").await, "4");
-}
-
-#[tokio::test]
 async fn nesting_is_bounded() {
     let engine = data::live();
     let sql = format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000));

@@ -51,7 +51,7 @@ proptest! {
         let segments = segments(&lists);
         let written = write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &segments).unwrap();
         let opened = ParquetFile::open(&directory.path().join("0.parquet"), &torch_trace::TABLE).unwrap();
-        prop_assert_eq!(opened.rows, lists.iter().flatten().map(Vec::len).sum::<usize>());
+        prop_assert_eq!(opened.whole().rows, lists.iter().flatten().map(Vec::len).sum::<usize>());
         for (group, segment) in opened.groups.iter().zip(&segments) {
             prop_assert_eq!(&group.identity, &segment.identity);
             prop_assert_eq!(&group.origin, &segment.origin);
@@ -69,7 +69,7 @@ proptest! {
         }
         // What was said of the file when it was written is at least what it says of itself.
         prop_assert_eq!(written.groups.len(), opened.groups.len());
-        prop_assert_eq!((written.bytes, written.rows), (opened.bytes, opened.rows));
+        prop_assert_eq!((written.bytes, written.whole().rows), (opened.bytes, opened.whole().rows));
         // Compared as text: a NaN is not itself.
         let all = concat(&read_file(&opened.path));
         prop_assert_eq!(format!("{:?}", all.columns()), format!("{:?}", in_memory(&segments).columns()));
@@ -96,7 +96,7 @@ fn a_file_of_someone_elses_is_known_by_its_footer() {
     writer.write(&in_memory(&segments)).unwrap();
     writer.close().unwrap();
     let opened = ParquetFile::open(&path, &torch_trace::TABLE).unwrap();
-    assert_eq!(opened.rows, 16);
+    assert_eq!(opened.whole().rows, 16);
     // One process in each of the first two row groups, both in the third.
     let ranks: Vec<Option<i32>> =
         opened.groups.iter().map(|group| group.identity.as_ref().and_then(|identity| identity.rank)).collect();

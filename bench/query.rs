@@ -1,0 +1,135 @@
+//! How long questions take over many `python.torch_trace` rows: the half of `make bench-query` that is ours.
+//!
+//! Makes the rows (8 ranks, 128 modules, forward, backward and optimizer, as agents send them), asks over them in
+//! memory, then with the first half of them on disk, and takes in rows while a question is asked every 100 ms. Prints
+//! a JSON object a line for bench/query.py, which asks DuckDB the same over the same rows.
+//!
+//! `query ROWS DIRECTORY [ROUNDS]`: a throw-away directory.
+
+#![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
+
+#[path = "query/ingest.rs"]
+mod ingest;
+#[path = "query/rows.rs"]
+mod rows;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::TryStreamExt;
+use probe::query::Engine;
+use probe::store::Store;
+use rows::Run;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// As in bench/query.py; the first is the document's.
+const QUERIES: &[(&str, &str)] = &[
+    (
+        "last ten steps",
+        "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec, SUM(duration) AS total_time_sec,
+         SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time FROM python.torch_trace
+         WHERE step > (SELECT MAX(step) - 10 FROM python.torch_trace)
+         GROUP BY module, stage ORDER BY total_time_sec DESC",
+    ),
+    (
+        "whole table",
+        "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec, SUM(duration) AS total_time_sec,
+         SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time FROM python.torch_trace
+         GROUP BY module, stage ORDER BY total_time_sec DESC",
+    ),
+    ("by rank", "SELECT rank, COUNT(*), AVG(duration), SUM(duration) FROM python.torch_trace GROUP BY rank"),
+    ("MAX(step)", "SELECT MAX(step) FROM python.torch_trace"),
+    ("COUNT(*)", "SELECT COUNT(*) FROM python.torch_trace"),
+    (
+        "p95 by module",
+        "SELECT module, approx_percentile_cont(0.95) WITHIN GROUP (ORDER BY duration) FROM python.torch_trace
+         GROUP BY module",
+    ),
+];
+
+async fn ask(engine: &Engine, sql: &str) -> Result<usize> {
+    let rows = engine.query(sql, None).await?;
+    Ok(rows.try_fold(0, |rows, batch| async move { Ok(rows + batch.num_rows()) }).await?)
+}
+
+/// Median of `rounds` after three that don't count, in milliseconds.
+async fn median(engine: &Engine, sql: &str, rounds: usize) -> Result<f64> {
+    let mut times = Vec::new();
+    for round in 0..rounds + 3 {
+        let began = Instant::now();
+        ask(engine, sql).await?;
+        if round >= 3 {
+            times.push(began.elapsed());
+        }
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2].as_secs_f64() * 1e3)
+}
+
+fn say(what: &str, name: &str, value: f64) {
+    println!("{}", serde_json::json!({ "what": what, "name": name, "value": value }));
+}
+
+async fn ask_all(what: &str, store: Arc<Store>, rounds: usize) -> Result<()> {
+    let engine = Engine::new(store, Vec::new())?;
+    for (name, sql) in QUERIES {
+        say(what, name, median(&engine, sql, rounds).await?);
+    }
+    Ok(())
+}
+
+fn size(directory: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(directory.join("python.torch_trace"))? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
+}
+
+async fn measure(rows: usize, directory: &Path, rounds: usize) -> Result<()> {
+    let half = rows / 2;
+    let mut run = Run::new();
+    let store = Store::new(usize::MAX);
+    let began = Instant::now();
+    run.fill(&store, half);
+    let first = began.elapsed();
+    // The first half as files; DuckDB's copy of the rows too.
+    let files = directory.join("half");
+    let began = Instant::now();
+    store.write(&files, &[])?;
+    say("disk", "rows a second written", run.rows as f64 / began.elapsed().as_secs_f64());
+    say("disk", "bytes a row", size(&files)? as f64 / run.rows as f64);
+    let on_disk = run.rows;
+    let mixed = Store::open(&files)?;
+    let began = Instant::now();
+    run.also_fill(&[&store, &mixed], rows - on_disk);
+    say(
+        "memory",
+        "rows a second appended (encoding included)",
+        run.rows as f64 / (first + began.elapsed()).as_secs_f64(),
+    );
+    say("memory", "rows", run.rows as f64);
+    say("memory", "bytes a row", store.memory() as f64 / run.rows as f64);
+    ask_all("memory", Arc::clone(&store), rounds).await?;
+    ask_all("half on disk", mixed, rounds).await?;
+    store.write(&directory.join("all"), &[])?;
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let rows = arguments.next().ok_or("how many rows?")?.parse()?;
+    let directory = arguments.next().ok_or("which directory?")?;
+    let rounds = arguments.next().map_or(Ok(15), |rounds| rounds.parse())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(measure(rows, Path::new(&directory), rounds))?;
+    let alone = runtime.block_on(ingest::measure(None))?;
+    say("ingest", "rows a second", alone);
+    let every = Some((Duration::from_millis(100), QUERIES[0].1));
+    say("ingest", "rows a second, a query every 100 ms", runtime.block_on(ingest::measure(every))?);
+    let heavy = Some((Duration::ZERO, "SELECT COUNT(*) FROM generate_series(1, 1000000000) WHERE value % 3 = 1"));
+    say("ingest", "rows a second, beside a generate_series bomb", runtime.block_on(ingest::measure(heavy))?);
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! The threads that queries run on: as many as there are cores, and of lower priority than those that take in rows, so
+//! that the heaviest query slows nobody but other queries.
+
+use std::future::Future;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+use crate::error::Result;
+
+/// On a scale from -20 to 19 where others have 0: under full load such a thread gets a third of what they get, which is
+/// enough for an answer while a training on the same processors takes all it can.
+const NICENESS: i32 = 5;
+
+/// Some threads.
+#[derive(Debug)]
+pub(super) struct Threads(Option<Runtime>);
+
+impl Threads {
+    /// Starts them.
+    pub(super) fn start() -> Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(cores)
+            .thread_name("probe-query")
+            .on_thread_start(lower_priority)
+            .enable_time()
+            .build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    /// Runs a task on them.
+    pub(super) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Option<JoinHandle<T>> {
+        self.0.as_ref().map(|runtime| runtime.spawn(task))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // An engine is dropped where nothing may block, and what still runs has nobody who waits for it.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn lower_priority() {
+    // SAFETY: setpriority takes three integers and touches no memory of ours. On Linux 0 is the calling thread. Where
+    // it is refused queries have the priority that everyone has.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS);
+    }
+}
