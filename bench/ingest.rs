@@ -70,7 +70,9 @@ async fn measure() -> Result<(), Box<dyn std::error::Error>> {
         run: "bench".into(),
         command: String::new(),
         listen: vec![probe::paths::Listen::Unix(socket.clone())],
+        resume: false,
         memory: 2 << 30,
+        disk: 10 << 30,
         token_file: None,
         exit_when_idle: None,
     };

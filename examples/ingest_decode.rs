@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use probe::query::Engine;
-use probe::store::{Identity, Mapping, Rows, Store, Strings};
+use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
 use probe_proto::tables::torch_trace;
@@ -73,6 +73,7 @@ fn main() {
         world_size: Some(1),
         role: "trainer".into(),
     });
+    let instance: Arc<str> = "ingest".into();
     let (mut decoding, mut appending) = (Duration::ZERO, Duration::ZERO);
     let count = ROWS / rows;
     for number in 0..count {
@@ -82,7 +83,7 @@ fn main() {
         batch.columns[0].base += (number / frames.len() * frames.len() * rows / 200) as i64;
         let decoded = Rows::decode(&mapping, &batch, &mut strings).unwrap();
         let halfway = Instant::now();
-        store.append(&identity, decoded);
+        store.append(&identity, Origin::batch(&instance, number as u64 + 1), decoded);
         decoding += halfway - started;
         appending += halfway.elapsed();
     }

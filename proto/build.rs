@@ -2,7 +2,8 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = protox::compile(["probe/v1/agent.proto", "probe/v1/control.proto"], ["proto"])?;
+    let files =
+        protox::compile(["probe/v1/agent.proto", "probe/v1/control.proto", "probe/v1/journal.proto"], ["proto"])?;
     // Payloads stay slices of the received frame: no copy between the socket and the column.
     tonic_prost_build::configure().bytes(".").compile_fds(files)?;
     Ok(())

@@ -10,6 +10,7 @@ pub mod compare;
 pub mod endpoint;
 pub mod error;
 pub mod eval;
+mod journal;
 pub mod output;
 pub mod paths;
 pub mod query;

@@ -5,6 +5,8 @@
 
 #[path = "sql/data.rs"]
 mod data;
+#[path = "sql/disk.rs"]
+mod disk;
 #[path = "sql/flight.rs"]
 mod flight;
 #[path = "sql/limits.rs"]

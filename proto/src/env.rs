@@ -31,5 +31,6 @@ variables! {
     PROBE_RUNTIME_DIR = "PROBE_RUNTIME_DIR", "$XDG_RUNTIME_DIR/probe, else a directory of mode 0700 under the temporary one", "Where sockets of live collectors are.";
     PROBE_TOKEN_FILE = "PROBE_TOKEN_FILE", "", "File with the token that a TCP endpoint asks for.";
     PROBE_MEMORY = "PROBE_MEMORY", "a quarter of the machine's memory, at most 2 GiB", "Memory that the collector's rows may take: bytes, or 512M, 2G.";
+    PROBE_DISK = "PROBE_DISK", "10G", "Disk that a run's directory may take; past it the oldest rows go, and are counted: bytes, or 512M, 2G.";
     PROBE_BIN = "PROBE_BIN", "the one installed with the wheel, else on PATH", "The probe binary that an agent starts when it finds no collector.";
 }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Callable
 
@@ -55,6 +57,30 @@ def by_module(rows: list[Row], stage: str) -> dict[str | None, float]:
         if row["stage"] == stage:
             sums[row["module"]] += row["duration"]
     return dict(sums)
+
+
+def of_step(rows: list[Row], step: Row) -> list[Row]:
+    """The rows of a step."""
+    return [row for row in rows if row["step"] == step["step"]]
+
+
+def median_ratio(parts: Iterable[float], wholes: Iterable[float]) -> float:
+    """One over the other, step by step, in the median step: a busy machine may take the processor away between two
+    clocks, which falsifies that step and says nothing of the others."""
+    return statistics.median(part / whole for part, whole in zip(parts, wholes))
+
+
+def accounted(steps: list[Row], trace: list[Row], column: str, *stages: str) -> float:
+    """How much of a part of a step its rows account for, in the median step."""
+    sums = [by_stage(of_step(trace, step)) for step in steps]
+    return median_ratio((sum(of[stage] for stage in stages) for of in sums), (step[column] for step in steps))
+
+
+def median_by_module(steps: list[Row], trace: list[Row], stage: str) -> dict[str | None, float]:
+    """Own time by module, of one stage, in each module's median step."""
+    by_step = [by_module(of_step(trace, step), stage) for step in steps]
+    names = {name for times in by_step for name in times}
+    return {name: statistics.median(times.get(name, 0.0) for times in by_step) for name in names}
 
 
 class Block(nn.Module):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import Net, by_module, by_stage, in_process, train
+from recording_support import Net, accounted, by_module, in_process, of_step, train
 
 
-def trained(steps: int = 4) -> dict[str, Any]:
+def trained(steps: int = 8) -> dict[str, Any]:
     """Rows of a small training, with whatever layers the environment asks for."""
     torch.set_num_threads(1)
     import probe_agent.torch
@@ -32,36 +32,38 @@ def trained(steps: int = 4) -> dict[str, Any]:
     }
 
 
+def recorded(found: dict[str, Any], stage: str) -> float:
+    """How much of a stage's time its rows account for."""
+    return accounted(found["steps"], found["trace"], f"{stage}_time", stage)
+
+
 def test_python_hooks_instead_of_the_slot() -> None:
     found = in_process(trained, "forward=python-hooks")
     assert found["layers"]["forward"] == "python-hooks" and found["layers"]["backward"] == "record_function"
     forward = [row for row in found["trace"] if row["stage"] == "forward"]
-    assert len(forward) == 4 * 14 and forward[-1]["module"] == "Net" and forward[-1]["input_shape"] == "[64, 64]"
-    for step in found["steps"]:
-        sums = by_stage([row for row in found["trace"] if row["step"] == step["step"]])
-        assert sums["forward"] == pytest.approx(step["forward_time"], rel=0.03)
-        assert sums["backward"] == pytest.approx(step["backward_time"], rel=0.1)
+    assert len(forward) == 8 * 14 and forward[-1]["module"] == "Net" and forward[-1]["input_shape"] == "[64, 64]"
+    assert recorded(found, "forward") == pytest.approx(1.0, abs=0.03)
+    assert recorded(found, "backward") == pytest.approx(1.0, abs=0.1)
     assert by_module(found["trace"], "backward")["layers.1.up"] > 0
 
 
 def test_gradient_hooks_instead_of_nodes() -> None:
     found = in_process(trained, "backward=grad-hooks")
     assert found["layers"]["backward"] == "grad-hooks" and found["layers"]["forward"] == "tp_call"
-    assert len(found["steps"]) == 4
+    assert len(found["steps"]) == 8
     # Hooks are put in when the model is first called, so the first backward already has them.
     for step in found["steps"]:
         assert step["backward_time"] > 0
-        trace = [row for row in found["trace"] if row["step"] == step["step"]]
-        assert by_stage(trace)["backward"] == pytest.approx(step["backward_time"], rel=0.1)
-        work = by_module(trace, "backward")
+        work = by_module(of_step(found["trace"], step), "backward")
         assert {f"layers.{i}.{part}" for i in range(3) for part in ("norm", "up", "down")} | {"head"} <= set(work)
+    assert recorded(found, "backward") == pytest.approx(1.0, abs=0.1)
 
 
 def test_step_hooks_instead_of_the_range() -> None:
     found = in_process(trained, "optimizer=step-hooks")
     assert found["layers"]["optimizer"] == "step-hooks"
-    assert len(found["steps"]) == 4 and all(step["optimizer_time"] > 0 for step in found["steps"])
-    assert [row["module"] for row in found["trace"] if row["stage"] == "step"] == ["SGD"] * 4
+    assert len(found["steps"]) == 8 and all(step["optimizer_time"] > 0 for step in found["steps"])
+    assert [row["module"] for row in found["trace"] if row["stage"] == "step"] == ["SGD"] * 8
 
 
 def test_all_public_mechanisms_together() -> None:

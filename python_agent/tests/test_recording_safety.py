@@ -55,9 +55,9 @@ def importing() -> dict[str, Any]:
     before = {name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules}
     import probe_agent.torch
 
-    begin = time.perf_counter()
+    begin = time.process_time()
     probe_agent.torch.install()
-    took = time.perf_counter() - begin
+    took = time.process_time() - begin
     probe_agent.torch.install()
     imported = {name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules} - before
     return {"imported": sorted(imported), "seconds": took, "cuda": torch.cuda.is_initialized()}
@@ -66,7 +66,8 @@ def importing() -> dict[str, Any]:
 def test_install_is_light() -> None:
     found = in_process(importing)
     assert found["imported"] == [] and not found["cuda"]
-    assert found["seconds"] < 0.5  # Some ten milliseconds; the bound only catches an import that crept in.
+    # Some ten milliseconds of the processor; the bound only catches an import that crept in.
+    assert found["seconds"] < 0.5
 
 
 def test_uninstall_puts_torch_back(recorder: Recorder) -> None:

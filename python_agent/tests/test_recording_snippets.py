@@ -63,16 +63,23 @@ def test_time_in_a_suspended_snippet_is_no_ones(recorder: Recorder) -> None:
     optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32)
     train(model, optimizer, x, 3)
     recorder.take()
+    clock = time.perf_counter
+    whole = clock()
     recorder.native.mark_step()
-    steps, begin = native.step(), time.perf_counter()
+    steps = native.step()
     before = native.thread_mode(1)
+    snippet = clock()
     assert before == 0 and not native.boundary_reached()
     train(model, optimizer, x, 200)
     assert native.step() == steps
+    snippet = clock() - snippet
     assert native.thread_mode(0) == 1 and native.boundary_reached()
-    snippet = time.perf_counter() - begin
-    train(model, optimizer, x, 1)
-    wall = time.perf_counter() - begin
+    inner = clock()
+    # Without what follows the optimizer, which is the next step's.
+    model(x).square().mean().backward()
+    inner = clock() - inner
+    optimizer.step()
+    whole = clock() - whole
     rows = recorder.take()
     rows["python.steps"] = rows["python.steps"][1:]  # The first one ended with the mark.
     assert len(rows["python.steps"]) == 1
@@ -80,8 +87,8 @@ def test_time_in_a_suspended_snippet_is_no_ones(recorder: Recorder) -> None:
     assert step["micro_steps"] == 1
     parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
     assert sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6)
-    # Two hundred steps are not in it.
-    assert step["duration"] == pytest.approx(wall - snippet, abs=0.05 * snippet)
+    # Two hundred steps are not in it, and nothing else is missing: whatever a busy machine does between two clocks.
+    assert inner <= step["duration"] <= whole - snippet
     assert len([row for row in rows["python.torch_trace"] if row["stage"] == "forward"]) == 14
 
 

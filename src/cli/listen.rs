@@ -23,7 +23,9 @@ impl Listening {
     /// What a collector is started with.
     pub(super) fn options(self, run: String, command: String, exit_when_idle: Option<Duration>) -> Result<Options> {
         let memory = collector::memory_limit()?;
-        Ok(Options { run, command, listen: self.listen, memory, token_file: self.token_file, exit_when_idle })
+        let disk = collector::disk_limit()?;
+        let (listen, token_file) = (self.listen, self.token_file);
+        Ok(Options { run, command, resume: false, listen, memory, disk, token_file, exit_when_idle })
     }
 }
 

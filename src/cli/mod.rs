@@ -12,6 +12,7 @@ mod input;
 mod launch;
 mod list;
 mod listen;
+mod log;
 mod query;
 mod remove;
 mod report;
@@ -69,6 +70,7 @@ const INTERRUPTED: Status = 130;
 
 /// The whole `probe` process.
 pub fn main() -> ExitCode {
+    log::to_stderr();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let status = match words::split(words).and_then(|split| parse_and_run(&split)) {
         Ok(status) => status,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::listen::Listening;
 use super::signals::Signals;
 use super::{Status, ask, report};
-use crate::collector::Collector;
+use crate::collector::{Collector, Options};
 use crate::error::Result;
 
 /// Run a collector by itself
@@ -16,11 +16,15 @@ use crate::error::Result;
 #[command(after_help = "Examples:
   probe serve --name gpt
   probe serve --name gpt --listen 0.0.0.0:7777 --token-file token
-  probe serve --name gpt --exit-when-idle 5m")]
+  probe serve --name gpt --exit-when-idle 5m
+  probe serve --resume gpt@2")]
 pub(super) struct Args {
     /// What to call the run
     #[arg(long, default_value = "training", env = probe_proto::env::PROBE_RUN)]
     name: String,
+    /// Go on with a run whose collector died: its agents find it again, and send what was not kept
+    #[arg(long, value_name = "RUN", conflicts_with = "name")]
+    resume: Option<String>,
     #[command(flatten)]
     listening: Listening,
     /// End when no process has been connected for so long
@@ -29,7 +33,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status> {
-    let options = args.listening.options(args.name, String::new(), args.exit_when_idle)?;
+    let resume = args.resume.is_some();
+    let name = args.resume.unwrap_or(args.name);
+    let options = Options { resume, ..args.listening.options(name, String::new(), args.exit_when_idle)? };
     ask::many_threads()?.block_on(async {
         let mut signals = Signals::listen()?;
         let listening: Vec<String> = options.listen.iter().map(|listen| format!(", {listen}")).collect();

@@ -41,11 +41,20 @@ enum Way {
     Recorded(Box<Engine>),
 }
 
+/// What answers for a run directory; what is to be said about it goes to stderr.
+fn recorded(directory: &Path) -> Result<Engine> {
+    let (engine, remarks) = crate::collector::open_run(directory)?;
+    for remark in remarks {
+        tracing::warn!("{}: {remark}", directory.display());
+    }
+    Ok(engine)
+}
+
 impl Client {
     /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
     pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
         let way = match &target.place {
-            Place::Directory(directory) => Way::Recorded(Box::new(Engine::new(Store::open(directory)?, Vec::new())?)),
+            Place::Directory(directory) => Way::Recorded(Box::new(recorded(directory)?)),
             place => Way::Live(live::Live::connect(place, target.pid, token_file).await?),
         };
         Ok(Self { way, pid: target.pid })

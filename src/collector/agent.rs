@@ -1,15 +1,19 @@
 //! One agent as the collector knows it, from its first Hello until the collector ends.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use probe_proto::v1::{self, CollectorFrame, collector_frame};
+use probe_proto::v1::{self, CollectorFrame, collector_frame, record, said};
 use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::clock;
-use crate::store::{Identity, Rows, Store};
+use super::recovery::AllWritten;
+use crate::journal::Journal;
+use crate::journal::replay::Ranges;
+use crate::store::{Identity, Origin, Rows, Store};
 
 /// Frames on their way down to an agent.
 pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
@@ -61,6 +65,8 @@ pub(crate) struct Loss {
 pub(crate) struct Agent {
     /// Its number in the order of first connections.
     pub(crate) key: u64,
+    /// `Hello.instance`.
+    pub(crate) instance: Arc<str>,
     state: Mutex<AgentState>,
 }
 
@@ -73,15 +79,21 @@ pub(crate) struct AgentState {
     /// Number of the connection that speaks for it; an older one may still be open.
     pub(crate) connection: u64,
     downlink: Option<Downlink>,
-    /// Newest batch that is stored, or lost and counted: it need not be sent again.
+    /// Newest batch that is stored, or lost and counted.
     pub(crate) done_seq: u64,
+    /// Newest batch of which that is on disk: it need not be sent again.
+    durable_seq: u64,
+    /// Batches between the two, by their position in the journal.
+    unsynced: VecDeque<(u64, u64)>,
+    /// Newer batches that files have all the same, by table: a disk that failed for a while had taken no journal.
+    ahead: BTreeMap<String, Ranges>,
     pub(crate) rows_stored: u64,
     /// By table, rows recorded by the newest batch's word.
     pub(crate) recorded: BTreeMap<String, u64>,
     /// What the agent lost, by table and reason, by its word.
     pub(crate) lost_there: BTreeMap<(String, String), Loss>,
     /// What was lost here.
-    pub(crate) lost_here: BTreeMap<(String, &'static str), Loss>,
+    pub(crate) lost_here: BTreeMap<(String, Cow<'static, str>), Loss>,
     pub(crate) step: i64,
     pub(crate) steps_per_second: f64,
     /// When `step` was said.
@@ -108,7 +120,7 @@ pub(crate) struct Superseded;
 
 impl Agent {
     /// One that connects for the first time.
-    pub(crate) fn new(key: u64, identity: Arc<Identity>, about: About) -> Self {
+    pub(crate) fn new(key: u64, instance: &str, identity: Arc<Identity>, about: About) -> Self {
         let now = clock::unix_ns();
         let state = AgentState {
             identity,
@@ -117,6 +129,9 @@ impl Agent {
             connection: 0,
             downlink: None,
             done_seq: 0,
+            durable_seq: 0,
+            unsynced: VecDeque::new(),
+            ahead: BTreeMap::new(),
             rows_stored: 0,
             recorded: BTreeMap::new(),
             lost_there: BTreeMap::new(),
@@ -132,7 +147,42 @@ impl Agent {
             problem: String::new(),
             problem_here: String::new(),
         };
-        Self { key, state: Mutex::new(state) }
+        Self { key, instance: instance.into(), state: Mutex::new(state) }
+    }
+
+    /// One that the collector before knew, with what files have of it.
+    pub(crate) fn restore(
+        key: u64,
+        run: &Arc<str>,
+        instance: &str,
+        record: &v1::AgentRecord,
+        all: &AllWritten,
+    ) -> Self {
+        let hello = record.hello.clone().unwrap_or_default();
+        let agent = Self::new(key, instance, Arc::new(Identity::of_hello(run, &hello)), About::of_hello(hello));
+        if let Some(status) = &record.status {
+            agent.report(status.clone());
+        }
+        {
+            let mut state = agent.state();
+            state.presence = if record.bye { Presence::Ended } else { Presence::Lost };
+            state.done_seq = record.done_seq;
+            state.durable_seq = record.done_seq;
+            state.rows_stored = record.stored.values().sum();
+            state.recorded = record.recorded.iter().map(|(table, rows)| (table.clone(), *rows)).collect();
+            for lost in &record.lost {
+                let loss = Loss { rows: lost.rows, last: lost.unix_ns };
+                state.lost_here.insert((lost.table.clone(), lost.reason.clone().into()), loss);
+            }
+            for ((_, table), written) in all.iter().filter(|((of, _), _)| of == instance) {
+                let ahead = written.ranges.iter().filter(|(_, last)| *last > record.done_seq);
+                state.ahead.insert(table.clone(), ahead.copied().collect());
+            }
+            state.first_seen = record.first_seen;
+            state.last_seen = record.last_seen;
+            state.clock_offset = None;
+        }
+        agent
     }
 
     /// Its state. Valid at every point, so a thread that panicked with it does no harm.
@@ -140,13 +190,14 @@ impl Agent {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection begins to speak for it; an older one is cut off. Returns the newest sequence number that is done.
+    /// A connection begins to speak for it; an older one is cut off. Returns the newest sequence number that
+    /// need not be sent again.
     pub(crate) fn connect(&self, connection: u64, downlink: Downlink) -> u64 {
         let mut state = self.state();
         state.presence = Presence::Live;
         state.connection = connection;
         state.downlink = Some(downlink);
-        state.done_seq
+        state.durable_seq
     }
 
     /// The connection is over. Returns whether it still spoke for the agent.
@@ -172,29 +223,54 @@ impl Agent {
         self.state().presence == Presence::Live
     }
 
-    /// Stores rows unless they already are: appending and the sequence number change together, so that a batch that
-    /// two connections of one agent bring is stored once.
+    /// Stores the rows of `batch` unless they already are: appending and the sequence number change together, so that
+    /// a batch that two connections of one agent bring is stored once.
     pub(crate) fn store(
         &self,
         from: &Source<'_>,
         identity: &Arc<Identity>,
         rows: Rows,
-        store: &Store,
+        batch: v1::Batch,
+        keep: Keep<'_>,
     ) -> Result<(), Superseded> {
         let mut state = self.state();
         if state.connection != from.connection {
             return Err(Superseded);
         }
         if from.seq > state.done_seq {
+            let in_a_file = state
+                .ahead
+                .get(from.table)
+                .is_some_and(|ranges| ranges.iter().any(|(first, last)| (*first..=*last).contains(&from.seq)));
+            if in_a_file {
+                state.finish(from);
+                let position = keep.journal.record(self.lost(from, 0, "in a file already", state.last_seen));
+                state.unsynced.push_back((position, from.seq));
+                return Ok(());
+            }
+            let _taking = keep.store.take();
             state.rows_stored += rows.len() as u64;
             state.finish(from);
-            store.append(identity, rows);
+            let number = keep.store.append(identity, Origin::batch(&self.instance, from.seq), rows);
+            let what = Some(said::What::Batch(batch));
+            let record = record::Record::Said(v1::Said { connection: from.connection, what, unix_ns: state.last_seen });
+            let position = match number {
+                Some(number) => keep.journal.record_append(record, number),
+                None => keep.journal.record(record),
+            };
+            state.unsynced.push_back((position, from.seq));
         }
         Ok(())
     }
 
     /// Counts a batch that cannot be stored, once however often it is sent.
-    pub(crate) fn lose(&self, from: &Source<'_>, rows: u64, reason: &'static str) -> Result<(), Superseded> {
+    pub(crate) fn lose(
+        &self,
+        from: &Source<'_>,
+        rows: u64,
+        reason: &'static str,
+        journal: &Journal,
+    ) -> Result<(), Superseded> {
         let mut state = self.state();
         if state.connection != from.connection {
             return Err(Superseded);
@@ -202,8 +278,32 @@ impl Agent {
         if from.seq > state.done_seq {
             state.count_loss(from.table, reason, rows);
             state.finish(from);
+            let position = journal.record(self.lost(from, rows, reason, state.last_seen));
+            state.unsynced.push_back((position, from.seq));
         }
         Ok(())
+    }
+
+    /// A batch that is done with, of which so many rows are lost.
+    fn lost(&self, from: &Source<'_>, rows: u64, reason: &str, unix_ns: i64) -> record::Record {
+        record::Record::Lost(v1::Lost {
+            instance: self.instance.to_string(),
+            seq: from.seq,
+            table: from.table.to_owned(),
+            reason: reason.to_owned(),
+            rows,
+            recorded: from.recorded,
+            unix_ns,
+        })
+    }
+
+    /// Newest batch that need not be sent again, now that the journal is on disk up to `position`.
+    pub(crate) fn settled(&self, position: u64) -> u64 {
+        let mut state = self.state();
+        while let Some((_, seq)) = state.unsynced.pop_front_if(|(at, _)| *at <= position) {
+            state.durable_seq = seq;
+        }
+        state.durable_seq
     }
 
     /// Takes a report.
@@ -230,6 +330,13 @@ impl Agent {
             }
         }
     }
+}
+
+/// Where rows go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keep<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) journal: &'a Journal,
 }
 
 /// Where a batch came from and which it is.
@@ -260,7 +367,7 @@ impl AgentState {
 
     /// Counts rows that were lost here.
     pub(crate) fn count_loss(&mut self, table: &str, reason: &'static str, rows: u64) {
-        let key = (table.to_owned(), reason);
+        let key = (table.to_owned(), Cow::Borrowed(reason));
         if self.lost_here.len() >= MOST_ENTRIES && !self.lost_here.contains_key(&key) {
             return;
         }

@@ -112,6 +112,18 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
     })
 }
 
+impl About {
+    /// What a Hello that was understood before says.
+    pub(crate) fn of_hello(hello: v1::Hello) -> Self {
+        Self {
+            agent_version: hello.agent_version,
+            python_version: hello.python_version,
+            torch_version: hello.torch_version,
+            command: hello.command,
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -4,19 +4,22 @@
 //! [`control`] what commands ask beside SQL, [`settings`] what agents are told.
 
 pub(crate) mod agent;
+mod budget;
 pub(crate) mod clock;
 mod control;
 mod hello;
 mod idle;
-mod memory;
+pub(crate) mod recovery;
 pub(crate) mod registry;
 mod service;
 mod session;
 mod settings;
 mod stop;
 mod tables;
+#[cfg(test)]
+mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -26,29 +29,36 @@ use probe_proto::v1::control_server::ControlServer;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
-pub use memory::memory_limit;
+pub use budget::{disk_limit, memory_limit};
+pub use recovery::open_run;
 
 use crate::error::{Error, Result};
 use crate::eval::{Broker, Log, Routes};
+use crate::journal::{self, Journal};
 use crate::paths::{Listen, Places};
 use crate::query::{Engine, SystemTable};
 use crate::runs::{Reservation, RunInfo};
 use crate::server::{Bound, Servers, Token, flight};
-use crate::store::Store;
+use crate::store::{Keeper, Store};
+use recovery::Recovered;
 use registry::Registry;
 use settings::Settings;
 
 /// What a collector is started with.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The run's name, without a number.
+    /// The run's name: without a number, or with it where a run is to go on.
     pub run: String,
     /// What `probe run` starts; empty for `probe serve`.
     pub command: String,
     /// Where to listen, beside the run's own socket in the runtime directory, which is always there.
     pub listen: Vec<Listen>,
+    /// Go on with this run ("gpt@2"), whose collector died, instead of beginning one.
+    pub resume: bool,
     /// Bytes that rows may take in memory.
     pub memory: usize,
+    /// Bytes that the run may take on disk.
+    pub disk: u64,
     /// File with the token that every call over TCP must carry. TCP is refused without one.
     pub token_file: Option<PathBuf>,
     /// How long no agent may be live before [`Collector::idle`] resolves; None: it never does.
@@ -66,6 +76,7 @@ pub(crate) struct Shared {
     /// Known when all of them are bound.
     listening: OnceLock<Vec<String>>,
     store: Arc<Store>,
+    journal: Arc<Journal>,
     registry: Arc<Registry>,
     settings: Settings,
     routes: Arc<Routes>,
@@ -77,6 +88,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub struct Collector {
     shared: Arc<Shared>,
+    keeper: Keeper,
     system: Vec<Arc<dyn SystemTable>>,
     engine: Arc<Engine>,
     reservation: Reservation,
@@ -103,8 +115,12 @@ impl Collector {
     /// As [`Collector::start`].
     pub async fn start_in(places: &Places, options: Options) -> Result<Self> {
         let token = options.token_file.as_deref().map(Token::read).transpose()?;
-        let reservation = Reservation::take(places, &options.run)?;
+        let reservation = match options.resume {
+            true => Reservation::resume(places, &options.run)?,
+            false => Reservation::take(places, &options.run)?,
+        };
         let run = reservation.name().to_string();
+        let run: Arc<str> = run.into();
         let listeners = match bind(places, &run, &options.listen, token.is_some()).await {
             Ok(listeners) => listeners,
             Err(error) => {
@@ -112,28 +128,31 @@ impl Collector {
                 return Err(error);
             }
         };
-        let info = RunInfo::begin(reservation.name(), &options.command);
-        info.write(reservation.directory())?;
-        let store = Store::new(options.memory);
+        let directory = reservation.directory().to_owned();
+        let info = match options.resume {
+            true => RunInfo::read(&directory)?.resumed(),
+            false => RunInfo::begin(reservation.name(), &options.command),
+        };
+        info.write(&directory)?;
+        let (memory, name) = (options.memory, Arc::clone(&run));
+        let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
+        let Begun { store, registry, log, journal, keeper } =
+            recovering.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())))?;
         let shared = Arc::new(Shared {
-            run: run.into(),
+            run,
             directory: reservation.directory().to_owned(),
-            command: options.command,
+            command: info.command.clone(),
             started_unix_ns: clock::unix_ns(),
             listening: OnceLock::from(listeners.iter().map(|bound| bound.listen().to_string()).collect::<Vec<_>>()),
             store: Arc::clone(&store),
-            registry: Arc::new(Registry::new()),
+            journal,
+            registry,
             settings: Settings::default(),
             routes: Arc::default(),
             stopping: CancellationToken::new(),
         });
-        let log = Arc::new(Log::default());
         let registry = Arc::clone(&shared.registry);
-        let system: Vec<Arc<dyn SystemTable>> = vec![
-            Arc::new(tables::AgentsTable(Arc::clone(&registry))),
-            Arc::new(tables::DropsTable { registry: Arc::clone(&registry), store: Arc::clone(&store) }),
-            Arc::clone(&log) as _,
-        ];
+        let system = recovery::system_tables(&registry, &store, &log);
         let engine = Arc::new(Engine::new(store, system.clone())?);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
@@ -147,7 +166,7 @@ impl Collector {
         let servers = Servers::start(listeners, &services, token.as_ref());
         let exit_when_idle = options.exit_when_idle;
         let _stopping = shared.stopping.clone().drop_guard();
-        Ok(Self { shared, system, engine, reservation, info, servers, endpoint, exit_when_idle, _stopping })
+        Ok(Self { shared, keeper, system, engine, reservation, info, servers, endpoint, exit_when_idle, _stopping })
     }
 
     /// The run with its number: "gpt@2".
@@ -185,6 +204,29 @@ impl Collector {
     }
 }
 
+/// What a collector keeps rows with.
+struct Begun {
+    store: Arc<Store>,
+    registry: Arc<Registry>,
+    log: Arc<Log>,
+    journal: Arc<Journal>,
+    keeper: Keeper,
+}
+
+/// Takes up what a run's directory has, which for a new run is nothing.
+fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
+    let recovered = recovery::recover(directory, run)?;
+    let Recovered { store, registry, log, begin, remarks, left_over } = recovered;
+    for remark in remarks {
+        tracing::warn!("{run}: {remark}");
+    }
+    left_over.set_aside()?;
+    let journal = Journal::begin(&journal::directory(directory), begin)?;
+    log.keep(Arc::clone(&journal));
+    let keeper = store.keep(directory, Arc::clone(&journal), memory, disk)?;
+    Ok(Begun { store, registry, log, journal, keeper })
+}
+
 /// The run's own socket first, then what was asked for.
 async fn bind(places: &Places, run: &str, listen: &[Listen], has_token: bool) -> Result<Vec<Bound>> {
     places.checked_runtime()?;
@@ -194,13 +236,4 @@ async fn bind(places: &Places, run: &str, listen: &[Listen], has_token: bool) ->
         listeners.push(Bound::bind(listen, has_token).await?);
     }
     Ok(listeners)
-}
-
-/// Sends what the collector has to say about itself to stderr: warnings, or what RUST_LOG asks for.
-pub fn log_to_stderr() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    // A second call changes nothing.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
 }

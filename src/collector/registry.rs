@@ -8,6 +8,8 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::agent::{About, Agent, Downlink, Presence};
+use super::recovery::AllWritten;
+use crate::journal::Ledger;
 use crate::store::Identity;
 
 /// Agents that may be connected at a time.
@@ -60,6 +62,23 @@ impl Registry {
         }
     }
 
+    /// One that knows everybody whom the collector before knew.
+    pub(crate) fn restore(run: &Arc<str>, ledger: &Ledger, written: &AllWritten) -> Self {
+        let registry = Self::new();
+        let mut known: Vec<_> = ledger.agents.iter().collect();
+        known.sort_by_key(|(_, agent)| agent.first_seen);
+        {
+            let mut agents = registry.lock();
+            for (instance, record) in known {
+                agents.next_key += 1;
+                let agent = Arc::new(Agent::restore(agents.next_key, run, instance, record, written));
+                agents.in_order.push(Arc::clone(&agent));
+                agents.by_instance.insert(instance.clone(), agent);
+            }
+        }
+        registry
+    }
+
     fn lock(&self) -> MutexGuard<'_, Agents> {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,7 +89,7 @@ impl Registry {
     }
 
     /// A connection begins to speak for the agent `instance`, known or new. Returns it and the newest sequence number
-    /// of it that is done.
+    /// of it that need not be sent again.
     pub(crate) fn connect(
         &self,
         instance: &str,
@@ -162,7 +181,7 @@ impl Agents {
             self.forget_oldest();
         }
         self.next_key += 1;
-        let agent = Arc::new(Agent::new(self.next_key, Arc::clone(identity), about.clone()));
+        let agent = Arc::new(Agent::new(self.next_key, instance, Arc::clone(identity), about.clone()));
         self.in_order.push(Arc::clone(&agent));
         self.by_instance.insert(instance.to_owned(), Arc::clone(&agent));
         Ok(agent)

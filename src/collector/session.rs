@@ -3,20 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
-use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame};
+use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame, record, said};
 use probe_proto::{MAX_ROWS, VERSION};
 use tonic::{Code, Status, Streaming};
 
-use super::agent::{Agent, Downlink, LONGEST_TEXT, Source, Superseded, cut};
+use super::agent::{Agent, Downlink, Keep, LONGEST_TEXT, Source, Superseded, cut};
 use super::hello::{DeclaredTable, Unwelcome, understand};
 use super::{Shared, clock};
 use crate::store::{Identity, Rows, Strings};
 
 /// A stream that says nothing at first is closed after this long.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// An acknowledgement is sent when nothing more is waiting to be read, and at the latest after this many batches.
-const BATCHES_PER_ACK: u32 = 16;
 /// How far behind a sequence number may jump and still be believed when its batch is lost.
 const LONGEST_GAP: u64 = 1 << 20;
 
@@ -53,7 +50,10 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut inbound: Streaming<AgentFrame
         () = shared.stopping.cancelled() => End::Closed(Status::unavailable("the collector is stopping")),
     };
     if let Some(session) = &session {
-        session.note(&end);
+        session.note(&end, &shared);
+        let bye = matches!(end, End::Bye);
+        let closed = v1::Closed { connection, bye, unix_ns: clock::unix_ns() };
+        shared.journal.record(record::Record::Closed(closed));
         if shared.registry.disconnect(&session.agent, connection, matches!(end, End::Bye)) {
             shared.routes.gone(session.agent.key);
         }
@@ -96,12 +96,17 @@ async fn speak(
         Err(end) => return end,
     };
     let session = session.insert(begun);
+    let mut durable = shared.journal.durable();
     loop {
-        let frame = match inbound.message().now_or_never() {
-            Some(frame) => frame,
-            None => {
-                session.acknowledge(downlink);
-                inbound.message().await
+        let frame = tokio::select! {
+            frame = inbound.message() => frame,
+            changed = durable.changed() => {
+                if changed.is_err() {
+                    return End::Closed(Status::unavailable("the collector is stopping"));
+                }
+                let position = durable.borrow_and_update().position;
+                session.acknowledge(position, downlink);
+                continue;
             }
         };
         match frame {
@@ -113,9 +118,9 @@ async fn speak(
             Ok(None) => return End::Broken,
             Err(status) => return broken(status),
         }
-        if session.unacknowledged >= BATCHES_PER_ACK {
-            session.acknowledge(downlink);
-        }
+        // One that brings more than memory or the disk takes waits here, and keeps the rest on its side.
+        shared.store.room().await;
+        shared.journal.room().await;
         // One that floods takes turns with everybody else.
         tokio::task::consume_budget().await;
     }
@@ -141,13 +146,15 @@ struct Session {
     identity: Arc<Identity>,
     tables: Vec<DeclaredTable>,
     strings: Strings,
-    /// Newest sequence number that is done, and how many batches came since it was last said.
+    /// Newest sequence number that is done.
     done: u64,
-    unacknowledged: u32,
+    /// Newest one that the agent was told of.
+    acknowledged: u64,
 }
 
 impl Session {
     fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
+        let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
         let greeting = understand(hello, &shared.run)?;
         let connected = shared.registry.connect(
             &greeting.instance,
@@ -156,23 +163,25 @@ impl Session {
             connection,
             downlink.clone(),
         );
-        let Ok((agent, done)) = connected else {
+        let Ok((agent, acknowledged)) = connected else {
             return Err(End::Refused(v1::Refused {
                 message: "too many agents are connected to this collector".into(),
                 retry: true,
                 retry_after_ms: 2000,
             }));
         };
-        {
+        shared.journal.record(record::Record::Opened(opened));
+        let done = {
             let mut state = agent.state();
             state.last_seen = clock::unix_ns();
             state.clock_offset = Some(clock::seconds(greeting.unix_ns.saturating_sub(state.last_seen)));
             state.remark(greeting.remark);
-        }
+            state.done_seq
+        };
         let welcome = v1::Welcome {
             collector_version: VERSION.into(),
             run: shared.run.to_string(),
-            acked_seq: done,
+            acked_seq: acknowledged,
             unix_ns: clock::unix_ns(),
             config: shared.settings.all(),
         };
@@ -188,17 +197,24 @@ impl Session {
             tables: greeting.tables,
             strings: Strings::default(),
             done,
-            unacknowledged: 0,
+            acknowledged,
         })
     }
 
     /// Keeps what was wrong with what the agent sent.
-    fn note(&self, end: &End) {
+    fn note(&self, end: &End, shared: &Shared) {
         let (End::Malformed(problem) | End::BadBatch(problem)) = end else { return };
         let mut state = self.agent.state();
         state.remark(cut(format!("sent a malformed frame: {problem}"), LONGEST_TEXT));
         if matches!(end, End::Malformed(_)) {
             state.count_loss("(unknown)", "malformed", 0);
+            shared.journal.record(record::Record::Lost(v1::Lost {
+                instance: self.instance.clone(),
+                table: "(unknown)".into(),
+                reason: "malformed".into(),
+                unix_ns: clock::unix_ns(),
+                ..v1::Lost::default()
+            }));
         }
     }
 
@@ -207,13 +223,20 @@ impl Session {
         match frame.frame {
             Some(Frame::Batch(batch)) => self.batch(shared, batch),
             Some(Frame::Strings(strings)) => {
-                self.strings.extend(strings).map_err(|error| End::Malformed(error.to_string()))
+                self.strings.extend(strings.clone()).map_err(|error| End::Malformed(error.to_string()))?;
+                self.write_down(shared, said::What::Strings(strings));
+                Ok(())
+            }
+            Some(Frame::Flush(_)) => {
+                shared.journal.hurry();
+                Ok(())
             }
             Some(Frame::Status(status)) => {
                 if self.agent.state().connection != self.connection {
                     return Err(Superseded.into());
                 }
-                self.agent.report(status);
+                self.agent.report(status.clone());
+                self.write_down(shared, said::What::Status(status));
                 shared.registry.notify();
                 Ok(())
             }
@@ -234,6 +257,7 @@ impl Session {
 
     /// Something of the identity has become known: rows from now on belong to the new one.
     fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
+        let opened = v1::Opened { connection: self.connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
         let greeting = understand(hello, &shared.run)?;
         if greeting.instance != self.instance {
             return Err(End::Malformed("a second Hello is of another instance".into()));
@@ -247,6 +271,7 @@ impl Session {
             state.about = greeting.about;
             state.remark(greeting.remark);
             state.last_seen = clock::unix_ns();
+            shared.journal.record(record::Record::Opened(opened));
         }
         self.identity = greeting.identity;
         self.tables = greeting.tables;
@@ -255,7 +280,6 @@ impl Session {
     }
 
     fn batch(&mut self, shared: &Shared, batch: v1::Batch) -> Result<(), End> {
-        self.unacknowledged += 1;
         if batch.seq == 0 {
             return Err(End::Malformed("a batch without a sequence number".into()));
         }
@@ -269,14 +293,15 @@ impl Session {
         let from =
             Source { connection: self.connection, seq: batch.seq, table: &declared.name, recorded: batch.recorded };
         if declared.mapping.table().is_none() {
-            self.agent.lose(&from, u64::from(batch.rows), "unknown table")?;
+            self.agent.lose(&from, u64::from(batch.rows), "unknown table", &shared.journal)?;
             self.done = batch.seq;
             return Ok(());
         }
         match Rows::decode(&declared.mapping, &batch, &mut self.strings) {
             Ok(rows) => {
-                self.agent.store(&from, &self.identity, rows, &shared.store)?;
+                let keep = Keep { store: &shared.store, journal: &shared.journal };
                 self.done = batch.seq;
+                self.agent.store(&from, &self.identity, rows, batch, keep)?;
                 Ok(())
             }
             Err(error) => {
@@ -286,23 +311,25 @@ impl Session {
                     return Err(End::Malformed(problem));
                 }
                 // Counted and done with: sent again after the reconnect it would be as malformed as it is now.
-                self.agent.lose(&from, u64::from(batch.rows), "malformed")?;
+                self.agent.lose(&from, u64::from(batch.rows), "malformed", &shared.journal)?;
                 Err(End::BadBatch(problem))
             }
         }
     }
 
-    /// Says what need not be kept any more. What does not fit the way down now is said with the next.
-    ///
-    /// Rows are in memory when this is said: they outlive the agent, not the collector. Acknowledging only what is on
-    /// disk comes with the write-ahead files.
-    fn acknowledge(&mut self, downlink: &Downlink) {
-        if self.unacknowledged == 0 {
-            return;
-        }
-        let ack = collector_frame::Frame::Ack(v1::Ack { seq: self.done });
-        if downlink.try_send(Ok(CollectorFrame { frame: Some(ack) })).is_ok() {
-            self.unacknowledged = 0;
+    /// For whoever goes on after us.
+    fn write_down(&self, shared: &Shared, what: said::What) {
+        let said = v1::Said { connection: self.connection, what: Some(what), unix_ns: clock::unix_ns() };
+        shared.journal.record(record::Record::Said(said));
+    }
+
+    /// Says what need not be kept any more, now that the journal is on disk up to `position`. What does not fit the
+    /// way down now is said with the next.
+    fn acknowledge(&mut self, position: u64, downlink: &Downlink) {
+        let seq = self.agent.settled(position);
+        let ack = collector_frame::Frame::Ack(v1::Ack { seq });
+        if seq > self.acknowledged && downlink.try_send(Ok(CollectorFrame { frame: Some(ack) })).is_ok() {
+            self.acknowledged = seq;
         }
     }
 }

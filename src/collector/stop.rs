@@ -9,7 +9,9 @@ use tokio::time::timeout;
 
 use super::{Collector, Shared};
 use crate::error::{Error, Result};
+use crate::journal;
 use crate::runs::{RunInfo, State, last_step};
+use crate::store;
 
 /// How long live agents are given to send what they have and say Bye.
 const BYE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -24,18 +26,21 @@ impl Collector {
     /// # Errors
     /// The run directory could not be written. The collector is gone all the same.
     pub async fn stop(self, exit_status: Option<i32>) -> Result<()> {
-        let Self { shared, system, reservation, mut info, servers, .. } = self;
+        let Self { shared, keeper, system, reservation, mut info, servers, .. } = self;
         let _ = timeout(BYE_TIMEOUT, shared.until(|shared| shared.registry.live().is_empty())).await;
         shared.stopping.cancel();
         let _ = timeout(STREAMS_TIMEOUT, shared.until(|shared| shared.registry.open_streams() == 0)).await;
         describe(&mut info, &shared, exit_status);
         let directory = reservation.directory().to_owned();
-        let store = Arc::clone(&shared.store);
+        let journal = Arc::clone(&shared.journal);
         let written = tokio::task::spawn_blocking(move || {
-            // run.json says that the run has ended only when all of it is there.
-            store.write(&directory, &system)?;
+            let written = keeper.finish().and_then(|()| store::write_system(&directory, &system));
+            journal.finish();
+            written?;
+            // run.json says that the run has ended only when all of it is in files, and only then its journal goes.
             info.last_step = last_step(&directory);
-            info.write(&directory)
+            info.write(&directory)?;
+            journal::remove(&directory)
         });
         let written = written.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())));
         servers.stop(CALLS_TIMEOUT).await;

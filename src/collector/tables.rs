@@ -10,11 +10,14 @@ use super::agent::AgentState;
 use super::clock;
 use super::registry::Registry;
 use crate::query::{SystemRows, SystemTable};
-use crate::store::{Identity, Store};
+use crate::store::{Evicted, Identity, Store};
 
 /// `probe.agents`.
 #[derive(Debug)]
-pub(crate) struct AgentsTable(pub(crate) Arc<Registry>);
+pub(crate) struct AgentsTable {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) store: Arc<Store>,
+}
 
 impl SystemTable for AgentsTable {
     fn table(&self) -> &'static Table {
@@ -24,14 +27,23 @@ impl SystemTable for AgentsTable {
     fn rows(&self) -> SystemRows {
         let mut builder = BatchBuilder::new(&agents::TABLE);
         let mut strings = StringTable::default();
-        for agent in self.0.all() {
-            builder.push(agent_row(&agent.state(), &mut strings));
+        let evicted = self.store.evicted();
+        let disk = self.store.problem().map(|problem| format!("rows are in memory only: {problem}"));
+        for agent in self.registry.all() {
+            let state = agent.state();
+            let own = |evicted: &&Evicted| {
+                (&evicted.identity.host, evicted.identity.pid) == (&state.identity.host, state.identity.pid)
+            };
+            let evicted = evicted.iter().filter(own).map(|evicted| evicted.rows).sum();
+            builder.push(agent_row(&state, evicted, disk.as_deref(), &mut strings));
         }
         SystemRows { batch: builder.take(), strings }
     }
 }
 
-fn agent_row(state: &AgentState, strings: &mut StringTable) -> agents::Row {
+/// `evicted` rows of it were stored once; `disk` is what is wrong with where they are kept.
+fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut StringTable) -> agents::Row {
+    let problems: Vec<String> = state.problems().into_iter().chain(disk.map(str::to_owned)).collect();
     let layers: Vec<String> = state.layers.iter().map(|(layer, mechanism)| format!("{layer}={mechanism}")).collect();
     let sum = |rows: &mut dyn Iterator<Item = u64>| whole(rows.fold(0, u64::saturating_add));
     agents::Row {
@@ -51,12 +63,12 @@ fn agent_row(state: &AgentState, strings: &mut StringTable) -> agents::Row {
         python_version: strings.id(&state.about.python_version),
         torch_version: strings.id(&state.about.torch_version),
         rows_recorded: sum(&mut state.recorded.values().copied()),
-        rows_stored: whole(state.rows_stored),
+        rows_stored: whole(state.rows_stored.saturating_sub(evicted)),
         rows_dropped: sum(&mut state.lost_there.values().map(|loss| loss.rows)),
         first_seen: Time(state.first_seen),
         last_seen: Time(state.last_seen),
         clock_offset: state.clock_offset,
-        problem: state.problems().map(|problem| strings.id(&problem)),
+        problem: (!problems.is_empty()).then(|| strings.id(&problems.join("; "))),
         command: strings.id(&state.about.command),
     }
 }

@@ -156,7 +156,7 @@ mod tests {
                 world_size,
                 role: "trainer".into(),
             };
-            Arc::new(Agent::new(place as u64 + 1, Arc::new(identity), About::default()))
+            Arc::new(Agent::new(place as u64 + 1, "i", Arc::new(identity), About::default()))
         };
         ranks.iter().enumerate().map(agent).collect()
     }

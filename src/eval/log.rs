@@ -1,14 +1,15 @@
 //! `probe.evals`: who asked for what, and what became of it. Bounded: the oldest rows go first.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::evals;
-use probe_proto::v1::{At, Outcome};
+use probe_proto::v1::{self, At, Outcome, record};
 
 use crate::collector::clock;
+use crate::journal::Journal;
 use crate::query::{SystemRows, SystemTable};
 
 /// Rows that are kept.
@@ -34,10 +35,51 @@ pub(crate) struct Record {
     pub(crate) error: Option<String>,
 }
 
+impl Record {
+    fn to_message(&self) -> v1::Eval {
+        v1::Eval {
+            id: self.id,
+            ts: self.ts,
+            asked_by: self.asked_by.clone(),
+            code: self.code.clone(),
+            at: self.at.into(),
+            placed: self.placed.map(Into::into),
+            step: self.step,
+            ranks: self.ranks.clone(),
+            outcome: self.outcome.map(Into::into),
+            duration: self.duration,
+            training_waited: self.training_waited,
+            output_bytes: self.output_bytes,
+            error: self.error.clone(),
+        }
+    }
+
+    fn of_message(eval: v1::Eval) -> Self {
+        let ended = eval.outcome.is_some();
+        Self {
+            at: eval.at(),
+            placed: eval.placed.map(|_| eval.placed()),
+            outcome: Some(if ended { eval.outcome() } else { Outcome::Cancelled }),
+            error: if ended { eval.error } else { Some("the collector died".into()) },
+            id: eval.id,
+            ts: eval.ts,
+            asked_by: eval.asked_by,
+            code: eval.code,
+            step: eval.step,
+            ranks: eval.ranks,
+            duration: eval.duration,
+            training_waited: eval.training_waited,
+            output_bytes: eval.output_bytes,
+        }
+    }
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     records: Mutex<Records>,
+    /// Where they are written down, for whoever goes on after this collector.
+    journal: OnceLock<Arc<Journal>>,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +92,32 @@ struct Records {
 impl Log {
     fn lock(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the log of the collector before had. What was under way then has ended with it.
+    pub(crate) fn restore<'a>(evals: impl Iterator<Item = &'a v1::Eval>) -> Self {
+        let log = Self::default();
+        for eval in evals {
+            let mut records = log.lock();
+            let record = Record::of_message(eval.clone());
+            records.newest = records.newest.max(record.id);
+            records.bytes += record.code.len();
+            records.rows.push_back(record);
+            records.bound();
+        }
+        log
+    }
+
+    /// Writes down what is asked from now on.
+    pub(crate) fn keep(&self, journal: Arc<Journal>) {
+        // A log has one journal: a second one is the first.
+        let _ = self.journal.set(journal);
+    }
+
+    fn write_down(&self, record: &Record) {
+        if let Some(journal) = self.journal.get() {
+            journal.record(record::Record::Eval(record.to_message()));
+        }
     }
 
     /// A snippet was asked for.
@@ -75,6 +143,7 @@ impl Log {
         records.rows.push_back(record.clone());
         records.bound();
         drop(records);
+        self.write_down(&record);
         Entry { log: Arc::clone(self), record }
     }
 }
@@ -108,6 +177,7 @@ impl Entry {
     /// Shows what has changed of the record.
     pub(crate) fn publish(&self) {
         self.log.lock().replace(&self.record);
+        self.log.write_down(&self.record);
     }
 
     /// The end of it. Of an error the last line is kept: a traceback ends with what was raised.

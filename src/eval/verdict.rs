@@ -56,7 +56,7 @@ mod tests {
             world_size: None,
             role: text(),
         };
-        let agent = Arc::new(Agent::new(rank as u64, Arc::new(identity), About::default()));
+        let agent = Arc::new(Agent::new(rank as u64, "i", Arc::new(identity), About::default()));
         Target { agent, rank: Some(rank), pid: 100 + rank, shown }
     }
 

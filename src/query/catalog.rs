@@ -9,6 +9,7 @@ use probe_proto::table::Table;
 use probe_proto::tables::TABLES;
 
 use super::provider::RowsTable;
+use super::running::Running;
 use super::system::SystemTable;
 use crate::store::Store;
 
@@ -42,11 +43,11 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// The tables now; with `pid`, only the rows of that process.
-    pub(super) fn new(store: &Store, system: &[Arc<dyn SystemTable>], pid: Option<i32>) -> Self {
+    /// The tables now; with `pid`, only the rows of that process. `scans` counts those who read them.
+    pub(super) fn new(store: &Store, system: &[Arc<dyn SystemTable>], pid: Option<i32>, scans: &Running) -> Self {
         let table = |(table, snapshot): (&&'static Table, _)| {
             let filled = system.iter().find(|filled| std::ptr::eq(filled.table(), *table)).cloned();
-            (*table, Arc::new(RowsTable::new(table, snapshot, filled, pid)))
+            (*table, Arc::new(RowsTable::new(table, snapshot, filled, pid, scans.clone())))
         };
         Self { tables: Arc::new(TABLES.iter().zip(store.snapshot()).map(table).collect()) }
     }

@@ -6,8 +6,12 @@ mod errors;
 mod guard;
 mod names;
 mod output;
+mod part;
 mod provider;
 mod prune;
+mod queue;
+mod running;
+mod scan;
 mod source;
 mod system;
 
@@ -31,6 +35,7 @@ pub use self::system::{SystemRows, SystemTable};
 
 use self::catalog::{Catalog, Catalogs, NO_SCHEMA, Named};
 use self::errors::{MEMORY, no_run, no_table, or_say};
+use self::running::Running;
 use crate::error::Result;
 use crate::store::Store;
 
@@ -43,6 +48,7 @@ pub struct Engine {
     others: Arc<[Named]>,
     /// What every query begins with; only the tables differ.
     state: SessionState,
+    scans: Running,
 }
 
 impl Engine {
@@ -64,7 +70,7 @@ impl Engine {
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
             .build();
-        Ok(Self { store, system, others: Arc::from([]), state })
+        Ok(Self { store, system, others: Arc::from([]), state, scans: Running::default() })
     }
 
     /// The same, whose queries can also name other runs' tables: `b.python.steps` is that of the catalog called b. One
@@ -76,7 +82,7 @@ impl Engine {
 
     /// Its own tables as they are now, for the queries of another engine.
     pub fn catalog(&self, pid: Option<i32>) -> Arc<dyn CatalogProvider> {
-        Arc::new(Catalog::new(&self.store, &self.system, pid))
+        Arc::new(Catalog::new(&self.store, &self.system, pid, &self.scans))
     }
 
     /// Runs a query over the tables as they are now; rows come as they are found. With `pid`, tables have only that
@@ -102,9 +108,14 @@ impl Engine {
         Ok(output::plain_schema(plan.schema().as_arrow()))
     }
 
+    /// Scans that have been opened and have not ended.
+    pub fn scans(&self) -> usize {
+        self.scans.count()
+    }
+
     async fn plan(&self, sql: &str, pid: Option<i32>) -> Result<(SessionContext, LogicalPlan)> {
         let statement = guard::parse(sql)?;
-        let own = Catalog::new(&self.store, &self.system, pid);
+        let own = Catalog::new(&self.store, &self.system, pid, &self.scans);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::clone(&catalogs));

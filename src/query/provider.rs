@@ -1,19 +1,14 @@
 //! A declared table as one query sees it: segments in memory, files of a run directory, the collector's own rows.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Result, ScalarValue, Statistics};
-use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::object_store::ObjectStoreUrl;
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Expr, Operator, TableProviderFilterPushDown, TableType};
-use datafusion::object_store::path::Path;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_plan::ExecutionPlan;
@@ -21,13 +16,16 @@ use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::union::UnionExec;
 use probe_proto::table::Table;
 
-use super::source::SegmentSource;
+use super::part::Part;
+use super::running::Running;
+use super::source::PartsSource;
 use super::system::{SystemTable, system_segment};
-use crate::store::{ParquetFile, Segment, TableSnapshot, arrow_schema};
+use crate::store::{Segment, TableSnapshot, arrow_schema};
 
 /// One table at the instant at which the query began.
 #[derive(Debug)]
 pub(super) struct RowsTable {
+    table: &'static Table,
     schema: SchemaRef,
     snapshot: Arc<TableSnapshot>,
     /// Who fills the table, if the collector does.
@@ -36,6 +34,8 @@ pub(super) struct RowsTable {
     filled: OnceLock<Result<Option<Arc<Segment>>, crate::error::Error>>,
     /// Only this process's rows.
     pid: Option<i32>,
+    /// Counts the scans.
+    running: Running,
 }
 
 impl RowsTable {
@@ -44,50 +44,29 @@ impl RowsTable {
         snapshot: Arc<TableSnapshot>,
         system: Option<Arc<dyn SystemTable>>,
         pid: Option<i32>,
+        running: Running,
     ) -> Self {
-        Self { schema: arrow_schema(table), snapshot, system, filled: OnceLock::new(), pid }
+        Self { table, schema: arrow_schema(table), snapshot, system, filled: OnceLock::new(), pid, running }
     }
 
-    /// Segments whose rows are all within the scope.
-    fn segments(&self) -> Vec<Arc<Segment>> {
-        let within = |segment: &&Arc<Segment>| match (&segment.identity, self.pid) {
-            (Some(identity), Some(pid)) => identity.pid == pid,
-            _ => true,
+    /// What the table is made of now: first what is known to be within the scope, then what may have rows of others.
+    fn parts(&self) -> Result<(Vec<Part>, Vec<Part>)> {
+        let mut parts: Vec<Part> = match &self.system {
+            // What was written of it is what it was at some time.
+            Some(system) => self.filled(system.as_ref())?.into_iter().map(Part::Segment).collect(),
+            None => self.snapshot.files.iter().flat_map(Part::of_file).collect(),
         };
-        self.snapshot.segments().filter(within).cloned().collect()
+        parts.extend(self.snapshot.segments().cloned().map(Part::Segment));
+        let Some(pid) = self.pid else { return Ok((parts, Vec::new())) };
+        let (known, unknown): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| part.identity().is_some());
+        let within = known.into_iter().filter(|part| part.identity().is_some_and(|identity| identity.pid == pid));
+        Ok((within.collect(), unknown))
     }
 
     /// What the collector has now.
-    fn filled(&self) -> Result<Option<Arc<Segment>>> {
-        let Some(system) = &self.system else { return Ok(None) };
-        let filled = self.filled.get_or_init(|| system_segment(system.as_ref()));
+    fn filled(&self, system: &dyn SystemTable) -> Result<Option<Arc<Segment>>> {
+        let filled = self.filled.get_or_init(|| system_segment(system));
         filled.clone().map_err(|error| DataFusionError::External(Box::new(error)))
-    }
-
-    fn scan_segments(
-        &self,
-        segments: &[Arc<Segment>],
-        projection: Option<&[usize]>,
-        partitions: usize,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let source = SegmentSource::new(Arc::clone(&self.schema), segments, projection, partitions)?;
-        Ok(DataSourceExec::from_data_source(source))
-    }
-
-    fn scan_files(&self, projection: Option<&[usize]>, partitions: usize) -> Result<Arc<dyn ExecutionPlan>> {
-        let files = self.snapshot.files.iter();
-        let statistics = Statistics::try_merge_iter(files.clone().map(|file| &*file.statistics), &self.schema)?;
-        let mut groups: BTreeMap<usize, Vec<PartitionedFile>> = BTreeMap::new();
-        for (number, file) in files.enumerate() {
-            groups.entry(number % partitions.max(1)).or_default().push(partitioned(file)?);
-        }
-        let source = ParquetSource::new(Arc::clone(&self.schema));
-        let scan = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))
-            .with_file_groups(groups.into_values().map(FileGroup::new).collect())
-            .with_statistics(statistics)
-            .with_projection_indices(projection.map(<[usize]>::to_vec))?
-            .build();
-        Ok(DataSourceExec::from_data_source(scan))
     }
 
     /// Rows of the scope only, of a scan whose rows may be anyone's; a table that doesn't say whose its rows are is
@@ -137,29 +116,16 @@ impl TableProvider for RowsTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let partitions = session.config().target_partitions();
         let projection = projection.map(Vec::as_slice);
-        let mut scans = Vec::new();
-        let segments = self.segments();
-        let filled = self.filled()?;
-        if !self.snapshot.files.is_empty() && self.system.is_none() {
-            scans.push(self.scoped(projection, |projection| self.scan_files(projection, partitions))?);
+        let scan = |parts, projection: Option<&[usize]>| -> Result<Arc<dyn ExecutionPlan>> {
+            let source = PartsSource::new(self.table, parts, projection, partitions, self.running.clone())?;
+            Ok(DataSourceExec::from_data_source(source))
+        };
+        let (within, unknown) = self.parts()?;
+        if unknown.is_empty() {
+            // Also where there is nothing at all: an empty table has its columns.
+            return scan(within, projection);
         }
-        if let Some(filled) = filled {
-            scans.push(self.scoped(projection, |projection| self.scan_segments(&[filled], projection, 1))?);
-        }
-        // Also where there is nothing at all: an empty table has its columns.
-        if !segments.is_empty() || scans.is_empty() {
-            scans.push(self.scan_segments(&segments, projection, partitions)?);
-        }
-        match scans.len() {
-            1 => Ok(scans.remove(0)),
-            _ => UnionExec::try_new(scans),
-        }
+        let others = self.scoped(projection, |projection| scan(unknown, projection))?;
+        if within.is_empty() { Ok(others) } else { UnionExec::try_new(vec![scan(within, projection)?, others]) }
     }
-}
-
-fn partitioned(file: &ParquetFile) -> Result<PartitionedFile> {
-    let location = Path::from_absolute_path(&file.path).map_err(|error| DataFusionError::External(Box::new(error)))?;
-    let mut partitioned = PartitionedFile::new("", file.bytes).with_statistics(Arc::clone(&file.statistics));
-    partitioned.object_meta.location = location;
-    Ok(partitioned)
 }

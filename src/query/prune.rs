@@ -1,4 +1,4 @@
-//! Which segments a scan can skip, by what is known of their columns.
+//! Which parts a scan can skip, by what is known of their columns: files first, then the row groups of those that stay.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,16 +14,19 @@ use datafusion::physical_expr::conjunction;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
-use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
+use probe_proto::table::Table;
 
-use crate::store::Segment;
+use super::part::{Known, Part};
+use crate::store::{ParquetFile, arrow_schema};
 
-/// Decides on segments while a scan runs, again whenever its filters have learned something.
+/// Decides on parts while a scan runs, again whenever its filters have learned something.
 #[derive(Debug)]
 pub(super) struct Pruner {
     /// All of what a row must satisfy, over the columns of `scanned`; None where nothing is asked.
     filter: Option<Arc<dyn PhysicalExpr>>,
     scanned: SchemaRef,
+    table: &'static Table,
     /// The table's.
     schema: SchemaRef,
     /// That of the filter when it was last applied.
@@ -31,9 +34,9 @@ pub(super) struct Pruner {
 }
 
 impl Pruner {
-    pub(super) fn new(filters: &[Arc<dyn PhysicalExpr>], scanned: SchemaRef, schema: SchemaRef) -> Self {
+    pub(super) fn new(filters: &[Arc<dyn PhysicalExpr>], scanned: SchemaRef, table: &'static Table) -> Self {
         let filter = (!filters.is_empty()).then(|| conjunction(filters.iter().cloned()));
-        Self { filter, scanned, schema, generation: 0 }
+        Self { filter, scanned, table, schema: arrow_schema(table), generation: 0 }
     }
 
     /// Whether the filter is another than when it was last applied: a dynamic filter (of ORDER BY … LIMIT, MIN, MAX, a
@@ -42,20 +45,42 @@ impl Pruner {
         self.filter.as_ref().is_some_and(|filter| snapshot_generation(filter) != self.generation)
     }
 
-    /// Keeps the segments that may have rows for the query. Pruning is never needed for a right answer, so what can't
-    /// be decided is kept.
-    pub(super) fn prune(&mut self, segments: &mut Vec<Arc<Segment>>) {
+    /// Keeps the parts that may have rows for the query. Pruning is never needed for a right answer, so what can't be
+    /// decided is kept.
+    pub(super) fn prune(&mut self, parts: &mut Vec<Part>) {
         let Some(filter) = &self.filter else { return };
         self.generation = snapshot_generation(filter);
-        let keep = literal(Arc::clone(filter), &self.scanned)
-            .and_then(|filter| {
-                PruningPredicateBuilder::new().with_file_schema(Arc::clone(&self.scanned)).try_build(filter)
-            })
-            .and_then(|predicate| predicate.prune(&Known { schema: &self.schema, segments }));
-        if let Ok(keep) = keep {
-            let mut keep = keep.into_iter();
-            segments.retain(|_| keep.next().unwrap_or(true));
+        let predicate = literal(Arc::clone(filter), &self.scanned).and_then(|filter| {
+            PruningPredicateBuilder::new().with_file_schema(Arc::clone(&self.scanned)).try_build(filter)
+        });
+        let Ok(predicate) = predicate else { return };
+        let mut files: Vec<&Arc<ParquetFile>> = Vec::new();
+        for file in parts.iter().filter_map(Part::file) {
+            // The groups of a file are neighbours, unless they were sorted.
+            if !files.last().is_some_and(|last| Arc::ptr_eq(last, file)) {
+                files.push(file);
+            }
         }
+        let whole: Vec<_> = files.iter().map(|file| file.whole()).collect();
+        if let Some(keep) = self.decide(&predicate, &whole) {
+            let skipped: HashSet<*const ParquetFile> =
+                files.iter().zip(keep).filter(|(_, keep)| !keep).map(|(file, _)| Arc::as_ptr(file)).collect();
+            parts.retain(|part| part.file().is_none_or(|file| !skipped.contains(&Arc::as_ptr(file))));
+        }
+        let left: Vec<&Part> = parts.iter().collect();
+        if let Some(keep) = self.decide(&predicate, &left) {
+            let mut keep = keep.into_iter();
+            parts.retain(|_| keep.next().unwrap_or(true));
+        }
+    }
+
+    /// Which of `containers` may have rows; None where that can't be told.
+    fn decide<K: Known>(&self, predicate: &PruningPredicate, containers: &[&K]) -> Option<Vec<bool>> {
+        if containers.is_empty() {
+            return None;
+        }
+        let known = Containers { table: self.table, schema: &self.schema, containers };
+        predicate.prune(&known).ok()
     }
 }
 
@@ -75,22 +100,23 @@ fn literal(filter: Arc<dyn PhysicalExpr>, scanned: &SchemaRef) -> Result<Arc<dyn
     Ok(filter.data)
 }
 
-/// What is known of segments, as DataFusion asks for it.
-struct Known<'a> {
+/// What is known of parts or files, as DataFusion asks for it.
+struct Containers<'a, K> {
+    table: &'static Table,
     schema: &'a Schema,
-    segments: &'a [Arc<Segment>],
+    containers: &'a [&'a K],
 }
 
-impl Known<'_> {
+impl<K: Known> Containers<'_, K> {
     fn bounds(&self, column: &Column, pick: impl Fn((ScalarValue, ScalarValue)) -> ScalarValue) -> Option<ArrayRef> {
         let (place, field) = self.schema.column_with_name(&column.name)?;
         let unknown = ScalarValue::try_from(field.data_type()).ok()?;
-        let bound = |segment: &Arc<Segment>| segment.range(place).0.map_or_else(|| unknown.clone(), &pick);
-        ScalarValue::iter_to_array(self.segments.iter().map(bound)).ok()
+        let bound = |known: &&K| known.range(self.table, place).0.map_or_else(|| unknown.clone(), &pick);
+        ScalarValue::iter_to_array(self.containers.iter().map(bound)).ok()
     }
 }
 
-impl PruningStatistics for Known<'_> {
+impl<K: Known> PruningStatistics for Containers<'_, K> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
         self.bounds(column, |(low, _)| low)
     }
@@ -98,15 +124,15 @@ impl PruningStatistics for Known<'_> {
         self.bounds(column, |(_, high)| high)
     }
     fn num_containers(&self) -> usize {
-        self.segments.len()
+        self.containers.len()
     }
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
         let (place, _) = self.schema.column_with_name(&column.name)?;
-        let nulls = self.segments.iter().map(|segment| segment.range(place).1 as u64);
+        let nulls = self.containers.iter().map(|known| known.range(self.table, place).1 as u64);
         Some(Arc::new(UInt64Array::from_iter_values(nulls)))
     }
     fn row_counts(&self) -> Option<ArrayRef> {
-        Some(Arc::new(UInt64Array::from_iter_values(self.segments.iter().map(|segment| segment.rows as u64))))
+        Some(Arc::new(UInt64Array::from_iter_values(self.containers.iter().map(|known| known.rows() as u64))))
     }
     fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
         None

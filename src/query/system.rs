@@ -38,5 +38,5 @@ pub(crate) fn system_segment(filled: &dyn SystemTable) -> Result<Option<Arc<Segm
         Rows::decode(&Mapping::new(&filled.table().wire_schema())?, &batch, &mut strings)
     };
     let rows = decode().map_err(|error| Error::failed(format!("{}: {error}", filled.table().full_name())))?;
-    Ok((!rows.is_empty()).then(|| Arc::new(Segment::new(None, rows, 0))))
+    Ok((!rows.is_empty()).then(|| Arc::new(Segment::new(None, None, rows, 0))))
 }

@@ -120,6 +120,11 @@ impl RunInfo {
         }
     }
 
+    /// The same run, kept by this process from now on.
+    pub fn resumed(self) -> Self {
+        Self { pid: std::process::id(), state: State::Live, ended: None, ..self }
+    }
+
     /// Reads the file of a run directory.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE);

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{RunName, check_name};
+use super::{RunInfo, RunName, State, check_name};
 use crate::error::{Error, Result};
 use crate::paths::{Places, named};
 
@@ -36,6 +36,20 @@ impl Reservation {
                 Err(error) => return Err(named(&directory, &error)),
             }
         }
+    }
+
+    /// Takes a run again, "gpt@2", whose collector died; refused where one of that name is live, or where it has ended.
+    pub fn resume(places: &Places, name: &str) -> Result<Self> {
+        let run = RunName::parse(name)?;
+        let directory = super::resolve_in(places, name)?;
+        let lock = lock(places, &run.base)?;
+        let info = RunInfo::read(&directory)?;
+        if info.state == State::Ended {
+            return Err(Error::failed(format!("run {} has ended, and can't go on", info.run))
+                .hint(format!("begin another one: probe serve --name {}", run.base)));
+        }
+        let name = RunName::parse(&info.run)?;
+        Ok(Self { name, directory, _lock: lock })
     }
 
     /// With its number.

@@ -1,29 +1,154 @@
 //! The files of a run directory: found, checked by their footers, and left where they are.
+//!
+//! Of every row group is kept what a query needs to skip it or to answer without it: bounds, NULLs, whose rows they are
+//! and what each column takes. That is about a kilobyte a row group, so that a week's run is a few megabytes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
-use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::Statistics;
-use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::ScalarValue;
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::parquet_to_arrow_schema;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use probe_proto::table::Table;
 use probe_proto::tables::TABLES;
 
-use super::schema::arrow_schema;
+use super::file_notes::{self, Note};
+use super::footer;
+use super::identity::{Identity, Origin};
+use super::range::Range;
+use super::schema::{arrow_schema, identity_columns};
+use super::segment::Segment;
 use crate::error::{Error, Result};
 
+/// A file that is being written ends so: `.00000007.parquet.writing`.
+pub(super) const UNFINISHED: &str = "writing";
+
 /// A Parquet file with rows of one table.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct ParquetFile {
-    /// Absolute.
+    /// Whose rows.
+    pub(crate) table: &'static Table,
+    /// Absolute where its directory is.
     pub(crate) path: PathBuf,
     /// Of the file.
     pub(crate) bytes: u64,
-    /// Of the table's columns, from the footer.
-    pub(crate) statistics: Arc<Statistics>,
+    /// In all groups.
+    pub(crate) rows: usize,
+    /// In the order of the file.
+    pub(crate) groups: Vec<RowGroup>,
+    /// All groups' together.
+    whole: RowGroup,
+    /// While somebody reads the file.
+    pub(super) footer: Mutex<Weak<ArrowReaderMetadata>>,
+}
+
+/// What is known of a row group without reading it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RowGroup {
+    /// How many.
+    pub(crate) rows: usize,
+    /// What each column of the table takes in the file, identity first; 0 for one that the file lacks.
+    pub(crate) column_bytes: Box<[u64]>,
+    /// Which batches of which agent, where the file says.
+    pub(crate) origin: Option<Origin>,
+    /// The process that all of these rows came from, where it is one.
+    pub(crate) identity: Option<Arc<Identity>>,
+    /// Of each column of the table, identity first.
+    pub(super) ranges: Box<[Range]>,
+}
+
+impl ParquetFile {
+    /// Opens a file with rows of `table` by its footer alone: ours, or any with the table's columns.
+    ///
+    /// # Errors
+    /// It is no Parquet file, lacks a column that can't be NULL, has one of another type, or says about itself what
+    /// can't be.
+    pub(crate) fn open(path: &Path, table: &'static Table) -> Result<Self> {
+        let wrong = |what: String| Error::failed(format!("cannot read {}: {what}", path.display()));
+        let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+        let bytes = file.metadata().map_err(|error| wrong(error.to_string()))?.len();
+        let metadata = ParquetMetaDataReader::new()
+            .with_page_index_policy(PageIndexPolicy::Skip)
+            .parse_and_finish(&file)
+            .map_err(|error| wrong(error.to_string()))?;
+        let groups = groups(&metadata, table).map_err(wrong)?;
+        Ok(Self::of(path.to_owned(), bytes, table, groups))
+    }
+
+    /// One that was just written from `segments`, a row group each.
+    pub(super) fn written(
+        path: PathBuf,
+        bytes: u64,
+        table: &'static Table,
+        segments: &[Arc<Segment>],
+        metadata: &ParquetMetaData,
+    ) -> Self {
+        let group = |(segment, group): (&Arc<Segment>, _)| RowGroup {
+            rows: segment.rows,
+            column_bytes: footer::column_bytes(group, table),
+            origin: segment.origin.clone(),
+            identity: segment.identity.clone(),
+            ranges: all_ranges(segment, table),
+        };
+        Self::of(path, bytes, table, segments.iter().zip(metadata.row_groups()).map(group).collect())
+    }
+
+    fn of(path: PathBuf, bytes: u64, table: &'static Table, groups: Vec<RowGroup>) -> Self {
+        let columns = identity_columns(table) + table.columns.len();
+        let mut whole = RowGroup {
+            rows: 0,
+            column_bytes: vec![0; columns].into(),
+            origin: None,
+            identity: groups.first().and_then(|group| group.identity.clone()),
+            ranges: vec![Range::EMPTY; columns].into(),
+        };
+        for group in &groups {
+            whole.rows += group.rows;
+            whole.identity = whole.identity.filter(|identity| group.identity.as_ref() == Some(identity));
+            whole.column_bytes.iter_mut().zip(&group.column_bytes).for_each(|(sum, bytes)| *sum += bytes);
+            whole.ranges.iter_mut().zip(&group.ranges).for_each(|(range, more)| *range = range.with(*more));
+        }
+        Self { table, path, bytes, rows: whole.rows, groups, whole, footer: Mutex::default() }
+    }
+
+    /// How many of the table's columns come before its own.
+    pub(crate) fn identity_columns(&self) -> usize {
+        identity_columns(self.table)
+    }
+
+    /// What holds of all groups together.
+    pub(crate) fn whole(&self) -> &RowGroup {
+        &self.whole
+    }
+}
+
+impl RowGroup {
+    /// What is known of the column at `place` (identity first): smallest and largest value, and number of NULLs.
+    pub(crate) fn range(&self, table: &Table, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+        if place < identity_columns(table)
+            && let Some(identity) = &self.identity
+        {
+            return match identity.value(place) {
+                value if value.is_null() => (None, self.rows),
+                value => (Some((value.clone(), value)), 0),
+            };
+        }
+        let range = &self.ranges[place];
+        let kind = table.all_columns().nth(place).map(|column| column.kind);
+        (kind.and_then(|kind| range.bounds(kind)), range.nulls)
+    }
+}
+
+/// Ranges of all columns; those of identity as a footer would say them.
+fn all_ranges(segment: &Segment, table: &Table) -> Box<[Range]> {
+    let identity = segment.identity.iter();
+    let identity = identity.flat_map(|identity| {
+        (0..identity_columns(table)).map(|place| Range::of_constant(&identity.value(place), segment.rows))
+    });
+    identity.chain(segment.ranges().iter().copied()).collect()
 }
 
 /// Where the files of a table are.
@@ -31,14 +156,30 @@ pub(super) fn table_directory(directory: &Path, table: &Table) -> PathBuf {
     directory.join(table.full_name())
 }
 
-/// The files of every table, as [`TABLES`]; tables without any are empty.
-pub(super) fn open(directory: &Path) -> Result<Vec<Vec<ParquetFile>>> {
-    let directory = fs::canonicalize(directory)
-        .map_err(|error| Error::failed(format!("cannot open the run directory {}: {error}", directory.display())))?;
-    TABLES.iter().map(|table| open_table(&directory, table)).collect()
+/// What a run directory has.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The files of every table, as [`TABLES`]; tables without any are empty.
+    pub(super) tables: Vec<Vec<Arc<ParquetFile>>>,
+    /// Files that can't be read, and why.
+    pub(super) damaged: Vec<(PathBuf, Error)>,
+    /// Files that nobody has finished.
+    pub(super) unfinished: Vec<PathBuf>,
 }
 
-fn open_table(directory: &Path, table: &'static Table) -> Result<Vec<ParquetFile>> {
+/// Looks at all files of a run directory.
+pub(super) fn find(directory: &Path) -> Result<Found> {
+    let directory = fs::canonicalize(directory)
+        .map_err(|error| Error::failed(format!("cannot open the run directory {}: {error}", directory.display())))?;
+    let mut found = Found::default();
+    for table in TABLES {
+        let files = find_table(&directory, table, &mut found)?;
+        found.tables.push(files);
+    }
+    Ok(found)
+}
+
+fn find_table(directory: &Path, table: &'static Table, found: &mut Found) -> Result<Vec<Arc<ParquetFile>>> {
     let directory = table_directory(directory, table);
     let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
     let entries = match fs::read_dir(&directory) {
@@ -49,44 +190,69 @@ fn open_table(directory: &Path, table: &'static Table) -> Result<Vec<ParquetFile
     let mut paths = Vec::new();
     for entry in entries {
         let path = entry.map_err(cannot)?.path();
-        if path.extension().is_some_and(|extension| extension == "parquet") {
-            paths.push(path);
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("parquet") => paths.push(path),
+            Some(UNFINISHED) => found.unfinished.push(path),
+            _ => {}
         }
     }
     paths.sort();
-    let schema = arrow_schema(table);
-    paths.into_iter().map(|path| open_file(path, table, &schema)).collect()
-}
-
-fn open_file(path: PathBuf, table: &Table, schema: &SchemaRef) -> Result<ParquetFile> {
-    let wrong = |what: String| Error::failed(format!("cannot read {}: {what}", path.display()));
-    let file = File::open(&path).map_err(|error| wrong(error.to_string()))?;
-    let bytes = file.metadata().map_err(|error| wrong(error.to_string()))?.len();
-    let metadata = ParquetMetaDataReader::new()
-        .with_page_index_policy(PageIndexPolicy::Skip)
-        .parse_and_finish(&file)
-        .map_err(|error| wrong(error.to_string()))?;
-    let footer = metadata.file_metadata();
-    let found = parquet_to_arrow_schema(footer.schema_descr(), footer.key_value_metadata())
-        .map_err(|error| wrong(error.to_string()))?;
-    check(&found, table, schema).map_err(wrong)?;
-    let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(&metadata, schema)
-        .map_err(|error| wrong(error.to_string()))?;
-    for (field, column) in schema.fields().iter().zip(&mut statistics.column_statistics) {
-        // A Parquet footer leaves NaN out of its bounds, and an aggregate does not.
-        if field.data_type().is_floating() {
-            column.min_value = std::mem::take(&mut column.min_value).to_inexact();
-            column.max_value = std::mem::take(&mut column.max_value).to_inexact();
+    let mut files = Vec::with_capacity(paths.len());
+    for path in paths {
+        match ParquetFile::open(&path, table) {
+            Ok(file) => files.push(Arc::new(file)),
+            Err(error) => found.damaged.push((path, error)),
         }
     }
-    Ok(ParquetFile { path, bytes, statistics: Arc::new(statistics) })
+    Ok(files)
+}
+
+fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<Vec<RowGroup>, String> {
+    let file = metadata.file_metadata();
+    let found = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
+    check(&found.map_err(|error| error.to_string())?, table, &arrow_schema(table))?;
+    let notes = file_notes::read(file.key_value_metadata())?;
+    if let Some(notes) = &notes
+        && notes.len() != metadata.num_row_groups()
+    {
+        return Err(format!("it has {} row groups and says {}", metadata.num_row_groups(), notes.len()));
+    }
+    let mut notes = notes.map(Vec::into_iter);
+    let mut known: Vec<Arc<Identity>> = Vec::new();
+    let mut groups = Vec::with_capacity(metadata.num_row_groups());
+    for group in metadata.row_groups() {
+        let note = notes.as_mut().and_then(Iterator::next);
+        let exact = |column: &str| note.as_ref().is_some_and(|note| !note.nan.iter().any(|nan| nan == column));
+        let ranges = footer::ranges(group, table, exact)?;
+        let said = note.as_ref().and_then(Note::identity);
+        let identity = said.or_else(|| footer::identity(group, table)).map(|identity| {
+            known.iter().find(|known| ***known == identity).cloned().unwrap_or_else(|| {
+                known.push(Arc::new(identity));
+                Arc::clone(&known[known.len() - 1])
+            })
+        });
+        groups.push(RowGroup {
+            rows: group.num_rows() as usize,
+            column_bytes: footer::column_bytes(group, table),
+            origin: note.as_ref().and_then(Note::origin),
+            identity,
+            ranges,
+        });
+    }
+    Ok(groups)
+}
+
+/// Text is text, however Arrow would lay it out.
+fn same(found: &DataType, expected: &DataType) -> bool {
+    let text = |kind: &DataType| matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    found == expected || text(found) && text(expected)
 }
 
 /// A file may lack columns that can be NULL, and may have others; those that both have must be of one type.
 fn check(found: &Schema, table: &Table, expected: &Schema) -> Result<(), String> {
     for field in expected.fields() {
         match found.field_with_name(field.name()) {
-            Ok(column) if column.data_type() == field.data_type() => {}
+            Ok(column) if same(column.data_type(), field.data_type()) => {}
             Ok(column) => {
                 return Err(format!(
                     "column {} of {} is {} there, and {} here",

@@ -6,6 +6,25 @@ use arrow::array::{Array, ArrayRef, StringViewArray, UInt32Array};
 use arrow::compute::take;
 use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
+use probe_proto::v1;
+
+/// Which batches of which agent rows came in: what makes sure that each is stored once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// `Hello.instance`: random, made once in the life of an agent.
+    pub instance: Arc<str>,
+    /// Number of the oldest batch.
+    pub first_seq: u64,
+    /// Number of the newest batch. Batches of other tables may have numbers in between.
+    pub last_seq: u64,
+}
+
+impl Origin {
+    /// Of one batch.
+    pub fn batch(instance: &Arc<str>, seq: u64) -> Self {
+        Self { instance: Arc::clone(instance), first_seq: seq, last_seq: seq }
+    }
+}
 
 /// The process that rows came from, as its agent's newest Hello says.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,6 +46,32 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// What a Hello says of it, in the run of this name.
+    pub(crate) fn of_hello(run: &Arc<str>, hello: &v1::Hello) -> Self {
+        Self {
+            run: Arc::clone(run),
+            host: hello.host.as_str().into(),
+            pid: i32::try_from(hello.pid).unwrap_or(-1),
+            rank: hello.rank,
+            local_rank: hello.local_rank,
+            world_size: hello.world_size,
+            role: hello.role.as_str().into(),
+        }
+    }
+
+    /// The part of a Hello that says this.
+    pub(crate) fn to_hello(&self) -> v1::Hello {
+        v1::Hello {
+            host: self.host.to_string(),
+            pid: u32::try_from(self.pid).unwrap_or_default(),
+            rank: self.rank,
+            local_rank: self.local_rank,
+            world_size: self.world_size,
+            role: self.role.to_string(),
+            ..v1::Hello::default()
+        }
+    }
+
     /// The value of the identity column at `place` (as in [`probe_proto::tables::IDENTITY`]).
     pub(crate) fn value(&self, place: usize) -> ScalarValue {
         let text = |value: &Arc<str>| ScalarValue::Utf8View(Some(value.to_string()));

@@ -1,14 +1,19 @@
 //! Where rows live: append-only segments behind snapshots, so that a query sees one instant and ingest never waits.
 //!
 //! [`Strings`], [`Mapping`] and [`Rows`] turn what arrives into columns; [`Store::append`] adds them to the growing
-//! segment of their process and publishes the table's next snapshot. Memory is bounded: past the limit the segments
-//! whose newest row is the oldest go, and are counted ([`Store::evicted`]). [`Store::write`] makes a run directory of
-//! Parquet files, [`Store::open`] is one again.
+//! segment of their process and publishes the table's next snapshot. A store that keeps its rows (`keep`) writes
+//! sealed segments to Parquet files of the run directory; [`Store::open`] is such a directory again. Memory and disk
+//! are bounded, and what had to go is counted (`budget`).
 
+mod budget;
 mod cells;
-mod eviction;
+mod file_notes;
+mod file_reader;
+mod file_writer;
 mod files;
+mod footer;
 mod identity;
+mod keep;
 mod mapping;
 mod range;
 mod rows;
@@ -20,40 +25,76 @@ mod table;
 mod tests;
 mod write;
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use probe_proto::tables::TABLES;
+use tokio::sync::Notify;
 
-pub use self::eviction::Evicted;
-pub use self::identity::Identity;
+pub use self::budget::Evicted;
+pub use self::identity::{Identity, Origin};
 pub use self::mapping::Mapping;
 pub use self::rows::Rows;
 pub use self::schema::arrow_schema;
 pub use self::strings::Strings;
+pub(crate) use self::write::write_system;
 
-pub(crate) use self::files::ParquetFile;
+pub(crate) use self::file_reader::GroupReader;
+pub(crate) use self::files::{ParquetFile, RowGroup};
 pub(crate) use self::segment::Segment;
 pub(crate) use self::table::TableSnapshot;
 
-use self::eviction::Losses;
-use self::table::TableStore;
-use crate::error::Result;
-use crate::query::SystemTable;
+pub(crate) use self::keep::Keeper;
+
+use self::budget::Losses;
+use self::keep::Kept;
+use self::table::{Counters, TableStore};
+use crate::error::{Error, Result};
 
 /// Past the memory limit segments go whole, so none may take more than this part of it.
 const SEGMENTS_IN_LIMIT: usize = 32;
+
+/// Files of a run directory that hold no rows for anybody.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOver {
+    /// Files that can't be read, and why.
+    pub(crate) damaged: Vec<(PathBuf, Error)>,
+    /// Files that nobody has finished. Their rows are in the journal.
+    pub(crate) unfinished: Vec<PathBuf>,
+}
+
+impl LeftOver {
+    /// Takes them out of the way: damaged ones are renamed, unfinished ones go.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn set_aside(&self) -> Result<()> {
+        for (path, _) in &self.damaged {
+            fs::rename(path, path.with_extension("parquet.damaged"))?;
+        }
+        for path in &self.unfinished {
+            fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+}
 
 /// All tables of a run, or of all runs that a collector serves.
 #[derive(Debug)]
 pub struct Store {
     /// As [`TABLES`].
     tables: Vec<TableStore>,
-    limit: usize,
-    bytes: AtomicUsize,
-    appends: AtomicU64,
+    limit: AtomicUsize,
+    counters: Counters,
     losses: Losses,
+    /// Where rows are kept on disk, once that is known.
+    kept: OnceLock<Kept>,
+    /// Memory was made free.
+    relief: Notify,
+    /// Held to read by whoever appends, until the journal has it too.
+    taking: RwLock<()>,
 }
 
 impl Store {
@@ -62,45 +103,83 @@ impl Store {
         Self::of(TABLES.iter().map(|_| TableStore::default()).collect(), memory_limit)
     }
 
-    /// A run directory that [`Store::write`] made. Rows stay in their files; a table without files is empty.
+    /// A run directory. Rows stay in their files; a table without files is empty.
     ///
     /// # Errors
     /// There is no such directory, a file of it is no Parquet file or has a column of another type than its table.
     pub fn open(directory: &Path) -> Result<Arc<Self>> {
-        let tables = files::open(directory)?.into_iter().map(TableStore::of_files).collect();
-        Ok(Self::of(tables, usize::MAX))
+        let found = files::find(directory)?;
+        match found.damaged.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(Self::of(found.tables.into_iter().map(TableStore::of_files).collect(), usize::MAX)),
+        }
+    }
+
+    /// The same for a run whose collector died. Files that can't be read are left out, and told of with those that
+    /// nobody has finished. Its memory is unlimited until it keeps rows (`keep`).
+    ///
+    /// # Errors
+    /// There is no such directory.
+    pub(crate) fn left(directory: &Path) -> Result<(Arc<Self>, LeftOver)> {
+        let found = files::find(directory)?;
+        let store = Self::of(found.tables.into_iter().map(TableStore::of_files).collect(), usize::MAX);
+        Ok((store, LeftOver { damaged: found.damaged, unfinished: found.unfinished }))
     }
 
     fn of(tables: Vec<TableStore>, limit: usize) -> Arc<Self> {
-        let (bytes, appends) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Arc::new(Self { tables, limit, bytes, appends, losses: Losses::default() })
+        Arc::new(Self {
+            tables,
+            limit: AtomicUsize::new(limit),
+            counters: Counters::default(),
+            losses: Losses::default(),
+            kept: OnceLock::new(),
+            relief: Notify::new(),
+            taking: RwLock::default(),
+        })
     }
 
-    /// Appends rows of one process. Never waits for a query; past the memory limit it evicts.
-    pub fn append(&self, identity: &Arc<Identity>, rows: Rows) {
-        let Some(place) = schema::place(rows.table()) else { return };
+    /// To be held from before an append until the journal has its batch: a segment is written to a file only when the
+    /// journal has all of it.
+    pub(crate) fn take(&self) -> RwLockReadGuard<'_, ()> {
+        self.taking.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends the rows of a batch of one process. Never waits for a query; past the memory limit rows go. Returns the
+    /// append's number, which counts over all tables; None where there was nothing to append.
+    pub fn append(&self, identity: &Arc<Identity>, origin: Origin, rows: Rows) -> Option<u64> {
+        let place = schema::place(rows.table())?;
         if rows.is_empty() {
-            return;
+            return None;
         }
-        let number = self.appends.fetch_add(1, Ordering::Relaxed);
-        self.tables[place].append(identity, rows, number, self.limit / SEGMENTS_IN_LIMIT, &self.bytes);
-        if self.memory() > self.limit {
+        let segment_bytes = self.limit() / SEGMENTS_IN_LIMIT;
+        let appended = self.tables[place].append(identity, origin, rows, segment_bytes, &self.counters);
+        if self.memory() > self.soft_limit() {
+            self.unload();
+        }
+        if let Some(kept) = self.kept.get()
+            && (appended.sealed || self.memory() > self.soft_limit())
+        {
+            kept.wake();
+        }
+        if self.memory() > self.limit() {
             self.evict();
         }
+        Some(appended.number)
+    }
+
+    /// What they may take.
+    fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
     }
 
     /// What all rows in memory take, in bytes.
     pub fn memory(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.counters.memory.load(Ordering::Relaxed)
     }
 
-    /// Writes every table, and what `system` has now, to `DIRECTORY/<schema>.<table>/*.parquet`. A table's directory
-    /// appears whole or not at all, in place of an older one; rows appended meanwhile are not in it.
-    ///
-    /// # Errors
-    /// The file system's. What was there before is then still there.
-    pub fn write(&self, directory: &Path, system: &[Arc<dyn SystemTable>]) -> Result<()> {
-        write::write(&self.snapshot(), directory, system)
+    /// Batches appended so far.
+    pub(crate) fn appends(&self) -> u64 {
+        self.counters.appends.load(Ordering::Relaxed)
     }
 
     /// All tables now, as [`TABLES`].

@@ -35,6 +35,17 @@ impl Range {
     /// Of no rows.
     pub(crate) const EMPTY: Self = Self { values: Values::None, nulls: 0 };
 
+    /// Of `rows` rows that all have this value, as a Parquet footer would say it: text is not known.
+    pub(crate) fn of_constant(value: &ScalarValue, rows: usize) -> Self {
+        match value {
+            value if value.is_null() => Self { values: Values::None, nulls: rows },
+            ScalarValue::Int32(Some(value)) => {
+                Self { values: Values::Ints(i64::from(*value), i64::from(*value)), nulls: 0 }
+            }
+            _ => Self { values: Values::Unknown, nulls: 0 },
+        }
+    }
+
     /// Looks at the rows.
     pub(crate) fn of(cells: &Cells, kind: ColumnType, rows: usize) -> Self {
         let nulls = cells.nulls(rows);

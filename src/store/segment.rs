@@ -1,6 +1,7 @@
 //! A run of rows of one table from one process: what a query reads or skips as a whole.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
@@ -9,7 +10,7 @@ use datafusion::common::ScalarValue;
 use probe_proto::table::Table;
 
 use super::cells::Cells;
-use super::identity::Identity;
+use super::identity::{Identity, Origin};
 use super::range::Range;
 use super::rows::{Batch, Rows};
 use super::schema::identity_columns;
@@ -25,12 +26,16 @@ pub(crate) struct Segment {
     pub(crate) table: &'static Table,
     /// None for tables that the collector itself fills.
     pub(crate) identity: Option<Arc<Identity>>,
+    /// None for those too.
+    pub(crate) origin: Option<Origin>,
     pub(crate) batches: Vec<Arc<Batch>>,
     pub(crate) rows: usize,
     /// What all of it takes in memory.
     pub(crate) bytes: usize,
-    /// The same number through the segment's growth.
+    /// Number of its first append: the same through the segment's growth.
     pub(crate) id: u64,
+    /// When that was.
+    pub(crate) began: Instant,
     /// Number of the newest append in it.
     pub(crate) newest: u64,
     ranges: Vec<Range>,
@@ -39,24 +44,27 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// One that holds `rows`.
-    pub(crate) fn new(identity: Option<Arc<Identity>>, rows: Rows, number: u64) -> Self {
+    pub(crate) fn new(identity: Option<Arc<Identity>>, origin: Option<Origin>, rows: Rows, number: u64) -> Self {
         let table = rows.table();
+        let last_seq = origin.as_ref().map_or(0, |origin| origin.last_seq);
         let empty = Self {
             table,
             identity,
+            origin,
             batches: Vec::new(),
             rows: 0,
             bytes: 0,
             id: number,
+            began: Instant::now(),
             newest: number,
             ranges: vec![Range::EMPTY; table.columns.len()],
             strings: rows.strings.clone(),
         };
-        empty.with(rows, number)
+        empty.with(rows, last_seq, number)
     }
 
     /// The same with more rows at its end, which must fit ([`Segment::takes`]).
-    pub(crate) fn with(&self, rows: Rows, number: u64) -> Self {
+    pub(crate) fn with(&self, rows: Rows, last_seq: u64, number: u64) -> Self {
         let mut batches = Vec::with_capacity(self.batches.len() + 1);
         batches.extend(self.batches.iter().cloned());
         batches.push(Arc::new(rows.batch));
@@ -65,10 +73,12 @@ impl Segment {
         Self {
             table: self.table,
             identity: self.identity.clone(),
+            origin: self.origin.clone().map(|origin| Origin { last_seq, ..origin }),
             rows: batches.iter().map(|batch| batch.rows).sum(),
             bytes: batches.iter().map(|batch| batch.bytes).sum::<usize>() + strings.bytes(),
             batches,
             id: self.id,
+            began: self.began,
             newest: number,
             ranges: self.ranges.iter().zip(rows.ranges).map(|(range, more)| range.with(more)).collect(),
             strings,
@@ -78,6 +88,11 @@ impl Segment {
     /// Whether rows of this process and connection belong here.
     pub(crate) fn takes(&self, identity: &Identity, rows: &Rows) -> bool {
         self.identity.as_deref() == Some(identity) && self.strings.related(&rows.strings)
+    }
+
+    /// Of the table's own columns.
+    pub(crate) fn ranges(&self) -> &[Range] {
+        &self.ranges
     }
 
     /// What is known of the column at `place` (identity first) as (smallest, largest) and number of NULLs.

@@ -1,33 +1,57 @@
 //! One table's rows: a snapshot that queries load, and the short lock under which the next one is made.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
 use super::files::ParquetFile;
-use super::identity::Identity;
+use super::identity::{Identity, Origin};
 use super::rows::Rows;
 use super::segment::Segment;
 
 /// A segment of so many rows is sealed.
 pub(crate) const SEGMENT_ROWS: usize = 1 << 18;
 
-/// A table at one instant.
+/// A table at one instant. No row is in two of its parts.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct TableSnapshot {
-    /// What a run directory holds.
-    pub(crate) files: Arc<Vec<ParquetFile>>,
-    /// Segments that grow no more.
+    /// Rows that are on disk only.
+    pub(crate) files: Arc<Vec<Arc<ParquetFile>>>,
+    /// Rows in memory that are in a file too.
+    pub(crate) spilled: Arc<Vec<Arc<Spilled>>>,
+    /// Segments that grow no more, and are in no file yet.
     pub(crate) sealed: Arc<Vec<Arc<Segment>>>,
     /// Segments that grow, one a process.
     pub(crate) active: Vec<Arc<Segment>>,
 }
 
+/// Segments that a file was made of, for as long as memory has room for them.
+#[derive(Debug)]
+pub(crate) struct Spilled {
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) file: Arc<ParquetFile>,
+    /// Number of the newest append in them.
+    pub(crate) newest: u64,
+    /// What they take in memory.
+    pub(crate) bytes: usize,
+}
+
 impl TableSnapshot {
     /// All segments in memory.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.spilled.iter().flat_map(|spilled| &spilled.segments).chain(self.unspilled())
+    }
+
+    /// Those that are in no file.
+    pub(crate) fn unspilled(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.sealed.iter().chain(&self.active)
+    }
+
+    /// All files, also those whose rows are in memory.
+    pub(crate) fn all_files(&self) -> impl Iterator<Item = &Arc<ParquetFile>> {
+        self.files.iter().chain(self.spilled.iter().map(|spilled| &spilled.file))
     }
 }
 
@@ -39,9 +63,27 @@ pub(crate) struct TableStore {
     snapshot: ArcSwap<TableSnapshot>,
 }
 
+/// Counters over all tables.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// What all rows take in memory, in bytes.
+    pub(crate) memory: AtomicUsize,
+    /// Batches appended.
+    pub(crate) appends: AtomicU64,
+}
+
+/// What came of an append.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Appended {
+    /// Its number in the order over all tables.
+    pub(crate) number: u64,
+    /// Whether a segment is full.
+    pub(crate) sealed: bool,
+}
+
 impl TableStore {
     /// A table whose rows are in files.
-    pub(crate) fn of_files(files: Vec<ParquetFile>) -> Self {
+    pub(crate) fn of_files(files: Vec<Arc<ParquetFile>>) -> Self {
         let snapshot = TableSnapshot { files: Arc::new(files), ..TableSnapshot::default() };
         Self { writer: Mutex::default(), snapshot: ArcSwap::from_pointee(snapshot) }
     }
@@ -51,55 +93,134 @@ impl TableStore {
         self.snapshot.load_full()
     }
 
-    /// Appends; `number` makes the order of appends over all tables. A segment is sealed when it has
-    /// [`SEGMENT_ROWS`] or `segment_bytes`.
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the next snapshot, alone.
+    fn change<T>(&self, change: impl FnOnce(&mut TableSnapshot) -> T) -> T {
+        let _writer = self.lock();
+        let mut next = TableSnapshot::clone(&self.snapshot.load());
+        let result = change(&mut next);
+        self.snapshot.store(Arc::new(next));
+        result
+    }
+
+    /// Appends. A segment is sealed when it has [`SEGMENT_ROWS`] or `segment_bytes`.
     pub(crate) fn append(
         &self,
         identity: &Arc<Identity>,
+        origin: Origin,
         rows: Rows,
-        number: u64,
         segment_bytes: usize,
-        memory: &AtomicUsize,
-    ) {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = TableSnapshot::clone(&self.snapshot.load());
-        let place = next.active.iter().position(|segment| segment.takes(identity, &rows));
-        let old = place.map(|place| next.active.remove(place));
-        let removed = old.as_ref().map_or(0, |segment| segment.bytes);
-        if old.is_none() {
-            // Another connection of the same process: what came over the one before is complete.
-            let (ended, active) = next.active.into_iter().partition(|s| s.identity.as_ref() == Some(identity));
-            next.active = active;
-            seal(&mut next.sealed, ended);
-        }
-        let segment = match old {
-            Some(segment) => segment.with(rows, number),
-            None => Segment::new(Some(Arc::clone(identity)), rows, number),
-        };
-        memory.fetch_add(segment.bytes, Ordering::Relaxed);
-        memory.fetch_sub(removed, Ordering::Relaxed);
-        let segment = Arc::new(segment);
-        if segment.rows >= SEGMENT_ROWS || segment.bytes >= segment_bytes {
-            seal(&mut next.sealed, vec![segment]);
-        } else {
-            next.active.push(segment);
-        }
-        self.snapshot.store(Arc::new(next));
+        counters: &Counters,
+    ) -> Appended {
+        self.change(|next| {
+            // Under the lock: whoever has had it after us sees the rows of every smaller number.
+            let number = counters.appends.fetch_add(1, Ordering::Relaxed);
+            let place = next.active.iter().position(|segment| segment.takes(identity, &rows));
+            let fits = |segment: &Arc<Segment>| segment.rows + rows.len() <= SEGMENT_ROWS;
+            let old = place.map(|place| next.active.remove(place));
+            let mut sealed = Vec::new();
+            let old = match old {
+                // A file's row group is a segment, and has a size.
+                Some(full) if !fits(&full) => {
+                    sealed.push(full);
+                    None
+                }
+                old => old,
+            };
+            let removed = old.as_ref().map_or(0, |segment| segment.bytes);
+            if old.is_none() {
+                // Another connection of the same process: what came over the one before is complete.
+                let (ended, active) = next.active.drain(..).partition(|s| s.identity.as_ref() == Some(identity));
+                next.active = active;
+                sealed.extend::<Vec<_>>(ended);
+            }
+            let segment = match old {
+                Some(segment) => segment.with(rows, origin.last_seq, number),
+                None => Segment::new(Some(Arc::clone(identity)), Some(origin), rows, number),
+            };
+            counters.memory.fetch_add(segment.bytes, Ordering::Relaxed);
+            counters.memory.fetch_sub(removed, Ordering::Relaxed);
+            let segment = Arc::new(segment);
+            if segment.rows >= SEGMENT_ROWS || segment.bytes >= segment_bytes {
+                sealed.push(segment);
+            } else {
+                next.active.push(segment);
+            }
+            let any = !sealed.is_empty();
+            seal(&mut next.sealed, sealed);
+            Appended { number, sealed: any }
+        })
     }
 
-    /// Takes out the segment with this id, as it is by now; None where it has gone already.
-    pub(crate) fn remove(&self, id: u64, memory: &AtomicUsize) -> Option<Arc<Segment>> {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = TableSnapshot::clone(&self.snapshot.load());
-        let removed = if let Some(place) = next.active.iter().position(|segment| segment.id == id) {
-            next.active.remove(place)
-        } else {
-            let place = next.sealed.iter().position(|segment| segment.id == id)?;
-            Arc::make_mut(&mut next.sealed).remove(place)
-        };
-        memory.fetch_sub(removed.bytes, Ordering::Relaxed);
-        self.snapshot.store(Arc::new(next));
-        Some(removed)
+    /// Number of the oldest append that is in no file. It may be of another table's: `appends` as it was before.
+    pub(crate) fn oldest_unspilled(&self) -> Option<u64> {
+        let _writer = self.lock();
+        self.snapshot.load().unspilled().map(|segment| segment.id).min()
+    }
+
+    /// Seals all growing segments if `which` holds for one of them.
+    pub(crate) fn seal(&self, which: impl Fn(&Segment) -> bool) {
+        if self.snapshot.load().active.iter().any(|segment| which(segment)) {
+            self.change(|next| {
+                let active = std::mem::take(&mut next.active);
+                seal(&mut next.sealed, active);
+            });
+        }
+    }
+
+    /// `segments`, which are sealed, are in `file` by now.
+    pub(crate) fn spilled(&self, segments: Vec<Arc<Segment>>, file: Arc<ParquetFile>) {
+        self.change(|next| {
+            let written: HashSet<u64> = segments.iter().map(|segment| segment.id).collect();
+            Arc::make_mut(&mut next.sealed).retain(|segment| !written.contains(&segment.id));
+            let newest = segments.iter().map(|segment| segment.newest).max().unwrap_or(0);
+            let bytes = segments.iter().map(|segment| segment.bytes).sum();
+            Arc::make_mut(&mut next.spilled).push(Arc::new(Spilled { segments, file, newest, bytes }));
+        });
+    }
+
+    /// Takes the oldest spilled segments out of memory; false where there are none.
+    pub(crate) fn unload(&self, counters: &Counters) -> bool {
+        self.change(|next| {
+            if next.spilled.is_empty() {
+                return false;
+            }
+            let gone = Arc::make_mut(&mut next.spilled).remove(0);
+            Arc::make_mut(&mut next.files).push(Arc::clone(&gone.file));
+            counters.memory.fetch_sub(gone.bytes, Ordering::Relaxed);
+            true
+        })
+    }
+
+    /// Takes a file out, with what of it is in memory; None where it has gone already.
+    pub(crate) fn remove_file(&self, file: &Arc<ParquetFile>, counters: &Counters) -> Option<()> {
+        self.change(|next| {
+            if let Some(place) = next.files.iter().position(|known| Arc::ptr_eq(known, file)) {
+                Arc::make_mut(&mut next.files).remove(place);
+                return Some(());
+            }
+            let place = next.spilled.iter().position(|spilled| Arc::ptr_eq(&spilled.file, file))?;
+            let gone = Arc::make_mut(&mut next.spilled).remove(place);
+            counters.memory.fetch_sub(gone.bytes, Ordering::Relaxed);
+            Some(())
+        })
+    }
+
+    /// Takes out the unspilled segment with this id, as it is by now; None where it has gone already.
+    pub(crate) fn remove(&self, id: u64, counters: &Counters) -> Option<Arc<Segment>> {
+        self.change(|next| {
+            let removed = if let Some(place) = next.active.iter().position(|segment| segment.id == id) {
+                next.active.remove(place)
+            } else {
+                let place = next.sealed.iter().position(|segment| segment.id == id)?;
+                Arc::make_mut(&mut next.sealed).remove(place)
+            };
+            counters.memory.fetch_sub(removed.bytes, Ordering::Relaxed);
+            Some(removed)
+        })
     }
 }
 

@@ -1,140 +1,61 @@
-//! A run directory: every table as Parquet files that DuckDB, Polars or Spark read as they are.
+//! What is written when a run ends: the collector's own tables. And a whole store as a directory of its own.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
-use probe_proto::table::Table;
+use probe_proto::table::Source;
 use probe_proto::tables::TABLES;
 
+use super::Store;
+use super::file_writer::write_file;
 use super::files::table_directory;
-use super::schema::arrow_schema;
 use super::segment::Segment;
-use super::table::TableSnapshot;
-use crate::error::{Error, Result};
-use crate::query::SystemTable;
+use crate::error::Result;
+use crate::query::{SystemTable, system_segment};
 
-/// Rows of a row group: what a filter can skip.
-const ROW_GROUP: usize = 1 << 17;
+/// A file of a store that is written as a whole has so many segments.
+const SEGMENTS: usize = 16;
 
-/// Rows of a file, roughly: what several readers can share.
-const FILE: usize = 1 << 22;
+/// The name that no file of rows has: those are numbered.
+const FILE: &str = "end.parquet";
 
-/// A directory of this name holds what is being written; one that is left over holds what was not finished.
-const UNFINISHED: &str = ".writing";
-
-/// Writes all tables: each into a directory beside the others', which then takes its place.
-pub(super) fn write(tables: &[Arc<TableSnapshot>], directory: &Path, system: &[Arc<dyn SystemTable>]) -> Result<()> {
-    let cannot = |error: Error| Error::failed(format!("cannot write the run to {}: {error}", directory.display()));
-    let unfinished = directory.join(format!("{UNFINISHED}-{}", std::process::id()));
-    let result = (|| {
-        fs::create_dir_all(directory)?;
-        for left_over in unfinished_in(directory)? {
-            fs::remove_dir_all(left_over)?;
+/// Writes what `system` has now, and an empty file for every table without one: whoever reads the directory finds all
+/// tables with their columns.
+///
+/// # Errors
+/// The file system's.
+pub(crate) fn write_system(directory: &Path, system: &[Arc<dyn SystemTable>]) -> Result<()> {
+    for table in TABLES.iter().copied() {
+        let directory = table_directory(directory, table);
+        let rows = system.iter().filter(|filled| std::ptr::eq(filled.table(), table));
+        let segments = rows.filter_map(|filled| system_segment(filled.as_ref()).transpose());
+        let segments = segments.collect::<Result<Vec<_>>>()?;
+        std::fs::create_dir_all(&directory)?;
+        if table.source == Source::Collector || is_empty(&directory) {
+            write_file(&directory, FILE, table, &segments)?;
         }
-        fs::create_dir(&unfinished)?;
-        for (table, snapshot) in TABLES.iter().zip(tables) {
-            let mut segments: Vec<Arc<Segment>> = snapshot.segments().cloned().collect();
-            for filled in system.iter().filter(|filled| std::ptr::eq(filled.table(), *table)) {
-                segments.extend(crate::query::system_segment(filled.as_ref())?);
+    }
+    Ok(())
+}
+
+impl Store {
+    /// Writes all rows in memory, and what `system` has now, to a directory that has no files of them yet.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn write(&self, directory: &Path, system: &[Arc<dyn SystemTable>]) -> Result<()> {
+        for (table, snapshot) in TABLES.iter().zip(self.snapshot()) {
+            let directory = table_directory(directory, table);
+            std::fs::create_dir_all(&directory)?;
+            let segments: Vec<Arc<Segment>> = snapshot.segments().cloned().collect();
+            for (number, segments) in segments.chunks(SEGMENTS).enumerate() {
+                write_file(&directory, &format!("{number:08}.parquet"), table, segments)?;
             }
-            write_table(&table_directory(&unfinished, table), table, &segments)?;
-            link_files(&table_directory(&unfinished, table), snapshot)?;
         }
-        for table in TABLES {
-            put_in_place(&unfinished, directory, table)?;
-        }
-        fs::remove_dir_all(&unfinished)?;
-        sync(directory)
-    })();
-    if result.is_err() {
-        // What went wrong is said; what is left over is removed by the next attempt, should this fail too.
-        let _ = fs::remove_dir_all(&unfinished);
+        write_system(directory, system)
     }
-    result.map_err(cannot)
 }
 
-/// Directories that earlier attempts have left.
-fn unfinished_in(directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-            found.push(entry.path());
-        }
-    }
-    Ok(found)
-}
-
-fn write_table(directory: &Path, table: &'static Table, segments: &[Arc<Segment>]) -> Result<()> {
-    fs::create_dir(directory)?;
-    let schema = arrow_schema(table);
-    let mut rest = segments;
-    let mut number = 0;
-    // An empty table is an empty file: whoever reads it finds the columns.
-    while number == 0 || !rest.is_empty() {
-        let mut rows = 0;
-        let count = rest.iter().take_while(|segment| {
-            let fits = rows == 0 || rows + segment.rows <= FILE;
-            rows += segment.rows;
-            fits
-        });
-        let (now, later) = rest.split_at(count.count());
-        write_file(&directory.join(format!("{number:06}.parquet")), &schema, now)?;
-        rest = later;
-        number += 1;
-    }
-    sync(directory)
-}
-
-fn write_file(path: &Path, schema: &SchemaRef, segments: &[Arc<Segment>]) -> Result<()> {
-    let parquet = |error: ParquetError| Error::failed(format!("{}: {error}", path.display()));
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).map_err(parquet)?))
-        .set_max_row_group_row_count(Some(ROW_GROUP))
-        .build();
-    let file = File::create_new(path)?;
-    let mut writer = ArrowWriter::try_new(file, Arc::clone(schema), Some(properties)).map_err(parquet)?;
-    let places: Vec<usize> = (0..schema.fields().len()).collect();
-    for segment in segments {
-        for batch in &segment.batches {
-            let rows = segment
-                .record_batch(batch, 0, batch.rows, &places, schema)
-                .map_err(|error| Error::failed(error.to_string()))?;
-            writer.write(&rows).map_err(parquet)?;
-        }
-    }
-    let file = writer.into_inner().map_err(parquet)?;
-    file.sync_all()?;
-    Ok(())
-}
-
-/// What is in files already is not written again.
-fn link_files(directory: &Path, snapshot: &TableSnapshot) -> Result<()> {
-    for (number, file) in snapshot.files.iter().enumerate() {
-        let link = directory.join(format!("kept-{number:06}.parquet"));
-        if fs::hard_link(&file.path, &link).is_err() {
-            fs::copy(&file.path, &link)?;
-        }
-    }
-    Ok(())
-}
-
-/// Moves a finished table to where it belongs, in place of what is there.
-fn put_in_place(unfinished: &Path, directory: &Path, table: &Table) -> Result<()> {
-    let target = table_directory(directory, table);
-    if target.exists() {
-        fs::rename(&target, unfinished.join(format!("old-{}", table.full_name())))?;
-    }
-    fs::rename(table_directory(unfinished, table), target)?;
-    Ok(())
-}
-
-fn sync(directory: &Path) -> Result<()> {
-    Ok(File::open(directory)?.sync_all()?)
+fn is_empty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
 }

@@ -94,10 +94,10 @@ async fn a_bad_batch_ends_its_own_stream_is_counted_once_and_not_asked_for_again
     assert!(status.message().contains("python.steps: a batch has"), "{status:?}");
 
     let mut bad = bench.rank(1, 2).await;
-    assert_eq!(bad.welcome.acked_seq, 1, "it need not be sent again");
     bad.send(Frame::Batch(batch)).await;
     bad.send_steps(2, 10, 5).await;
     bad.acknowledged(2).await;
+    assert_eq!(bench.rank(1, 2).await.welcome.acked_seq, 2, "neither need be sent again");
     good.send_steps(1, 0, 7).await;
     good.acknowledged(1).await;
     let drops = bench.rows("SELECT pid, rank, table_name, reason, at, rows FROM probe.drops").await;
@@ -225,16 +225,42 @@ async fn reports_are_in_the_tables() {
     bench.until("SELECT state FROM probe.agents", &[&["ended"]]).await;
 }
 
+/// What is stored, what was evicted, and the newest step that is there.
+const ACCOUNT: &str = "SELECT (SELECT COUNT(*) FROM python.steps), (SELECT rows_stored FROM probe.agents),
+           (SELECT COALESCE(SUM(rows), 0) FROM probe.drops WHERE reason = 'evicted' AND table_name = 'python.steps'),
+           (SELECT rows_recorded FROM probe.agents), (SELECT MAX(step) FROM python.steps)";
+
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_the_memory_is_evicted_and_counted() {
+async fn what_does_not_fit_the_memory_is_on_disk() {
     let bench = Bench::with(|options| options.memory = 1 << 20).await;
     let mut agent = bench.agent("a").await;
-    for seq in 1..=40 {
-        agent.send_steps(seq, (seq as i64 - 1) * 4096, 4096).await;
+    for seq in 1..=200 {
+        agent.send_steps(seq, (seq as i64 - 1) * 512, 512).await;
     }
-    agent.acknowledged(40).await;
-    let sql = "SELECT (SELECT SUM(rows) FROM probe.drops WHERE reason = 'evicted' AND at = 'collector' AND table_name = 'python.steps')
-                    + (SELECT COUNT(*) FROM python.steps),
-               (SELECT rows_stored FROM probe.agents), (SELECT MAX(step) FROM python.steps)";
-    assert_eq!(bench.rows(sql).await, [["163840", "163840", "163839"]]);
+    agent.acknowledged(200).await;
+    let stored = (200 * 512).to_string();
+    assert_eq!(bench.rows(ACCOUNT).await, [[stored.as_str(), &stored, "0", &stored, "102399"]]);
+    let files = std::fs::read_dir(bench.places.runs().join("gpt@1/python.steps")).unwrap().count();
+    assert!(files > 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_the_disk_is_evicted_and_counted() {
+    let bench = Bench::with(|options| (options.memory, options.disk) = (1 << 20, 1 << 20)).await;
+    let mut agent = bench.agent("a").await;
+    let mut sent = 0;
+    let evicted = "SELECT SUM(rows) > 0 FROM probe.drops WHERE reason = 'evicted'";
+    while bench.rows(evicted).await != [["true"]] {
+        for _ in 0..20 {
+            sent += 1;
+            agent.send_steps(sent, (sent as i64 - 1) * 512, 512).await;
+        }
+        agent.acknowledged(sent).await;
+    }
+    let account = bench.rows(ACCOUNT).await.remove(0);
+    let number = |place: usize| account[place].parse::<u64>().unwrap();
+    assert_eq!(number(0), number(1), "{account:?}");
+    assert_eq!(number(1) + number(2), number(3), "{account:?}");
+    assert_eq!(number(3), sent * 512);
+    assert_eq!(number(4), sent * 512 - 1, "the newest stay");
 }

@@ -38,7 +38,9 @@ pub fn options(run: &str) -> Options {
         run: run.into(),
         command: "python train.py".into(),
         listen: Vec::new(),
+        resume: false,
         memory: 64 << 20,
+        disk: 1 << 30,
         token_file: None,
         exit_when_idle: None,
     }
@@ -221,6 +223,7 @@ impl FakeAgent {
 
     /// Waits until everything up to `seq` is acknowledged.
     pub async fn acknowledged(&mut self, seq: u64) {
+        self.send(agent_frame::Frame::Flush(v1::Flush {})).await;
         loop {
             match self.next().await {
                 collector_frame::Frame::Ack(ack) if ack.seq >= seq => return assert_eq!(ack.seq, seq),

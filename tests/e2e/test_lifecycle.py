@@ -143,3 +143,21 @@ def test_wrong_endpoints_say_what_is_live(home: Home) -> None:
     wrong = home.probe("gpt", "query", "SELECT * FROM python.torch_trac")
     assert wrong.returncode == 1 and "python.torch_trace" in wrong.stderr
     os.killpg(run.process.pid, signal.SIGTERM)
+
+
+def test_forks_and_a_pause_leave_the_rows_right(home: Home) -> None:
+    serve, address = home.serve("forks")
+    trainer = home.spawn("python", str(SCRIPTS / "forks_and_pauses.py"), PROBE_COLLECTOR=address)
+    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    # No child is an agent; the process is the same one after its pause.
+    assert home.query("forks", "SELECT DISTINCT pid FROM probe.agents") == [{"pid": trainer.pid}]
+    assert home.query("forks", "SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
+    steps = home.query("forks", "SELECT step, duration, micro_steps FROM python.steps ORDER BY step")
+    assert [(row["step"], row["micro_steps"]) for row in steps] == [(step, 1) for step in range(105)]
+    calls = home.query("forks", "SELECT COUNT(*) AS n FROM python.torch_trace WHERE stage = 'forward'")
+    assert calls == [{"n": 105 * 4}]
+    # The pause is in no step: those after it lie within the clock that began when it ended.
+    after = float(trainer.out_path.read_text())  # type: ignore[attr-defined]
+    assert sum(row["duration"] for row in steps[100:]) <= after
+    serve.terminate()
+    assert serve.wait(60) == 0

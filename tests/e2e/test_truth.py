@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 
 import pytest
 from conftest import SCRIPTS, Home
@@ -17,8 +18,11 @@ def timed(output: str) -> dict[int, list[dict]]:
     return {line["rank"]: line["parts"] for line in lines}
 
 
-def close(measured: float, true: float, tolerance: float, what: str) -> None:
-    assert abs(measured - true) <= tolerance * true, f"{what}: {measured:.4f} s where the loop saw {true:.4f} s"
+def close(measured: list[float], true: list[float], tolerance: float, what: str) -> None:
+    """In the median step: a busy machine may take the processor away between two clocks, which falsifies that step and
+    says nothing of the others."""
+    ratio = statistics.median(a / b for a, b in zip(measured, true))
+    assert abs(ratio - 1) <= tolerance, f"{what}: {ratio:.4f} of what the loop saw"
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two ranks"])
@@ -62,41 +66,38 @@ def test_every_step_is_there_once_and_sums_to_its_parts(finished) -> None:
 def test_parts_agree_with_the_hand_timed_loop(finished) -> None:
     run, parts, _ = finished
     rows = run.query(
-        "SELECT COALESCE(rank, 0) AS rank, SUM(duration) AS duration, SUM(data_time) AS data, SUM(forward_time) AS"
-        " forward, SUM(backward_time) AS backward, SUM(comm_time) AS comm, SUM(optimizer_time) AS optimizer"
-        f" FROM python.steps WHERE step >= {WARM} GROUP BY 1"
-    )
-    for row in rows:
-        steps = parts[row["rank"]]
-        true = {name: sum(step[name] for step in steps[WARM:]) for name in ("data", "forward", "backward", "optimizer")}
-        close(row["duration"], steps[-1]["end"] - steps[WARM - 1]["end"], 0.05, "step")
-        close(row["data"], true["data"], 0.05, "data")
-        close(row["forward"], true["forward"], 0.05, "forward")
+        "SELECT COALESCE(rank, 0) AS rank, duration, data_time AS data, forward_time AS forward,"
         # What the loop calls backward includes the wait for DDP's last buckets.
-        close(row["backward"] + row["comm"], true["backward"], 0.05, "backward")
-        close(row["optimizer"], true["optimizer"], 0.05, "optimizer")
+        " backward_time + comm_time AS backward, optimizer_time AS optimizer"
+        f" FROM python.steps WHERE step >= {WARM} ORDER BY 1, step"
+    )
+    for rank, steps in parts.items():
+        mine = [row for row in rows if row["rank"] == rank]
+        assert len(mine) == STEPS - WARM
+        true = {name: [step[name] for step in steps[WARM:]] for name in ("data", "forward", "backward", "optimizer")}
+        true["duration"] = [step["end"] - before["end"] for before, step in zip(steps[WARM - 1 :], steps[WARM:])]
+        for name, seconds in true.items():
+            close([row[name] for row in mine], seconds, 0.05, name)
 
 
 def test_own_times_add_up_to_the_stage(finished) -> None:
     run, _, _ = finished
     rows = run.query(
-        "SELECT COALESCE(t.rank, 0) AS rank, t.stage, SUM(t.duration) AS own,"
-        " (SELECT SUM(s.forward_time) FROM python.steps s) AS forward,"
-        " (SELECT SUM(s.backward_time) FROM python.steps s) AS backward"
-        " FROM python.torch_trace t WHERE t.stage IN ('forward', 'backward') GROUP BY 1, 2"
+        "SELECT t.stage, SUM(t.duration) / MIN(CASE WHEN t.stage = 'forward' THEN s.forward_time ELSE s.backward_time END)"
+        " AS share FROM python.torch_trace t JOIN python.steps s ON s.pid = t.pid AND s.step = t.step"
+        " WHERE t.stage IN ('forward', 'backward') GROUP BY t.stage, t.pid, t.step"
     )
     for stage, low in (("forward", 0.97), ("backward", 0.90)):
-        own = sum(row["own"] for row in rows if row["stage"] == stage)
-        whole = rows[0][stage]
-        assert low <= own / whole <= 1.03, f"{stage}: {own:.4f} of {whole:.4f} s"
+        share = statistics.median(row["share"] for row in rows if row["stage"] == stage)
+        assert low <= share <= 1.03, f"{stage}: {share:.4f} of the stage's time"
 
 
 def test_backward_is_spread_over_the_modules_that_have_some(finished) -> None:
     run, _, _ = finished
     rows = run.query(
-        "SELECT module, SUM(duration) AS s FROM python.torch_trace WHERE stage = 'backward' GROUP BY module"
+        "SELECT module, MEDIAN(duration) AS s FROM python.torch_trace WHERE stage = 'backward' GROUP BY module"
     )
-    seconds = {row["module"]: row["s"] for row in rows}
+    seconds = {row["module"]: row["s"] for row in rows}  # the median call's
     with_work = {f"layers.{i}.{part}" for i in range(4) for part in ("up", "act", "down")} | {"planted", "head", "Net"}
     assert with_work <= set(seconds)
     assert all(seconds[name] > 0 for name in with_work)
@@ -107,7 +108,7 @@ def test_backward_is_spread_over_the_modules_that_have_some(finished) -> None:
 def test_the_planted_slow_layer_is_found_first(finished, stage: str) -> None:
     run, _, _ = finished
     rows = run.query(
-        f"SELECT module FROM python.torch_trace WHERE stage = '{stage}' GROUP BY module ORDER BY SUM(duration) DESC LIMIT 1"
+        f"SELECT module FROM python.torch_trace WHERE stage = '{stage}' GROUP BY module ORDER BY MEDIAN(duration) DESC LIMIT 1"
     )
     assert rows == [{"module": "planted"}]
 

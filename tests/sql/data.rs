@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use probe::query::{Engine, SystemRows, SystemTable};
-use probe::store::{Identity, Mapping, Rows, Store, Strings};
+use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
 use probe_proto::tables::{agents, drops, evals, nccl_trace, steps, torch_trace};
@@ -13,7 +13,9 @@ pub(crate) const START: i64 = 1_767_225_600_000_000_000;
 
 /// An agent and its connection.
 pub(crate) struct Agent {
+    instance: Arc<str>,
     pub(crate) identity: Arc<Identity>,
+    seq: u64,
     pub(crate) strings: StringTable,
     sent: usize,
     received: Strings,
@@ -31,7 +33,14 @@ impl Agent {
             world_size: Some(2),
             role: "trainer".into(),
         };
-        Self { identity: Arc::new(identity), strings: StringTable::default(), sent: 0, received: Strings::default() }
+        Self {
+            instance: format!("rank {rank}").into(),
+            identity: Arc::new(identity),
+            seq: 0,
+            strings: StringTable::default(),
+            sent: 0,
+            received: Strings::default(),
+        }
     }
 
     /// Makes one batch of `rows` and decodes it as the collector does.
@@ -49,7 +58,8 @@ impl Agent {
     /// Makes one batch of `rows` and appends it.
     pub(crate) fn send<R: Row>(&mut self, store: &Store, rows: impl IntoIterator<Item = R>) {
         let rows = self.batch(rows);
-        store.append(&self.identity, rows);
+        self.seq += 1;
+        store.append(&self.identity, Origin::batch(&self.instance, self.seq), rows);
     }
 
     /// A row of `python.torch_trace` in which little is known.
@@ -97,7 +107,7 @@ impl Agent {
             step,
             seq,
             operation_type: self.strings.id(operation),
-            group: self.strings.id("default_pg"),
+            group_name: self.strings.id("default_pg"),
             group_size: 2,
             bytes: if carries { 1 << 20 } else { 0 },
             dtype: carries.then(|| self.strings.id("float32")),

@@ -211,49 +211,21 @@ async fn eviction_takes_nothing_from_a_query_that_runs() {
 }
 
 #[tokio::test]
-async fn a_run_directory_is_whole_and_can_be_written_again() {
+async fn a_run_directory_has_only_whole_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs/gpt@1 %20#?");
-    let count = "SELECT COUNT(*) FROM python.steps";
     let store = crate::data::store();
-    for round in 0..2 {
-        // What an earlier attempt left, and files that are none of ours.
-        std::fs::create_dir_all(path.join(".writing-1/python.steps")).unwrap();
-        std::fs::write(path.join(".writing-1/python.steps/000000.parquet"), "half").unwrap();
-        std::fs::write(path.join("run.json"), "{}").unwrap();
-        store.write(&path, &[]).unwrap();
-        std::fs::write(path.join("python.steps/.000001.parquet.tmp"), "half").unwrap();
-        let engine = Engine::new(Store::open(&path).unwrap(), Vec::new()).unwrap();
-        assert_eq!(cell(&engine, count).await, (8 + round).to_string());
-        assert!(!path.join(".writing-1").exists());
-        let mut agent = Agent::new(0);
-        let row = steps_row(&mut agent, 4 + round);
-        agent.send(&store, [row]);
-    }
+    store.write(&path, &[]).unwrap();
+    // A file that somebody was writing, and one that is none of ours.
+    std::fs::write(path.join("python.steps/.00000001.parquet.writing"), "half").unwrap();
+    std::fs::write(path.join("run.json"), "{}").unwrap();
+    let engine = Engine::new(Store::open(&path).unwrap(), Vec::new()).unwrap();
+    assert_eq!(cell(&engine, "SELECT COUNT(*) FROM python.steps").await, "8");
     // A file that is no Parquet file is an error that names it, not rows that are not there.
-    std::fs::write(path.join("python.steps/000001.parquet"), "half").unwrap();
+    std::fs::write(path.join("python.steps/00000001.parquet"), "half").unwrap();
     let error = Store::open(&path).unwrap_err();
-    assert!(error.to_string().contains("000001.parquet"), "{error}");
+    assert!(error.to_string().contains("00000001.parquet"), "{error}");
     assert!(Store::open(&directory.path().join("nowhere")).is_err());
-}
-
-fn steps_row(agent: &mut Agent, step: i64) -> steps::Row {
-    steps::Row {
-        step,
-        ts: probe_proto::table::Time(0),
-        duration: 1.0,
-        data_time: 0.0,
-        forward_time: 0.5,
-        backward_time: 0.5,
-        optimizer_time: 0.0,
-        comm_time: 0.0,
-        other_time: 0.0,
-        clock: agent.strings.id("host"),
-        micro_steps: 1,
-        samples: None,
-        max_allocated: None,
-        detail: true,
-    }
 }
 
 /// Tiny batches, as an agent sends that has little to say, are read as few larger ones, and nothing of them is lost.

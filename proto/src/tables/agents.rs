@@ -24,7 +24,7 @@ crate::table! {
     python_version: Text, "", "Version of the interpreter.";
     torch_version: Text, "", "Version of torch.";
     rows_recorded: i64, "rows", "Rows it says it has recorded in batches received so far.";
-    rows_stored: i64, "rows", "Rows of it that were stored; some of them may have been evicted since (probe.drops).";
+    rows_stored: i64, "rows", "Rows of it that are stored, in memory or on disk; those that were and had to go are in probe.drops.";
     rows_dropped: i64, "rows", "Rows it dropped before sending, all reasons (probe.drops).";
     first_seen: Time, "", "When it first connected.";
     last_seen: Time, "", "When anything last came from it.";

@@ -12,7 +12,7 @@ crate::table! {
     step: i64, "", "Optimizer steps finished when the operation was issued.";
     seq: i64, "", "Number of the operation within its process group and process, from 0 at the time the agent began to watch the group.";
     operation_type: Text, "", "In torch.distributed's words: all_reduce, all_gather_into_tensor, reduce_scatter_tensor, broadcast, barrier, send, recv.";
-    group: Text, "", "Name of the process group.";
+    group_name: Text, "", "Name of the process group.";
     group_size: i32, "ranks", "Ranks in the group.";
     bytes: i64, "B", "Size of the tensors given to it on this rank: the larger of what goes in and what comes out.";
     dtype: Option<Text>, "", "Type of its elements; NULL where it carries none (barrier).";

@@ -18,7 +18,8 @@ _WRAPPERS = {
     "ActivationWrapper": "_checkpoint_wrapped_module",
 }
 
-#: Outermost modules that may be walked; beyond it (modules made anew for each call) names come from classes alone.
+#: Outermost modules without a child or a parameter (`nn.ReLU()(x)`, a loss made anew for each batch) that may be walked.
+#: Beyond it nobody looks at them: their class, which is all their name says, is known without.
 _WALKS = 10_000
 
 _known: dict[int, weakref.ref[Any]] = {}
@@ -30,18 +31,21 @@ _grad_hooks = False
 _hooked: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
-def register(root: Any, again: bool) -> None:
+def register(root: Any, again: bool) -> bool:
     """Name every module below ``root``. Called by the slot before an outermost call of a module it does not know.
 
-    ``again``: modules were met in it that the walk before did not find.
+    ``again``: modules were met in it that the walk before did not find. Returns whether ``root`` is known now.
     """
     global _walks
     if again:
         owner = _root_of.get(id(root))
         root = (owner() if owner is not None else None) or root
-    elif id(root) in _known or _walks >= _WALKS:
-        return
-    _walks += 1
+    elif id(root) in _known:
+        return True
+    if not root._modules and not any(parameter is not None for parameter in root._parameters.values()):
+        if _walks >= _WALKS:
+            return False
+        _walks += 1
     found: list[_Found] = []
     _walk(root, "", None, found, set())
     devices: dict[int, str | None] = {}
@@ -61,6 +65,7 @@ def register(root: Any, again: bool) -> None:
         if _grad_hooks:
             _hook_gradients(entry.module)
     _native.name_modules(described)
+    return True
 
 
 def want_gradient_hooks() -> None:

@@ -175,7 +175,7 @@ impl<N: Names> Analyser<N> {
             step: issued.step,
             seq: issued.seq,
             operation_type: sink.strings.id(operation.name),
-            group: sink.strings.id(&operation.group),
+            group_name: sink.strings.id(&operation.group_name),
             group_size: operation.group_size,
             bytes: i64::try_from(issued.bytes).unwrap_or(i64::MAX),
             dtype: operation.dtype.as_ref().map(|dtype| sink.strings.id(dtype)),

@@ -133,6 +133,9 @@ impl<N: Names> Analyser<N> {
             self.threads[thread].taint();
         }
         self.broken |= record.lost_other();
+        if kind == Kind::Resume {
+            return self.resume(record.ts);
+        }
         self.step_begin.get_or_insert(record.ts);
         let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady];
         if !within_passes.contains(&kind) && !kind.is_about_collectives() {
@@ -162,6 +165,8 @@ impl<N: Names> Analyser<N> {
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
                 self.collective(thread, kind, record, sink);
             }
+            // Before the time that has passed was given to anybody, above.
+            Kind::Resume => {}
         }
     }
 

@@ -48,11 +48,20 @@ pub(crate) struct Module {
 /// Modules that nobody found twice are not asked for again; so many are remembered.
 const HOPELESS: usize = 1 << 14;
 
+/// Who is at an address, of which class, and of which times that is true.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    id: u32,
+    class: u64,
+    since: u64,
+    until: u64,
+}
+
 /// Modules met so far.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     generation: u64,
-    places: IntMap<u64, u32>,
+    places: IntMap<u64, Place>,
     all: Vec<Module>,
     ids: HashMap<Module, u32>,
     hopeless: HashSet<u64>,
@@ -90,10 +99,15 @@ impl Modules {
         at: u64,
         root: u64,
     ) -> u32 {
-        if let Some(id) = self.places.get(&address) {
-            return *id;
+        // Modules that live for one call follow each other at one address.
+        if let Some(place) = self.places.get(&address)
+            && place.class == class
+            && (place.since..place.until).contains(&at)
+        {
+            return place.id;
         }
-        let module = match names.module(address, at) {
+        let found = names.module(address, at);
+        let module = match found.info {
             Some(info) => Module {
                 name: Some(strings.id(&info.name)),
                 class: Some(strings.id(&info.class)),
@@ -110,8 +124,8 @@ impl Modules {
                 // In no list of modules that torch knows of: its class is all there is to say. Where it computes is not
                 // known either, so its device time is not.
                 let class = names.class(class).map(|class| strings.id(&class));
-                let on_host =
-                    self.places.get(&root).and_then(|id| self.all.get(*id as usize)).is_some_and(|root| root.on_host);
+                let root = self.places.get(&root).and_then(|place| self.all.get(place.id as usize));
+                let on_host = root.is_some_and(|root| root.on_host);
                 Module {
                     name: class,
                     class,
@@ -129,7 +143,7 @@ impl Modules {
         if id == next {
             self.all.push(module);
         }
-        self.places.insert(address, id);
+        self.places.insert(address, Place { id, class, since: found.since, until: found.until });
         id
     }
 }

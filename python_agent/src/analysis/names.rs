@@ -18,6 +18,17 @@ pub struct ModuleInfo {
     pub has_parameters: bool,
 }
 
+/// Who was at an address at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// None where the registry knows nobody.
+    pub info: Option<Arc<ModuleInfo>>,
+    /// The same holds from here on (ticks),
+    pub since: u64,
+    /// and up to here, exclusive; `u64::MAX` for what still is.
+    pub until: u64,
+}
+
 /// What collectives of one kind on one group have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
@@ -26,7 +37,7 @@ pub struct Operation {
     /// Number of the group in this process.
     pub group_id: u32,
     /// Its name.
-    pub group: String,
+    pub group_name: String,
     /// Ranks in it.
     pub group_size: i32,
     /// Type of the elements, without `torch.`.
@@ -41,8 +52,8 @@ pub struct Operation {
 pub trait Names: Debug + Send {
     /// Grows whenever an answer may have changed.
     fn generation(&self) -> u64;
-    /// The module that was at `address` at the time `at`.
-    fn module(&self, address: u64, at: u64) -> Option<Arc<ModuleInfo>>;
+    /// The module that was at `address` at the time `at`, and of which other times that is true.
+    fn module(&self, address: u64, at: u64) -> Found;
     /// The class name of the module type at `address`.
     fn class(&self, address: u64) -> Option<Arc<str>>;
     /// Asks for another walk below the outermost module at `root`.

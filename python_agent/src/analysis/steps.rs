@@ -5,7 +5,7 @@ use probe_proto::tables::{steps, torch_trace};
 
 use super::names::Names;
 use super::parts::Parts;
-use super::thread::Frame;
+use super::thread::{Frame, Thread};
 use super::{Analyser, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, word};
 use crate::recording::record::Record;
 use crate::sink::Sink;
@@ -75,18 +75,21 @@ impl<N: Names> Analyser<N> {
         }
         self.step = finished;
         self.broken = false;
-        for thread in &mut self.threads {
-            thread.parts = Parts { comm_until: now, ..Parts::default() };
-            thread.waiting_since = None;
-            thread.breakpoints.end_step();
-            thread.lost &= !thread.frames.is_empty();
-            // Inside a backward call the step goes on being counted from here.
-            if let Some(pass) = thread.outermost_pass() {
-                pass.begin = now;
-            }
-        }
+        self.threads.iter_mut().for_each(|thread| begin_step(thread, now));
         let oldest = self.oldest_open();
         self.calls.forget_before(finished - 1, oldest);
+    }
+
+    /// Recording was off until `now`. The step that was under way when it went off is given up: nobody knows what else
+    /// happened in it. The next one begins with the next record, as the first one of all did.
+    pub(super) fn resume(&mut self, now: u64) {
+        let idle = self.threads.iter().all(Thread::is_idle);
+        self.step_begin = (!idle).then_some(now);
+        self.broken = false;
+        for thread in &mut self.threads {
+            begin_step(thread, now);
+            thread.skip(now);
+        }
     }
 
     fn push_step(&mut self, clock: &super::Clock, step: i64, begin: u64, end: u64, mut parts: Parts, sink: &mut Sink) {
@@ -109,5 +112,17 @@ impl<N: Names> Analyser<N> {
             detail: self.detail,
         };
         sink.push(row);
+    }
+}
+
+/// What `thread` does from `now` on belongs to another step.
+fn begin_step(thread: &mut Thread, now: u64) {
+    thread.parts = Parts { comm_until: now, ..Parts::default() };
+    thread.waiting_since = None;
+    thread.breakpoints.end_step();
+    thread.lost &= !thread.frames.is_empty();
+    // Inside a backward call the step goes on being counted from here.
+    if let Some(pass) = thread.outermost_pass() {
+        pass.begin = now;
     }
 }

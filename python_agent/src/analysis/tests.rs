@@ -7,7 +7,7 @@ use probe_proto::decode::{self, Values};
 use probe_proto::table::{ColumnType, Text};
 use proptest::prelude::*;
 
-use super::names::{ModuleInfo, Names, Operation};
+use super::names::{Found, ModuleInfo, Names, Operation};
 use super::{Analyser, STEPS, TORCH_TRACE};
 use crate::recording::clock::Sample;
 use crate::recording::record::{Kind, LOST_DETAIL, Record};
@@ -21,14 +21,15 @@ impl Names for Everyone {
     fn generation(&self) -> u64 {
         1
     }
-    fn module(&self, address: u64, _at: u64) -> Option<Arc<ModuleInfo>> {
-        Some(Arc::new(ModuleInfo {
+    fn module(&self, address: u64, _at: u64) -> Found {
+        let info = ModuleInfo {
             name: format!("m{address}").into(),
             class: "Module".into(),
             device: Some("cpu".into()),
             compiled: false,
             has_parameters: true,
-        }))
+        };
+        Found { info: Some(Arc::new(info)), since: 0, until: u64::MAX }
     }
     fn class(&self, _address: u64) -> Option<Arc<str>> {
         None
@@ -41,7 +42,7 @@ impl Names for Everyone {
         (id < 4).then(|| Operation {
             name: "all_reduce",
             group_id: 0,
-            group: "0".into(),
+            group_name: "0".into(),
             group_size: 2,
             dtype: None,
             async_op: id.is_multiple_of(2),
@@ -298,6 +299,7 @@ fn kind_at(place: u64) -> Option<Kind> {
         GradReady,
         WaitBegin,
         WaitEnd,
+        Resume,
     ];
     kinds.get(place as usize).copied()
 }
@@ -360,6 +362,34 @@ fn recomputation_is_taken_out_of_its_node() {
     assert!(close(sum(trace, "backward", "duration"), 50e-9));
     assert!(close(rows[STEPS][0]["backward_time"].float(), 150e-9));
     assert!(close(sum(trace, "forward", "duration"), rows[STEPS][0]["forward_time"].float()));
+}
+
+#[test]
+fn a_pause_belongs_to_no_step() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let mut put = |kind, ts, a, b| analyser.feed(0, Record::new(kind, 0, ts, a, b), &mut sink);
+    put(Kind::OptimizerBegin, 1_000, 0, 0);
+    put(Kind::OptimizerEnd, 2_000, 1, 1);
+    // Half a step, and off; on again in the middle of another one, of which the rest counts.
+    put(Kind::DataBegin, 2_100, 0, 0);
+    put(Kind::DataEnd, 2_900, 0, 0);
+    put(Kind::Resume, 1_000_000, 0, 0);
+    put(Kind::OptimizerBegin, 1_000_300, 0, 0);
+    put(Kind::OptimizerEnd, 1_000_500, 1, 2);
+    // Off and on within an interval: it is as long as it is, and the step counts what is after.
+    put(Kind::DataBegin, 1_000_600, 0, 0);
+    put(Kind::Resume, 2_000_000, 0, 0);
+    put(Kind::DataEnd, 2_000_100, 0, 0);
+    put(Kind::OptimizerBegin, 2_000_200, 0, 0);
+    put(Kind::OptimizerEnd, 2_000_500, 1, 3);
+    let rows = rows(&mut sink);
+    let steps = &rows[STEPS];
+    let seen: Vec<_> =
+        steps.iter().map(|row| (row["step"].int(), row["duration"].float(), row["data_time"].float())).collect();
+    assert_eq!(seen.len(), 3);
+    assert!(close(seen[1].1, 2e-7) && seen[1].2 == 0.0, "{seen:?}");
+    assert!(close(seen[2].1, 5e-7) && close(seen[2].2, 1e-7), "{seen:?}");
+    assert_eq!(seen[2].0, 2);
 }
 
 #[test]

@@ -109,6 +109,13 @@ impl Thread {
         }
     }
 
+    /// The time up to `now` goes to nobody.
+    pub(crate) fn skip(&mut self, now: u64) {
+        if self.last != 0 {
+            self.last = self.last.max(now);
+        }
+    }
+
     /// Gives `ticks` to what is open now, besides the time that passes.
     pub(crate) fn give(&mut self, ticks: u64, calls: &mut Calls) {
         match self.frames.last_mut() {

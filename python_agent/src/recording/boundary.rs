@@ -20,7 +20,7 @@ pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
 /// Whether a training step has ever ended.
 pub(crate) static STEPPED: AtomicBool = AtomicBool::new(false);
 
-static BOUNDARY: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+pub(super) static BOUNDARY: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
 /// Ends a training step on this thread: steps finished now.
 pub(crate) fn end_step(state: &ThreadState) -> i64 {
@@ -118,7 +118,9 @@ fn step() -> i64 {
 /// `callback()` is called, on the training thread between two steps, when a snippet waits.
 #[pyfunction]
 fn set_boundary_callback(callback: Option<Py<PyAny>>) {
-    *shared::lock(&BOUNDARY) = callback;
+    // Who goes is let go of when nothing is locked: its end may run anything.
+    let before = std::mem::replace(&mut *shared::lock(&BOUNDARY), callback);
+    drop(before);
 }
 
 /// Adds this file's functions to the module.

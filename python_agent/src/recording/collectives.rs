@@ -23,13 +23,14 @@ use crate::shared::{self, ENABLED};
 /// Keys of operations, unique in this process; 0 is none.
 static KEYS: AtomicU64 = AtomicU64::new(1);
 
+/// What operations have in common, by id.
 #[derive(Debug, Default)]
-struct Operations {
+pub(super) struct Operations {
     ids: HashMap<(u32, &'static str, usize, bool), u64>,
     all: Vec<Operation>,
 }
 
-static OPERATIONS: LazyLock<Mutex<Operations>> = LazyLock::new(Mutex::default);
+pub(super) static OPERATIONS: LazyLock<Mutex<Operations>> = LazyLock::new(Mutex::default);
 
 /// What operations issued under this id have in common.
 pub(crate) fn operation(id: u64) -> Option<Operation> {
@@ -212,7 +213,7 @@ impl CollectiveGroup {
         let operation = Operation {
             name: operation,
             group_id: self.id,
-            group: self.name.clone(),
+            group_name: self.name.clone(),
             group_size: self.size,
             dtype,
             async_op,

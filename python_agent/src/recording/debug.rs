@@ -4,7 +4,7 @@ use std::sync::{LazyLock, Mutex};
 
 use probe_proto::decode::{self, Values};
 use probe_proto::table::ColumnType;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -15,10 +15,13 @@ use crate::sink::Sink;
 static SINK: LazyLock<Mutex<Sink>> = LazyLock::new(Mutex::default);
 
 /// Analyses what has been recorded and returns it: table name -> list of rows (dicts). `probe.drops` has what was lost,
-/// since the beginning. Only in a process without an uplink: rows go to one place.
+/// since the beginning. Only in a process without an uplink: rows go to one place. Error in a forked child.
 #[pyfunction]
 #[pyo3(signature = (last = true))]
 fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
+    if super::fork::is_child() {
+        return Err(PyRuntimeError::new_err("a forked child records nothing"));
+    }
     let mut sink = shared::lock(&SINK);
     drain::drain_now(&mut sink, last);
     let tables = PyDict::new(py);
@@ -72,7 +75,9 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
 /// Analyses what has been recorded, as the background thread does, and keeps the rows for [`take_rows`].
 #[pyfunction]
 fn analyse(py: Python<'_>) {
-    py.detach(|| drain::drain(&mut shared::lock(&SINK)));
+    if !super::fork::is_child() {
+        py.detach(|| drain::drain(&mut shared::lock(&SINK)));
+    }
 }
 
 /// Sets `detail` as the collector would: from the next step on.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clock::{self, ticks};
 use super::ring::{LOST, Reader};
-use super::{ANALYSER, names};
+use super::{ANALYSER, fork, names};
 use crate::analysis::{Analyser, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
 use crate::shared;
 use crate::sink::Sink;
@@ -35,12 +35,12 @@ pub(super) fn prepare() {
 
 /// Makes rows of everything in the rings. For the background thread: takes no GIL.
 pub fn drain(sink: &mut Sink) {
-    drain_now(sink, LAST.load(Ordering::Acquire));
+    drain_now(sink, LAST.swap(false, Ordering::AcqRel));
 }
 
 /// The same; with `last` everything there is, however young.
 pub(super) fn drain_now(sink: &mut Sink, last: bool) {
-    if !PREPARED.load(Ordering::Acquire) {
+    if !PREPARED.load(Ordering::Acquire) || fork::is_child() {
         return;
     }
     let mut analyser = shared::lock(&ANALYSER);

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::shared;
 
 static WAITING: AtomicBool = AtomicBool::new(false);
-static CALLBACK: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+pub(super) static CALLBACK: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
 /// An outermost module was called, an optimizer stepped, or a process group was made.
 #[inline]
@@ -25,7 +25,9 @@ pub(super) fn happened(py: Python<'_>) {
 #[pyfunction]
 fn set_first_use_callback(callback: Option<Py<PyAny>>) {
     let wanted = callback.is_some();
-    *shared::lock(&CALLBACK) = callback;
+    // Who goes is let go of when nothing is locked: its end may run anything.
+    let before = std::mem::replace(&mut *shared::lock(&CALLBACK), callback);
+    drop(before);
     WAITING.store(wanted, Ordering::Release);
 }
 

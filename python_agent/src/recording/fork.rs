@@ -1,28 +1,149 @@
-//! A forked child (a DataLoader worker) is not the training process: everything of ours is switched off in it.
+//! Forks: a forked child (a DataLoader worker) is not the training process, and everything of ours is switched off in it.
+//!
+//! The child has copies of our locks and none of the threads that may hold them. So the thread that forks takes them
+//! before, and lets go of them on both sides: the child finds each lock free and what it guards whole. All of them are
+//! held for microseconds at a time. Left out are the analyser's and the sinks', which the background thread holds for
+//! a whole drain: training must not wait for one, and a child, which analyses nothing, never asks for them.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{MutexGuard, Once};
+use std::time::Instant;
 
-use crate::shared::ENABLED;
+use pyo3::prelude::*;
+
+use super::{boundary, collectives, first_use, forward, names, thread};
+use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
 static ONCE: Once = Once::new();
 static IN_CHILD: AtomicBool = AtomicBool::new(false);
+/// How long the fork before this one waited for our locks, in nanoseconds.
+static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether this process is a forked child of the one that recorded. A lock of ours may then have been held, at the
-/// fork, by a thread that is not here: it is never let go, and must not be asked for.
+/// Every lock that a child may ask for. Nobody who holds one of them asks for another, so any order does, as long as it
+/// is always the same: that of the fields.
+struct Held {
+    _registry: MutexGuard<'static, names::Registry>,
+    _operations: MutexGuard<'static, collectives::Operations>,
+    _layers: MutexGuard<'static, BTreeMap<&'static str, String>>,
+    _problem: MutexGuard<'static, String>,
+    _beside: MutexGuard<'static, String>,
+    _walker: MutexGuard<'static, Option<Py<PyAny>>>,
+    _boundary: MutexGuard<'static, Option<Py<PyAny>>>,
+    _first_use: MutexGuard<'static, Option<Py<PyAny>>>,
+}
+
+impl Held {
+    fn take() -> Self {
+        Self {
+            _registry: shared::lock(&names::REGISTRY),
+            _operations: shared::lock(&collectives::OPERATIONS),
+            _layers: shared::lock(&shared::LAYERS),
+            _problem: shared::lock(&shared::PROBLEM),
+            _beside: shared::lock(&forward::BESIDE_MESSAGE),
+            _walker: shared::lock(&names::WALKER),
+            _boundary: shared::lock(&boundary::BOUNDARY),
+            _first_use: shared::lock(&first_use::CALLBACK),
+        }
+    }
+}
+
+thread_local! {
+    /// The locks, while this thread forks.
+    static HELD: Cell<Option<Held>> = const { Cell::new(None) };
+}
+
+/// Whether this process is a forked child of the one that recorded.
 pub(super) fn is_child() -> bool {
     IN_CHILD.load(Ordering::Relaxed)
+}
+
+extern "C" fn before() {
+    let begun = Instant::now();
+    // A thread so near its end that it has no storage of its own any more forks without them.
+    let _ = HELD.try_with(|held| held.set(Some(Held::take())));
+    WAITED_NS.store(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+}
+
+extern "C" fn in_parent() {
+    let _ = HELD.try_with(|held| drop(held.take()));
 }
 
 extern "C" fn in_child() {
     IN_CHILD.store(true, Ordering::Relaxed);
     ENABLED.store(false, Ordering::Relaxed);
+    BOUNDARY_WANTED.store(false, Ordering::Relaxed);
+    let _ = HELD.try_with(|held| drop(held.take()));
+    thread::retire();
 }
 
 /// Switches the agent off in children that this process forks from now on.
 pub(super) fn watch() {
     ONCE.call_once(|| {
-        // SAFETY: the handler only stores to atomics, which is allowed between fork and exec.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // What a lock guards is made when it is first asked for: here, and not by a thread that a fork leaves behind.
+        drop(Held::take());
+        // SAFETY: the handlers take and release locks that no code under them asks for again, and store to atomics.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
+}
+
+/// Seconds that the last fork waited for our locks.
+#[pyfunction]
+fn fork_waited() -> f64 {
+    WAITED_NS.load(Ordering::Relaxed) as f64 * 1e-9
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(fork_waited, module)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// Forks; the child asks for every lock and ends. Whether it ended well; it is killed when it waits for a lock.
+    fn child_finds_locks_free() -> bool {
+        // SAFETY: between fork and _exit the child only takes locks and looks at atomics.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                drop(Held::take());
+                libc::_exit(if is_child() && !ENABLED.load(Ordering::Relaxed) { 0 } else { 1 });
+            }
+            let mut status = 0;
+            libc::waitpid(child, &raw mut status, 0) == child && status == 0
+        }
+    }
+
+    #[test]
+    fn a_child_finds_our_locks_free() {
+        watch();
+        let over = Arc::new(AtomicBool::new(false));
+        let holders: Vec<_> = (0..2)
+            .map(|_| {
+                let over = Arc::clone(&over);
+                std::thread::spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        let problem = shared::lock(&shared::PROBLEM);
+                        (0..10_000).for_each(|_| std::hint::spin_loop());
+                        drop(problem);
+                        let registry = shared::lock(&names::REGISTRY);
+                        (0..10_000).for_each(|_| std::hint::spin_loop());
+                        drop(registry);
+                    }
+                })
+            })
+            .collect();
+        let good = (0..50).filter(|_| child_finds_locks_free()).count();
+        over.store(true, Ordering::Relaxed);
+        holders.into_iter().for_each(|holder| holder.join().expect("a holder that ends"));
+        assert_eq!(good, 50);
+        assert!(!is_child());
+    }
 }

@@ -127,7 +127,7 @@ pub(super) fn beside_error() -> PyErr {
     })
 }
 
-static BESIDE_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+pub(super) static BESIDE_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
 
 /// Sets the text of that error.
 #[pyfunction]

@@ -3,7 +3,7 @@
 //! Python calls and C++ callbacks become [`record::Record`]s in the ring of the thread they happen on
 //! ([`thread`], [`ring`]); [`crate::analysis`] makes rows of them. All `unsafe` of the agent is in here.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use probe_proto::config::Detail;
@@ -33,6 +33,8 @@ mod test_mode;
 mod thread;
 
 pub use drain::{drain, flush_open};
+use record::{Kind, Record};
+use ring::Class;
 pub(crate) use shape::DIMENSIONS as SHAPE_DIMENSIONS;
 
 static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> = LazyLock::new(|| Mutex::new(Analyser::new(names::Known)));
@@ -49,13 +51,28 @@ fn swallow(py: Python<'_>, what: &str, result: PyResult<()>) {
     }
 }
 
-/// Switches recording on or off. Off, everything of ours passes straight through.
-#[pyfunction]
-fn enable(on: bool) {
-    if on {
+/// Whether recording has ever been on.
+static EVER_ON: AtomicBool = AtomicBool::new(false);
+
+/// Switches recording on or off. Off, everything of ours passes straight through. Stays off in a forked child.
+pub fn switch(on: bool) {
+    if on && fork::is_child() {
+        return;
+    }
+    if on && !ENABLED.load(Ordering::Relaxed) {
         fork::watch();
+        if EVER_ON.swap(true, Ordering::Relaxed) {
+            // Before anything else is recorded: the time that it was off belongs to no step.
+            thread::with(|state| state.instant(Class::Step, Record::new(Kind::Resume, 0, clock::ticks(), 0, 0)));
+        }
     }
     ENABLED.store(on, Ordering::Relaxed);
+}
+
+/// See [`switch`].
+#[pyfunction]
+fn enable(on: bool) {
+    switch(on);
 }
 
 /// Whether anything is recorded in this process.
@@ -104,6 +121,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     collectives::register(module)?;
     debug::register(module)?;
     first_use::register(module)?;
+    fork::register(module)?;
     forward::register(module)?;
     forward_hooks::register(module)?;
     names::register(module)?;

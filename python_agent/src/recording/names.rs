@@ -11,32 +11,33 @@ use pyo3::types::PyType;
 
 use super::clock::ticks;
 use super::thread::ThreadState;
-use crate::analysis::names::{ModuleInfo, Names};
+use crate::analysis::names::{Found, ModuleInfo, Names};
 use crate::shared;
 
-/// What was at an address, until when (ticks; `u64::MAX`: it still is).
+/// What was at an address, since when it was known and until when it was there (ticks; `u64::MAX`: it still is).
 #[derive(Debug)]
-struct Entry {
+pub(super) struct Entry {
+    since: u64,
     until: u64,
     info: Arc<ModuleInfo>,
 }
 
 #[derive(Debug, Default)]
-struct Registry {
+pub(super) struct Registry {
     modules: HashMap<u64, Vec<Entry>>,
     types: HashMap<u64, Arc<str>>,
     /// Addresses that have an entry of the past.
     past: Vec<u64>,
 }
 
-static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+pub(super) static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 /// Grows whenever an answer may have changed.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 /// Grows when a module has gone, so that nobody takes another one at its address for known.
 static ROOTS_GENERATION: AtomicU64 = AtomicU64::new(1);
 /// An outermost module below which an unknown module was met: to be walked again at its next call. 0: none.
 static WALK_AGAIN: AtomicU64 = AtomicU64::new(0);
-static WALKER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+pub(super) static WALKER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 static HAS_WALKER: AtomicBool = AtomicBool::new(false);
 
 /// Makes sure that `module`, about to be called as an outermost one, has been walked.
@@ -51,37 +52,43 @@ pub(super) fn know_root(py: Python<'_>, state: &ThreadState, module: *mut ffi::P
     let place = &state.roots[(address >> 6 ^ address >> 12) % state.roots.len()];
     let again = WALK_AGAIN.load(Ordering::Relaxed) == address as u64;
     if place.get() != address || again {
-        walk(py, module, again);
-        place.set(address);
+        // Who was not looked at leaves its address without a word: the next module there is a stranger.
+        place.set(if walk(py, module, again) { address } else { 0 });
     }
 }
 
+/// Whether the module is known now, and will say when it dies.
 #[cold]
-fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) {
+fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> bool {
     if again {
         WALK_AGAIN.store(0, Ordering::Relaxed);
     }
     if !HAS_WALKER.load(Ordering::Relaxed) {
-        return;
+        return true;
     }
     let walker = shared::lock(&WALKER).as_ref().map(|walker| walker.clone_ref(py));
-    if let Some(walker) = walker {
-        // SAFETY: the object of a call that is under way.
-        let module = unsafe { Bound::from_borrowed_ptr(py, module) };
-        super::swallow(py, "finding the names of modules", walker.call1(py, (module, again)).map(drop));
-        if again {
-            // Whoever asked learns that there is nothing more to be known.
-            GENERATION.fetch_add(1, Ordering::Release);
-        }
+    let Some(walker) = walker else { return true };
+    // SAFETY: the object of a call that is under way.
+    let module = unsafe { Bound::from_borrowed_ptr(py, module) };
+    let known = walker.call1(py, (module, again)).and_then(|known| known.extract(py));
+    if again {
+        // Whoever asked learns that there is nothing more to be known.
+        GENERATION.fetch_add(1, Ordering::Release);
     }
+    // One that can't be walked is not tried at each of its calls.
+    let is_known = *known.as_ref().unwrap_or(&true);
+    super::swallow(py, "finding the names of modules", known.map(drop));
+    is_known
 }
 
 /// `walker(root, again)` is called when `root` is met as an outermost module for the first time, or (`again`) when
-/// modules within it have turned out to be unknown.
+/// modules within it have turned out to be unknown. It returns whether it knows `root` now.
 #[pyfunction]
 fn set_walker(walker: Option<Py<PyAny>>) {
     HAS_WALKER.store(walker.is_some(), Ordering::Relaxed);
-    *shared::lock(&WALKER) = walker;
+    // Who goes is let go of when nothing is locked: its end may run anything.
+    let before = std::mem::replace(&mut *shared::lock(&WALKER), walker);
+    drop(before);
 }
 
 /// A module as Python's walk describes it: address, qualified name (None: a root or wrapper, shown by its class name),
@@ -101,7 +108,7 @@ fn name_modules(modules: Vec<Described>) {
         // The same module under a better name; what it did before is known by that name too.
         match entries.last_mut().filter(|entry| entry.until > now) {
             Some(entry) => entry.info = info,
-            None => entries.push(Entry { until: u64::MAX, info }),
+            None => entries.push(Entry { since: now, until: u64::MAX, info }),
         }
     }
     GENERATION.fetch_add(1, Ordering::Release);
@@ -143,10 +150,20 @@ impl Names for Known {
         GENERATION.load(Ordering::Acquire)
     }
 
-    fn module(&self, address: u64, at: u64) -> Option<Arc<ModuleInfo>> {
+    fn module(&self, address: u64, at: u64) -> Found {
         let registry = shared::lock(&REGISTRY);
-        let entry = registry.modules.get(&address)?.iter().find(|entry| at < entry.until)?;
-        Some(Arc::clone(&entry.info))
+        let entries = registry.modules.get(&address).map_or(&[][..], Vec::as_slice);
+        let mut stranger = Found { info: None, since: 0, until: u64::MAX };
+        for entry in entries {
+            if entry.until <= at {
+                stranger.since = stranger.since.max(entry.until);
+            } else if entry.since > at {
+                stranger.until = stranger.until.min(entry.since);
+            } else {
+                return Found { info: Some(Arc::clone(&entry.info)), since: entry.since, until: entry.until };
+            }
+        }
+        stranger
     }
 
     fn class(&self, address: u64) -> Option<Arc<str>> {

@@ -51,9 +51,11 @@ pub enum Kind {
     WaitBegin,
     /// It has waited.
     WaitEnd,
+    /// Recording was off, and is on again.
+    Resume,
 }
 
-const KINDS: [Kind; 23] = [
+const KINDS: [Kind; 24] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,
@@ -77,6 +79,7 @@ const KINDS: [Kind; 23] = [
     Kind::GradReady,
     Kind::WaitBegin,
     Kind::WaitEnd,
+    Kind::Resume,
 ];
 
 impl Kind {

@@ -95,6 +95,9 @@ impl Ring {
         if records == libc::MAP_FAILED {
             return None;
         }
+        // A forked child has no use for what waits here; where the kernel can't leave it out, it has a copy.
+        // SAFETY: the mapping just made.
+        unsafe { libc::madvise(records, CAPACITY * size_of::<Record>(), libc::MADV_WIPEONFORK) };
         let ring = Box::leak(Box::new(Ring {
             head: AtomicU64::new(0),
             tail_seen: Cell::new(0),

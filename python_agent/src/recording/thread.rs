@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::ticks;
+use super::fork;
 use super::record::{Kind, Record};
 use super::ring::{Class, LOST, Ring};
 use crate::shared::ENABLED;
@@ -147,6 +148,14 @@ impl Drop for Return {
     }
 }
 
+/// The thread goes on in a forked child, where nobody reads rings: it gives its own up.
+pub(super) fn retire() {
+    let _ = STATE.try_with(|state| {
+        state.inert.set(true);
+        state.ring.set(None);
+    });
+}
+
 /// This thread's state.
 #[inline(always)]
 pub(crate) fn with<T>(f: impl FnOnce(&ThreadState) -> T) -> T {
@@ -164,7 +173,7 @@ impl ThreadState {
 
     #[cold]
     fn acquire(&self) -> Option<&'static Ring> {
-        if self.inert.get() {
+        if self.inert.get() || fork::is_child() {
             return None;
         }
         let ring = Ring::acquire();

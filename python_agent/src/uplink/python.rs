@@ -127,7 +127,7 @@ fn set_identity(rank: Option<i32>, local_rank: Option<i32>, world_size: Option<i
 /// Switches every hook on or off.
 #[pyfunction]
 fn set_enabled(enabled: bool) {
-    shared::ENABLED.store(enabled && !FORKED.load(Ordering::Relaxed), Ordering::Relaxed);
+    crate::recording::switch(enabled && !FORKED.load(Ordering::Relaxed));
 }
 
 /// Applies settings, all or none; raises ValueError that says what is allowed.

@@ -45,6 +45,7 @@ struct Session<'a> {
     reporter: Reporter,
     strings_sent: usize,
     identity_sent: u64,
+    flush_sent: bool,
     bye_sent: bool,
 }
 
@@ -59,6 +60,7 @@ pub async fn run(link: &Link, outbox: &RefCell<Outbox>, mut client: AgentClient<
         reporter: Reporter::default(),
         strings_sent: 0,
         identity_sent: link.identity_version(),
+        flush_sent: false,
         bye_sent: false,
     };
     let hello = session.hello();
@@ -142,6 +144,7 @@ impl Session<'_> {
             || self.reporter.is_due()
             || self.strings_sent < outbox.strings_ready
             || outbox.buffer.has_unsent()
+            || outbox.is_waiting() && !self.flush_sent
             || outbox.is_done()
     }
 
@@ -172,6 +175,10 @@ impl Session<'_> {
         }
         if let Some(batch) = outbox.buffer.next_unsent() {
             return Some(agent_frame::Frame::Batch(batch));
+        }
+        if outbox.is_waiting() && !self.flush_sent {
+            self.flush_sent = true;
+            return Some(agent_frame::Frame::Flush(v1::Flush {}));
         }
         if !done {
             return None;

@@ -69,6 +69,11 @@ impl Outbox {
         self.drained && self.buffer.is_empty()
     }
 
+    /// Whether all there will ever be has been drained, and somebody waits until the collector has it.
+    pub fn is_waiting(&self) -> bool {
+        self.drained && !self.buffer.is_empty() && !self.buffer.has_unsent()
+    }
+
     /// Recording to batches to buffer; what does not fit is counted.
     fn collect(&mut self) {
         self.source.drain(&mut self.sink);

@@ -20,7 +20,7 @@ fn take(mapping: &Mapping, batch: &v1::Batch, strings: &mut Strings) -> bool {
     if rows.is_empty() {
         return true;
     }
-    let segment = Segment::new(Some(identity()), rows, 0);
+    let segment = Segment::new(Some(identity()), None, rows, 0);
     let schema = arrow_schema(segment.table);
     let places: Vec<usize> = (0..schema.fields().len()).collect();
     for batch in &segment.batches {
@@ -164,7 +164,7 @@ fn another_version_of_a_table() {
     });
     let batch = v1::Batch { rows: 2, columns: columns.collect(), ..v1::Batch::default() };
     let rows = Rows::decode(&mapping, &batch, &mut strings).unwrap();
-    let segment = Segment::new(Some(identity()), rows, 0);
+    let segment = Segment::new(Some(identity()), None, rows, 0);
     assert!(
         read(&segment).iter().all(|batch| batch.column_by_name("duration").unwrap().null_count() == batch.num_rows())
     );

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod damage;
+mod files;
 
 use std::sync::Arc;
 
@@ -185,8 +186,8 @@ proptest! {
         for batch in &batches {
             let rows = Rows::decode(&mapping(), &encode(batch), &mut strings).unwrap();
             segment = Some(match segment {
-                Some(segment) => segment.with(rows, 0),
-                None => Segment::new(Some(identity()), rows, 0),
+                Some(segment) => segment.with(rows, 0, 0),
+                None => Segment::new(Some(identity()), None, rows, 0),
             });
         }
         let (segment, rows) = (segment.unwrap(), batches.concat());
@@ -209,8 +210,8 @@ fn strings_grow_with_the_connection() {
         sent = table.len();
         let rows = Rows::decode(&mapping(), &encode(&[row]), &mut strings).unwrap();
         segment = Some(match segment {
-            Some(segment) => segment.with(rows, 0),
-            None => Segment::new(Some(identity()), rows, 0),
+            Some(segment) => segment.with(rows, 0, 0),
+            None => Segment::new(Some(identity()), None, rows, 0),
         });
     }
     let batches = read(&segment.unwrap());

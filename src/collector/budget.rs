@@ -1,6 +1,6 @@
-//! How much memory rows may take where nobody says.
+//! How much memory and disk rows may take.
 
-use probe_proto::env::PROBE_MEMORY;
+use probe_proto::env::{PROBE_DISK, PROBE_MEMORY};
 
 use crate::error::{Error, Result};
 
@@ -9,25 +9,38 @@ const MOST: usize = 2 << 30;
 /// What is taken where the machine does not say how much it has.
 const UNKNOWN: usize = 512 << 20;
 /// Below this a query's newest segments would not stay.
-const LEAST: usize = 1 << 20;
+const LEAST: u64 = 1 << 20;
+/// What a run takes on disk where nobody says.
+const DISK: u64 = 10 << 30;
 
-/// Bytes that rows may take: PROBE_MEMORY, else a quarter of the machine's memory, at most 2 GiB.
+/// Bytes that rows may take in memory: PROBE_MEMORY, else a quarter of the machine's memory, at most 2 GiB.
 pub fn memory_limit() -> Result<usize> {
-    match std::env::var(PROBE_MEMORY) {
-        Ok(text) if !text.is_empty() => parse(&text),
-        Ok(_) | Err(std::env::VarError::NotPresent) => Ok(machine().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST))),
-        Err(error) => Err(Error::usage(format!("{PROBE_MEMORY}: {error}"))),
+    let told = told(PROBE_MEMORY)?.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    Ok(told.unwrap_or_else(|| machine().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST))))
+}
+
+/// Bytes that a run may take on disk: PROBE_DISK, else 10 GiB.
+pub fn disk_limit() -> Result<u64> {
+    Ok(told(PROBE_DISK)?.unwrap_or(DISK))
+}
+
+/// The size that a variable says; None where it is not set.
+fn told(variable: &str) -> Result<Option<u64>> {
+    match std::env::var(variable) {
+        Ok(text) if !text.is_empty() => parse(variable, &text).map(Some),
+        Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(error) => Err(Error::usage(format!("{variable}: {error}"))),
     }
 }
 
 /// `1073741824`, `512M`, `2G`.
-fn parse(text: &str) -> Result<usize> {
+fn parse(variable: &str, text: &str) -> Result<u64> {
     let wrong = |what: &str| {
-        Error::usage(format!("{PROBE_MEMORY} is '{text}': {what}")).hint("bytes, or like 512M or 2G; at least 1M")
+        Error::usage(format!("{variable} is '{text}': {what}")).hint("bytes, or like 512M or 2G; at least 1M")
     };
     let text = text.trim();
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let number: usize = digits.parse().map_err(|_| wrong("that is no size"))?;
+    let number: u64 = digits.parse().map_err(|_| wrong("that is no size"))?;
     let shift = match unit.trim().to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
         "" => 0,
         "K" => 10,
@@ -57,18 +70,18 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_people_write_them() {
-        assert_eq!(parse("1073741824").unwrap(), 1 << 30);
+        assert_eq!(parse(PROBE_MEMORY, "1073741824").unwrap(), 1 << 30);
         for text in ["512M", "512m", " 512MB", "512 MiB", "524288K"] {
-            assert_eq!(parse(text).unwrap(), 512 << 20, "{text}");
+            assert_eq!(parse(PROBE_MEMORY, text).unwrap(), 512 << 20, "{text}");
         }
-        assert_eq!(parse("2G").unwrap(), 2 << 30);
+        assert_eq!(parse(PROBE_MEMORY, "2G").unwrap(), 2 << 30);
         for text in ["", "G", "2X", "-1", "1.5G", "100", "99999999999999999999", "99999999T"] {
-            assert!(parse(text).unwrap_err().hint_text().is_some(), "{text}");
+            assert!(parse(PROBE_MEMORY, text).unwrap_err().hint_text().is_some(), "{text}");
         }
     }
 
     #[test]
     fn this_machine_says_how_much_it_has() {
-        assert!(machine().unwrap() > LEAST);
+        assert!(machine().unwrap() > LEAST as usize);
     }
 }

@@ -1,0 +1,161 @@
+"""Forks of a training process: children that train, make and drop modules, and never wait for a lock of ours."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+from recording_support import Net, in_process, train
+from torch import nn
+
+FORKS = 200
+PATIENCE = 60.0
+
+
+def _child_work(model: nn.Module) -> None:
+    """What a child may do that comes near us: train, define, make and drop modules, ask how things are."""
+    from probe_agent import _native
+
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(2, 16), 1)
+    for _ in range(3):
+        made = type("Made", (Net,), {})(16, 1)
+        made(torch.ones(1, 16))
+        del made
+    assert not _native.is_enabled() and set(_native.layers()) >= {"forward"}
+    _native.set_problem(_native.problem())
+    _native.set_detail(True)
+    _native.mark_step()
+    _native.enable(True)
+    assert not _native.is_enabled()
+
+
+def _ends_well(child: int) -> bool:
+    """Whether the process ends by itself, and with status 0."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        if time.monotonic() > deadline:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            return False
+        time.sleep(0.001)
+
+
+def forking() -> dict[str, Any]:
+    """Train and fork in turn, while another thread makes rows without a pause."""
+    torch.set_num_threads(1)
+    import probe_agent.torch
+
+    probe_agent.torch.install()
+    from probe_agent import _native
+
+    over = threading.Event()
+
+    def drain() -> None:
+        while not over.is_set():
+            _native.analyse()
+
+    drainer = threading.Thread(target=drain)
+    drainer.start()
+    model = Net(16, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    good, waited = 0, []
+    for _ in range(FORKS):
+        # Modules that die make the drain ask for names again and again.
+        nn.Sequential(nn.Linear(16, 16), nn.ReLU())(torch.ones(1, 16))
+        train(model, optimizer, torch.ones(4, 16), 1)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                _child_work(model)
+                status = 0
+            finally:
+                os._exit(status)
+        waited.append(_native.fork_waited())
+        good += _ends_well(child)
+    over.set()
+    drainer.join()
+    rows = _native.take_rows()
+    return {
+        "good": good,
+        "waited": waited,
+        "steps": [(row["step"], row["micro_steps"]) for row in rows["python.steps"]],
+        "forward": sum(row["stage"] == "forward" and row["input_shape"] is None for row in rows["python.torch_trace"]),
+        "roots": sum(row["module"] == "Net" and row["stage"] == "forward" for row in rows["python.torch_trace"]),
+        "drops": len(rows["probe.drops"]),
+        "problem": _native.problem(),
+    }
+
+
+def test_children_of_a_busy_process_train_and_end() -> None:
+    found = in_process(forking)
+    assert found["good"] == FORKS
+    # Training's own rows: each step's eleven calls and the two of the modules made along the way, and nothing of a child.
+    assert found["steps"] == [[step, 2] for step in range(FORKS)]
+    assert found["roots"] == FORKS and found["forward"] == FORKS * (9 + 2)
+    assert found["drops"] == 0 and found["problem"] == ""
+    # Less than a microsecond; the bound is what training would notice. A busy machine may take the processor away once.
+    assert statistics.median(found["waited"]) < 0.005
+
+
+class Trains(torch.utils.data.Dataset):
+    """Trains a model of its own in the DataLoader's worker."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, item: int) -> torch.Tensor:
+        from probe_agent import _native
+
+        torch.set_num_threads(1)
+        model = Net(16, 1)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(2, 16), 1)
+        return torch.tensor(float(_native.is_enabled()))
+
+
+def workers(method: str, persistent: bool) -> dict[str, Any]:
+    """Epochs of a DataLoader whose workers train; made anew for each epoch, or kept."""
+    torch.set_num_threads(1)
+    import probe_agent.torch
+
+    probe_agent.torch.install()
+    from probe_agent import _native
+
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(
+        Trains(), batch_size=2, num_workers=2, multiprocessing_context=method, persistent_workers=persistent,
+        timeout=PATIENCE,
+    )  # fmt: skip
+    enabled = 0.0
+    epochs = 10 if method == "fork" else 2
+    for _ in range(epochs):
+        for batch in loader:
+            enabled += batch.sum().item()
+            train(model, optimizer, batch[:, None], 1)
+    rows = _native.take_rows()
+    trace = rows["python.torch_trace"]
+    return {
+        "epochs": epochs,
+        "enabled": enabled,
+        "steps": [row["samples"] for row in rows["python.steps"]],
+        "waited_for_data": min(row["data_time"] for row in rows["python.steps"]) > 0,
+        "modules": sorted({row["module"] for row in trace if row["stage"] == "forward"}),
+        "drops": len(rows["probe.drops"]),
+    }
+
+
+@pytest.mark.parametrize(("method", "persistent"), [("fork", False), ("fork", True), ("spawn", True)])
+def test_workers_that_train_leave_trainings_rows_alone(method: str, persistent: bool) -> None:
+    found = in_process(workers, arguments=(method, persistent))
+    assert found["enabled"] == 0
+    assert found["steps"] == [2] * 4 * found["epochs"] and found["waited_for_data"]
+    assert found["modules"] == ["Linear"] and found["drops"] == 0

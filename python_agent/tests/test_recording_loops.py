@@ -1,0 +1,230 @@
+"""Loops as people write them: mixed precision that skips a step, pauses, hooks and profilers of their own, many small
+modules, compiled models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from recording_support import Net, Recorder, in_process, train
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    import probe_agent.torch as agent
+
+    agent.install()
+    yield Recorder()
+    agent.uninstall()
+
+
+def test_a_step_that_the_scaler_skips_is_no_step(recorder: Recorder) -> None:
+    model = Net()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=8.0)
+    for iteration in range(5):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.randn(4, 32)).square().mean()
+        scaler.scale(loss * (float("inf") if iteration == 2 else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    rows = recorder.take()
+    # The work of the iteration without a step is the next step's.
+    assert [(step["micro_steps"], step["samples"]) for step in rows["python.steps"]] == [(1, 4), (1, 4), (2, 8), (1, 4)]
+    first = rows["python.steps"][0]["step"]
+    calls = [0] * 4
+    for row in rows["python.torch_trace"]:
+        calls[row["step"] - first] += row["stage"] == "backward" and row["module"] == "layers.1.up"
+    assert calls == [1, 1, 2, 1]
+    assert [row["step"] - first for row in rows["python.torch_trace"] if row["stage"] == "step"] == [0, 1, 2, 3]
+    assert rows["probe.drops"] == {} and recorder.native.problem() == ""
+
+
+@pytest.mark.parametrize("how", ["uninstall", "enable"])
+@pytest.mark.parametrize("where", ["between steps", "within a step"])
+def test_a_pause_belongs_to_no_step(recorder: Recorder, how: str, where: str) -> None:
+    import probe_agent.torch as agent
+
+    off, on = {
+        "uninstall": (agent.uninstall, agent.install),
+        "enable": (lambda: recorder.native.set_enabled(False), lambda: recorder.native.set_enabled(True)),
+    }[how]
+    model, clock = Net(), time.perf_counter
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32)
+    train(model, optimizer, x, 3)
+    if where == "within a step":
+        model(x)
+    off()
+    train(model, optimizer, x, 100)
+    on()
+    back = clock()
+    if where == "within a step":
+        model(x).sum().backward()
+        optimizer.step()
+    train(model, optimizer, x, 3)
+    back = clock() - back
+    steps = recorder.take()["python.steps"]
+    after = 4 if where == "within a step" else 3
+    assert len(steps) == 3 + after
+    assert [step["step"] for step in steps] == list(range(steps[0]["step"], steps[0]["step"] + 3 + after))
+    # Whole steps of before, and nothing of the pause: what came after it lies within the clock that began there.
+    assert sum(step["duration"] for step in steps[3:]) <= back
+    for step in steps:
+        assert step["micro_steps"] == 1 and step["forward_time"] > 0 and step["backward_time"] > 0
+    parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
+    assert all(sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6) for step in steps)
+
+
+def test_many_small_modules_use_up_no_names(recorder: Recorder) -> None:
+    import probe_agent.torch.modules as modules
+
+    x = torch.ones(1)
+    made = [nn.Identity() for _ in range(100)]
+    for _ in range(modules._WALKS // 100 + 1):
+        # All at once and then none, so that many addresses are met, and each again.
+        for module in made:
+            module(x)
+        made = [nn.Identity() for _ in range(100)]
+    assert modules._walks == modules._WALKS
+    assert {row["module"] for row in recorder.take()["python.torch_trace"]} == {"Identity"}
+    # Whatever comes now, also at an address where a small one was, has its names.
+    for _ in range(50):
+        model = Net(16, 1)
+        model(torch.ones(1, 16))
+        seen = {row["module"] for row in recorder.take()["python.torch_trace"]}
+        assert seen == {"Net", "layers.0", "layers.0.norm", "layers.0.up", "layers.0.down", "head"}
+        del model
+        nn.Identity()(x)
+        single = nn.Linear(4, 4)
+        train(single, torch.optim.SGD(single.parameters(), lr=0.1), torch.ones(3, 4), 1)
+        (step,) = recorder.take()["python.steps"]
+        # The model's batch and this one's, and no small one's.
+        assert (step["micro_steps"], step["samples"]) == (2, 4)
+
+
+def test_modules_that_follow_each_other_at_one_address_are_told_apart(recorder: Recorder) -> None:
+    x, before, again = torch.ones(1), set(), 0
+    for _ in range(100):
+        for make in (nn.ReLU, nn.Tanh, nn.Identity):
+            module = make()
+            module(x)
+            again += id(module) in before
+            before.add(id(module))
+            del module
+    assert again > 100
+    names = [row["module"] for row in recorder.take()["python.torch_trace"]]
+    assert names == ["ReLU", "Tanh", "Identity"] * 100
+
+
+def test_hooks_profiler_and_ranges_of_the_users_own(recorder: Recorder) -> None:
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    model = Net()
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32)
+    hooked: list[str] = []
+    model.head.register_forward_pre_hook(lambda *_: hooked.append("forward pre"))
+    model.head.register_forward_hook(lambda *_: hooked.append("forward"))
+    model.head.register_full_backward_hook(lambda *_: hooked.append("backward"))
+    optimizer.register_step_pre_hook(lambda *_: hooked.append("step pre"))
+    optimizer.register_step_post_hook(lambda *_: hooked.append("step"))
+    for _ in range(2):
+        with profile(activities=[ProfilerActivity.CPU], with_modules=True, record_shapes=True) as profiler:
+            for _ in range(2):
+                with record_function("my range"):
+                    train(model, optimizer, x, 1)
+        counts = {event.key: event.count for event in profiler.key_averages()}
+        assert counts["my range"] == 2 and counts["Optimizer.step#SGD.step"] == 2
+    train(model, optimizer, x, 1)
+    assert hooked == ["forward pre", "forward", "backward", "step pre", "step"] * 5
+    rows = recorder.take()
+    assert len(rows["python.steps"]) == 5
+    forward = [row["module"] for row in rows["python.torch_trace"] if row["stage"] == "forward"]
+    assert forward.count("head") == 5 and len(forward) == 5 * 14
+    backward = [row["module"] for row in rows["python.torch_trace"] if row["stage"] == "backward"]
+    assert backward.count("head") == 5 and backward.count("layers.2.down") == 5
+    assert rows["probe.drops"] == {} and recorder.native.problem() == ""
+
+
+def test_an_unrolled_network_counts_its_calls(recorder: Recorder) -> None:
+    class Unrolled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.LSTMCell(8, 8)
+            self.out = nn.Linear(8, 8)
+            self.out.weight = nn.Parameter(self.cell.weight_hh[:8])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            state = None
+            for _ in range(5):
+                state = self.cell(x, state)
+                x = self.out(state[0])
+            return x
+
+    model = Unrolled()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 8), 2)
+    rows = recorder.take()
+    for module in ("cell", "out"):
+        for stage in ("forward", "backward"):
+            calls = [
+                (row["step"] - rows["python.steps"][0]["step"], row["call_index"])
+                for row in rows["python.torch_trace"]
+                if row["module"] == module and row["stage"] == stage
+            ]
+            assert sorted(calls) == [(step, call) for step in (0, 1) for call in range(5)], (module, stage)
+
+
+def compiled(agent: bool) -> dict[str, Any]:
+    """What Dynamo counts while models are compiled, in part and as a whole, and trained with two batch sizes."""
+    if agent:
+        import probe_agent.torch
+
+        probe_agent.torch.install()
+    torch.set_num_threads(1)
+    from torch import _dynamo
+    from torch._dynamo.utils import counters
+
+    found: dict[str, Any] = {}
+    for name in ("whole", "in place", "part", "function"):
+        _dynamo.reset()
+        counters.clear()
+        torch.manual_seed(0)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run: Any = model
+        if name == "whole":
+            run = torch.compile(model, backend="aot_eager", fullgraph=True)
+        elif name == "in place":
+            model.compile(backend="aot_eager", fullgraph=True)
+        elif name == "part":
+            model.layers[1] = torch.compile(model.layers[1], backend="aot_eager", fullgraph=True)
+        else:
+
+            def loss_of(x: torch.Tensor, model: nn.Module = model) -> torch.Tensor:
+                return model(x)
+
+            run = torch.compile(loss_of, backend="aot_eager", fullgraph=True)
+        losses = [loss.hex() for size in (4, 4, 4, 6, 8, 4) for loss in train(run, optimizer, torch.ones(size, 32), 1)]
+        found[name] = {
+            "losses": losses,
+            "counters": {
+                kind: dict(counters[kind]) for kind in ("frames", "stats", "graph_break", "recompiles", "unimplemented")
+            },
+        }
+    if agent:
+        from probe_agent import _native
+
+        assert len(_native.take_rows()["python.steps"]) == 4 * 6 and _native.problem() == ""
+    return found
+
+
+def test_what_is_compiled_is_compiled_as_without_us() -> None:
+    with_agent, without = (in_process(compiled, arguments=(agent,)) for agent in (True, False))
+    assert with_agent == without
+    assert all(found["counters"]["graph_break"] == {} for found in with_agent.values())
+    assert all(found["counters"]["stats"]["unique_graphs"] >= 1 for found in with_agent.values())

@@ -1,0 +1,223 @@
+//! A run whose collector died: its files and its journal together are all of it again.
+//!
+//! The same serves two: a command that asks the directory, and a collector that goes on where that one ended.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use probe_proto::tables::TABLES;
+use probe_proto::v1::{self, record, said};
+
+use super::hello::{DeclaredTable, understand};
+use super::registry::Registry;
+use super::tables::{AgentsTable, DropsTable};
+use crate::error::Result;
+use crate::eval::Log;
+use crate::journal::Begin;
+use crate::journal::replay::{self, Ranges, Take};
+use crate::query::{Engine, SystemTable};
+use crate::runs::RunInfo;
+use crate::store::{Identity, LeftOver, Origin, Rows, Store, Strings};
+
+/// Rows of an agent that its collector said it kept, and that are nowhere.
+const NOT_KEPT: &str = "not on disk when the collector died";
+
+/// What a collector has left.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) store: Arc<Store>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) log: Arc<Log>,
+    /// What a collector that goes on begins its journal with.
+    pub(crate) begin: Begin,
+    /// What is to be said about it.
+    pub(crate) remarks: Vec<String>,
+    /// Files that are of no use.
+    pub(crate) left_over: LeftOver,
+}
+
+/// Answers for a run directory, without a collector. The second value is what is to be said about it.
+///
+/// # Errors
+/// There is no such directory, or its files can't be read.
+pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
+    if replay::find(directory)?.files.is_empty() {
+        return Ok((Engine::new(Store::open(directory)?, Vec::new())?, Vec::new()));
+    }
+    let run: Arc<str> = RunInfo::read(directory)?.run.into();
+    let recovered = recover(directory, &run)?;
+    let system = system_tables(&recovered.registry, &recovered.store, &recovered.log);
+    Ok((Engine::new(recovered.store, system)?, recovered.remarks))
+}
+
+/// The tables that a collector itself fills.
+pub(super) fn system_tables(registry: &Arc<Registry>, store: &Arc<Store>, log: &Arc<Log>) -> Vec<Arc<dyn SystemTable>> {
+    vec![
+        Arc::new(AgentsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
+        Arc::new(DropsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
+        Arc::clone(log) as _,
+    ]
+}
+
+/// Puts together what there is of a run; writes nothing.
+pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
+    let (store, left_over) = Store::left(directory)?;
+    let left = replay::find(directory)?;
+    let mut taking = Taking {
+        run,
+        store: &store,
+        written: store.written(),
+        evicted: left.evicted()?,
+        connections: HashMap::new(),
+        appended: HashMap::new(),
+    };
+    let replayed = left.replay(&mut taking)?;
+    let Taking { written, appended, .. } = taking;
+    let mut remarks = Vec::new();
+    remarks.extend(left_over.damaged.iter().map(|(_, error)| format!("a file is left out: {error}")));
+    // The newest file always ends where the collector died; before that, damage is damage.
+    for (path, bytes) in &replayed.damaged {
+        if Some(path) != left.files.last() {
+            remarks.push(format!("{bytes} bytes at the end of {} can't be read", path.display()));
+        }
+    }
+    let mut ledger = replayed.ledger;
+    for (instance, agent) in &mut ledger.agents {
+        let there = |table: &str| {
+            let key = (instance.clone(), table.to_owned());
+            let rows = written.get(&key).map_or(0, |written| written.rows) + appended.get(&key).copied().unwrap_or(0);
+            let gone = ledger.evicted.iter().filter(|gone| gone.instance == *instance && gone.table == table);
+            rows + gone.map(|gone| gone.rows).sum::<u64>()
+        };
+        for (table, stored) in &mut agent.stored {
+            let there = there(table);
+            if there < *stored {
+                let rows = *stored - there;
+                remarks.push(format!("{rows} rows of {table} were not on disk when the collector died"));
+                let (table, reason) = (table.clone(), NOT_KEPT.to_owned());
+                agent.lost.push(v1::Lost { table, reason, rows, unix_ns: agent.last_seen, ..v1::Lost::default() });
+            }
+            *stored = there;
+        }
+    }
+    store.restore_evicted(run, &ledger.evicted);
+    let registry = Arc::new(Registry::restore(run, &ledger, &written));
+    let log = Arc::new(Log::restore(ledger.evals.values()));
+    let begin = Begin { ledger, older: left.files, number: left.next, appends: store.appends() };
+    Ok(Recovered { store, registry, log, begin, remarks, left_over })
+}
+
+/// What files have of one agent and table.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Written {
+    /// Batches, by number.
+    pub(crate) ranges: Ranges,
+    pub(crate) rows: u64,
+}
+
+/// By instance and table.
+pub(crate) type AllWritten = HashMap<(String, String), Written>;
+
+/// The journal's records on their way into the store.
+struct Taking<'a> {
+    run: &'a Arc<str>,
+    store: &'a Store,
+    written: AllWritten,
+    evicted: HashMap<(String, String), Ranges>,
+    connections: HashMap<u64, Open>,
+    /// Rows, by instance and table.
+    appended: HashMap<(String, String), u64>,
+}
+
+/// A connection as it was at this point of the journal.
+struct Open {
+    instance: Arc<str>,
+    identity: Arc<Identity>,
+    tables: Vec<DeclaredTable>,
+    strings: Strings,
+}
+
+impl Taking<'_> {
+    fn open(&mut self, connection: u64, hello: &v1::Hello) {
+        // It was understood when it was written down.
+        let Ok(greeting) = understand(hello.clone(), self.run) else { return };
+        let open = self.connections.entry(connection).or_insert_with(|| Open {
+            instance: greeting.instance.as_str().into(),
+            identity: Arc::clone(&greeting.identity),
+            tables: Vec::new(),
+            strings: Strings::default(),
+        });
+        open.identity = greeting.identity;
+        open.tables = greeting.tables;
+    }
+
+    /// What of it can't be taken is missing in the end, and is counted there.
+    fn batch(&mut self, connection: u64, batch: &v1::Batch) {
+        let Some(open) = self.connections.get_mut(&connection) else { return };
+        let Some(declared) = open.tables.get(batch.table as usize) else { return };
+        let key = (open.instance.to_string(), declared.name.clone());
+        let within = |ranges: &Ranges| ranges.iter().any(|(first, last)| (*first..=*last).contains(&batch.seq));
+        if self.written.get(&key).is_some_and(|written| within(&written.ranges)) {
+            return;
+        }
+        if self.evicted.get(&key).is_some_and(within) {
+            return;
+        }
+        let Ok(rows) = Rows::decode(&declared.mapping, batch, &mut open.strings) else { return };
+        *self.appended.entry(key).or_default() += rows.len() as u64;
+        self.store.append(&open.identity, Origin::batch(&open.instance, batch.seq), rows);
+    }
+}
+
+impl Take for Taking<'_> {
+    fn restart(&mut self, connections: &[v1::Connection]) {
+        self.connections.clear();
+        for connection in connections {
+            let Some(hello) = &connection.hello else { continue };
+            self.open(connection.connection, hello);
+            if let Some(open) = self.connections.get_mut(&connection.connection) {
+                let strings = v1::Strings { first: 0, values: connection.strings.clone() };
+                // What can't be taken makes batches that use it missing.
+                let _ = open.strings.extend(strings);
+            }
+        }
+    }
+
+    fn take(&mut self, record: record::Record) {
+        use record::Record;
+        match record {
+            Record::Opened(v1::Opened { connection, hello: Some(hello), .. }) => self.open(connection, &hello),
+            Record::Said(v1::Said { connection, what: Some(what), .. }) => match what {
+                said::What::Strings(strings) => {
+                    if let Some(open) = self.connections.get_mut(&connection) {
+                        // As above.
+                        let _ = open.strings.extend(strings);
+                    }
+                }
+                said::What::Batch(batch) => self.batch(connection, &batch),
+                said::What::Status(_) => {}
+            },
+            Record::Closed(closed) => {
+                self.connections.remove(&closed.connection);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Batches in files, by agent and table.
+impl Store {
+    pub(crate) fn written(&self) -> AllWritten {
+        let mut found = AllWritten::new();
+        for (table, snapshot) in TABLES.iter().zip(self.snapshot()) {
+            for group in snapshot.all_files().flat_map(|file| &file.groups) {
+                let Some(origin) = &group.origin else { continue };
+                let written = found.entry((origin.instance.to_string(), table.full_name())).or_default();
+                written.ranges.push((origin.first_seq, origin.last_seq));
+                written.rows += group.rows as u64;
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,16 @@
+//! What a collector writes down as it is told, so that its death loses nothing that it has acknowledged.
+//!
+//! A run directory has a `journal/` of numbered files while its collector lives: records ([`frame`]) of everything
+//! that agents sent, in order ([`writer`]), on disk within a second. [`Ledger`] is the sum of all records, rows
+//! excepted; every file begins with one, so that the files before it may go once their rows are in Parquet files.
+//! [`replay`] reads a journal that a collector has left.
+
+mod files;
+mod frame;
+mod ledger;
+pub(crate) mod replay;
+mod writer;
+
+pub(crate) use files::{directory, remove};
+pub(crate) use ledger::Ledger;
+pub(crate) use writer::{Begin, Journal};

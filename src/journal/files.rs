@@ -1,0 +1,45 @@
+//! Where the files of a journal are, and which there are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::paths::named;
+
+/// The directory below a run's that holds its journal.
+pub(crate) fn directory(run: &Path) -> PathBuf {
+    run.join("journal")
+}
+
+/// Takes away the journal of a run whose rows are all in files.
+///
+/// # Errors
+/// The file system's.
+pub(crate) fn remove(run: &Path) -> Result<()> {
+    let directory = directory(run);
+    fs::remove_dir_all(&directory).map_err(|error| named(&directory, &error))
+}
+
+/// The file with this number.
+pub(super) fn path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("{number:08}.log"))
+}
+
+/// All files by number; none where there is no journal.
+pub(super) fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(named(directory, &error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| named(directory, &error))?.path();
+        let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
+        if let (Some(number), Some("log")) = (number, path.extension().and_then(|extension| extension.to_str())) {
+            found.push((number, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}

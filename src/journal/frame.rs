@@ -1,0 +1,119 @@
+//! A record on disk: its length, a checksum, the record. What a dying machine leaves half-written is told from what
+//! was written whole.
+
+use bytes::{Buf, Bytes};
+use probe_proto::MAX_FRAME;
+use probe_proto::v1;
+use prost::Message;
+
+/// What a file begins with.
+pub(super) const MAGIC: &[u8; 8] = b"probeJ01";
+
+/// Length and checksum.
+const HEAD: usize = 8;
+
+/// A ledger has the strings of every connection, beside which a batch is small.
+const LONGEST: usize = 1 << 30;
+const _: () = assert!(LONGEST > 2 * MAX_FRAME);
+
+/// A record as it is written.
+pub(super) fn encode(record: &v1::Record) -> Vec<u8> {
+    let length = record.encoded_len();
+    let mut frame = Vec::with_capacity(HEAD + length);
+    frame.extend_from_slice(&[0; HEAD]);
+    record.encode_raw(&mut frame);
+    let checksum = crc32fast::hash(&frame[HEAD..]);
+    frame[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    frame[4..HEAD].copy_from_slice(&checksum.to_le_bytes());
+    frame
+}
+
+/// The records of a file, up to the first that is not whole.
+#[derive(Debug)]
+pub(super) struct Frames {
+    rest: Bytes,
+    /// Bytes that are no whole record; known once the end was reached.
+    pub(super) damaged: usize,
+}
+
+impl Frames {
+    /// Those in `file`.
+    pub(super) fn new(mut file: Bytes) -> Self {
+        if file.starts_with(MAGIC) {
+            file.advance(MAGIC.len());
+            return Self { rest: file, damaged: 0 };
+        }
+        Self { damaged: file.len(), rest: Bytes::new() }
+    }
+
+    fn next_whole(&mut self) -> Option<v1::Record> {
+        let mut rest = self.rest.clone();
+        if rest.len() < HEAD {
+            return None;
+        }
+        let (length, checksum) = (rest.get_u32_le() as usize, rest.get_u32_le());
+        if length > LONGEST || length > rest.len() {
+            return None;
+        }
+        let record = rest.split_to(length);
+        if crc32fast::hash(&record) != checksum {
+            return None;
+        }
+        let record = v1::Record::decode(record).ok()?;
+        self.rest = rest;
+        Some(record)
+    }
+}
+
+impl Iterator for Frames {
+    type Item = v1::Record;
+
+    fn next(&mut self) -> Option<v1::Record> {
+        let record = self.next_whole();
+        if record.is_none() && !self.rest.is_empty() {
+            self.damaged = self.rest.len();
+            self.rest = Bytes::new();
+        }
+        record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(connection: u64, bye: bool) -> v1::Record {
+        v1::Record { record: Some(v1::record::Record::Closed(v1::Closed { connection, bye, unix_ns: 5 })) }
+    }
+
+    proptest! {
+        #[test]
+        fn records_before_the_damage_are_read_and_no_others(
+            count in 0..6_usize, cut in 0..300_usize, flip in prop::option::of(0..300_usize),
+        ) {
+            let mut file = MAGIC.to_vec();
+            let mut ends = vec![file.len()];
+            for number in 0..count {
+                file.extend(encode(&record(number as u64, number % 2 == 0)));
+                ends.push(file.len());
+            }
+            let mut whole = file.len();
+            file.truncate(cut.max(MAGIC.len()));
+            whole = whole.min(file.len());
+            if let Some(place) = flip && place < file.len() {
+                file[place] ^= 0x40;
+                whole = whole.min(place);
+            }
+            let readable = if whole < MAGIC.len() { 0 } else { ends.iter().filter(|end| **end <= whole).count() - 1 };
+            let length = file.len();
+            let mut frames = Frames::new(file.into());
+            let read: Vec<_> = frames.by_ref().collect();
+            prop_assert_eq!(read.len(), readable);
+            for (number, found) in read.into_iter().enumerate() {
+                prop_assert_eq!(found, record(number as u64, number % 2 == 0));
+            }
+            prop_assert_eq!(frames.damaged, if whole < MAGIC.len() { length } else { length - ends[readable] });
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The sum of all records: who was there, what became of their rows, what of their connections later records need.
+//!
+//! The writer keeps one beside its files and writes it at the head of each; a replay arrives at the same one.
+
+use std::collections::{BTreeMap, HashMap};
+
+use probe_proto::v1::{self, record, said};
+
+/// Evals that are kept, as many as `probe.evals` shows.
+const MOST_EVALS: usize = 10_000;
+
+/// See the module.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(crate) struct Ledger {
+    /// By instance.
+    pub(crate) agents: BTreeMap<String, v1::AgentRecord>,
+    /// Those that are open.
+    pub(crate) connections: BTreeMap<u64, v1::Connection>,
+    /// In the order in which rows went.
+    pub(crate) evicted: Vec<v1::Evicted>,
+    /// By number.
+    pub(crate) evals: BTreeMap<i64, v1::Eval>,
+}
+
+impl Ledger {
+    /// The one at the head of a file.
+    pub(crate) fn from_message(ledger: v1::Ledger) -> Self {
+        let instance = |agent: &v1::AgentRecord| agent.hello.as_ref().map(|hello| hello.instance.clone());
+        Self {
+            agents: ledger.agents.into_iter().filter_map(|agent| Some((instance(&agent)?, agent))).collect(),
+            connections: ledger.connections.into_iter().map(|open| (open.connection, open)).collect(),
+            evicted: ledger.evicted,
+            evals: ledger.evals.into_iter().map(|eval| (eval.id, eval)).collect(),
+        }
+    }
+
+    /// The one that is written at the head of a file.
+    pub(crate) fn to_message(&self) -> v1::Ledger {
+        v1::Ledger {
+            agents: self.agents.values().cloned().collect(),
+            connections: self.connections.values().cloned().collect(),
+            evicted: self.evicted.clone(),
+            evals: self.evals.values().cloned().collect(),
+        }
+    }
+
+    /// Adds a record.
+    pub(crate) fn apply(&mut self, record: &v1::Record) {
+        use record::Record;
+        match &record.record {
+            Some(Record::Ledger(ledger)) => *self = Self::from_message(ledger.clone()),
+            Some(Record::Opened(opened)) => self.open(opened),
+            Some(Record::Said(said)) => self.say(said),
+            Some(Record::Lost(lost)) => self.lose(lost),
+            Some(Record::Closed(closed)) => {
+                let Some(gone) = self.connections.remove(&closed.connection) else { return };
+                if let Some(agent) = self.agents.get_mut(&gone.instance) {
+                    agent.bye = closed.bye;
+                    agent.last_seen = closed.unix_ns;
+                }
+            }
+            Some(Record::Evicted(evicted)) => self.evicted.push(evicted.clone()),
+            Some(Record::Eval(eval)) => {
+                self.evals.insert(eval.id, eval.clone());
+                while self.evals.len() > MOST_EVALS {
+                    self.evals.pop_first();
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn open(&mut self, opened: &v1::Opened) {
+        let Some(hello) = &opened.hello else { return };
+        let short = v1::Hello { tables: Vec::new(), ..hello.clone() };
+        let agent = self
+            .agents
+            .entry(hello.instance.clone())
+            .or_insert_with(|| v1::AgentRecord { first_seen: opened.unix_ns, ..v1::AgentRecord::default() });
+        agent.hello = Some(short);
+        agent.bye = false;
+        agent.last_seen = opened.unix_ns;
+        let connection = self.connections.entry(opened.connection).or_default();
+        connection.connection = opened.connection;
+        connection.instance.clone_from(&hello.instance);
+        connection.hello = Some(hello.clone());
+    }
+
+    fn say(&mut self, said: &v1::Said) {
+        let Some(connection) = self.connections.get_mut(&said.connection) else { return };
+        let Some(agent) = self.agents.get_mut(&connection.instance) else { return };
+        agent.last_seen = said.unix_ns;
+        match &said.what {
+            Some(said::What::Strings(strings)) => {
+                // They continue the table, or repeat what is there.
+                let known = connection.strings.len().saturating_sub(strings.first as usize);
+                connection.strings.extend(strings.values.iter().skip(known).cloned());
+            }
+            Some(said::What::Batch(batch)) => {
+                let tables = connection.hello.as_ref().map(|hello| &hello.tables);
+                let Some(table) = tables.and_then(|tables| tables.get(batch.table as usize)) else { return };
+                agent.done_seq = agent.done_seq.max(batch.seq);
+                change(&mut agent.stored, &table.name, |stored| stored + u64::from(batch.rows));
+                change(&mut agent.recorded, &table.name, |recorded| recorded.max(batch.recorded));
+            }
+            Some(said::What::Status(status)) => agent.status = Some(status.clone()),
+            None => {}
+        }
+    }
+
+    fn lose(&mut self, lost: &v1::Lost) {
+        let Some(agent) = self.agents.get_mut(&lost.instance) else { return };
+        agent.done_seq = agent.done_seq.max(lost.seq);
+        if lost.seq > 0 {
+            change(&mut agent.recorded, &lost.table, |recorded| recorded.max(lost.recorded));
+            if lost.rows == 0 {
+                return;
+            }
+        }
+        match agent.lost.iter_mut().find(|known| known.table == lost.table && known.reason == lost.reason) {
+            Some(known) => {
+                known.rows += lost.rows;
+                known.unix_ns = lost.unix_ns;
+            }
+            None => agent.lost.push(lost.clone()),
+        }
+    }
+
+    /// The journal begins after append `oldest` by now: of evictions before it only the sums matter, because no batch
+    /// of theirs can come back.
+    pub(super) fn settle(&mut self, oldest: u64) {
+        let mut kept: Vec<v1::Evicted> = Vec::new();
+        for evicted in std::mem::take(&mut self.evicted) {
+            if evicted.appends >= oldest {
+                kept.push(evicted);
+                continue;
+            }
+            let same = |sum: &&mut v1::Evicted| {
+                sum.last_seq == 0
+                    && sum.table == evicted.table
+                    && sum.instance == evicted.instance
+                    && sum.identity == evicted.identity
+            };
+            match kept.iter_mut().find(same) {
+                Some(sum) => {
+                    sum.rows += evicted.rows;
+                    sum.unix_ns = evicted.unix_ns;
+                }
+                None => kept.push(v1::Evicted { first_seq: 0, last_seq: 0, ..evicted }),
+            }
+        }
+        self.evicted = kept;
+    }
+}
+
+/// Changes the number kept for a table; a name that is known costs no allocation.
+fn change(counts: &mut HashMap<String, u64>, table: &str, change: impl FnOnce(u64) -> u64) {
+    match counts.get_mut(table) {
+        Some(count) => *count = change(*count),
+        None => {
+            counts.insert(table.to_owned(), change(0));
+        }
+    }
+}

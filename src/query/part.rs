@@ -1,0 +1,123 @@
+//! What a scan reads or skips as a whole: a segment in memory, or a row group of a file.
+
+use std::sync::Arc;
+
+use datafusion::common::ScalarValue;
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, Statistics};
+use probe_proto::table::Table;
+
+use crate::store::{Identity, ParquetFile, RowGroup, Segment};
+
+/// Smallest and largest value, where they are known and there are any; and how many values are NULL.
+pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);
+
+/// One of them.
+#[derive(Debug, Clone)]
+pub(super) enum Part {
+    /// In memory.
+    Segment(Arc<Segment>),
+    /// The row group of this number.
+    Group(Arc<ParquetFile>, usize),
+}
+
+impl Part {
+    /// All row groups of a file.
+    pub(super) fn of_file(file: &Arc<ParquetFile>) -> impl Iterator<Item = Self> {
+        (0..file.groups.len()).map(|number| Self::Group(Arc::clone(file), number))
+    }
+
+    /// The process that all of its rows came from, where it is one and known.
+    pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
+        match self {
+            Self::Segment(segment) => segment.identity.as_ref(),
+            Self::Group(file, number) => file.groups[*number].identity.as_ref(),
+        }
+    }
+
+    /// The file that it is in.
+    pub(super) fn file(&self) -> Option<&Arc<ParquetFile>> {
+        match self {
+            Self::Segment(_) => None,
+            Self::Group(file, _) => Some(file),
+        }
+    }
+}
+
+/// What is known of rows without looking at them.
+pub(super) trait Known {
+    /// How many.
+    fn rows(&self) -> usize;
+    /// What they take where they are.
+    fn bytes(&self) -> usize;
+    /// What is known of the column at `place`, identity first.
+    fn range(&self, table: &Table, place: usize) -> Range;
+}
+
+impl Known for RowGroup {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+    fn bytes(&self) -> usize {
+        self.column_bytes.iter().sum::<u64>() as usize
+    }
+    fn range(&self, table: &Table, place: usize) -> Range {
+        Self::range(self, table, place)
+    }
+}
+
+impl Known for Part {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Segment(segment) => segment.rows,
+            Self::Group(file, number) => file.groups[*number].rows,
+        }
+    }
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Segment(segment) => segment.bytes,
+            Self::Group(file, number) => Known::bytes(&file.groups[*number]),
+        }
+    }
+    fn range(&self, table: &Table, place: usize) -> Range {
+        match self {
+            Self::Segment(segment) => segment.range(place),
+            Self::Group(file, number) => Known::range(&file.groups[*number], table, place),
+        }
+    }
+}
+
+/// What is known of all `parts` together, of the columns at `places`: exact wherever each part's is.
+pub(super) fn statistics(parts: &[Part], table: &Table, places: &[usize]) -> Statistics {
+    let rows = parts.iter().map(Known::rows).sum();
+    Statistics {
+        num_rows: Precision::Exact(rows),
+        total_byte_size: Precision::Inexact(parts.iter().map(Known::bytes).sum()),
+        column_statistics: places.iter().map(|place| column(parts, table, *place, rows)).collect(),
+    }
+}
+
+fn column(parts: &[Part], table: &Table, place: usize, rows: usize) -> ColumnStatistics {
+    let mut bounds: Option<(ScalarValue, ScalarValue)> = None;
+    let mut nulls = 0;
+    let mut known = true;
+    for part in parts {
+        let (range, more) = part.range(table, place);
+        nulls += more;
+        known &= range.is_some() || more == part.rows();
+        bounds = match (bounds, range) {
+            (None, range) => range,
+            (bounds, None) => bounds,
+            (Some((low, high)), Some((lower, higher))) => {
+                Some((if lower < low { lower } else { low }, if higher > high { higher } else { high }))
+            }
+        };
+    }
+    let unknown = ColumnStatistics { null_count: Precision::Exact(nulls), ..ColumnStatistics::new_unknown() };
+    match bounds {
+        Some((low, high)) if known && nulls < rows => {
+            ColumnStatistics { min_value: Precision::Exact(low), max_value: Precision::Exact(high), ..unknown }
+        }
+        _ => unknown,
+    }
+}

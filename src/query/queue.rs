@@ -1,0 +1,112 @@
+//! The parts that one scan has still to read, shared by all of its partitions: whoever is free takes the next, and what
+//! the query has learned meanwhile rules out the rest.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder};
+
+use super::part::{Known, Part};
+use super::prune::Pruner;
+use crate::store::ParquetFile;
+
+/// One scan's.
+#[derive(Debug)]
+pub(super) struct Queue {
+    left: Mutex<Left>,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Left {
+    /// The next one last.
+    parts: Vec<Part>,
+    pruner: Pruner,
+    /// Files of which something has been read, by their addresses, which `Queue::files` keeps from being reused.
+    opened: HashSet<usize>,
+    files: Vec<Arc<ParquetFile>>,
+}
+
+/// What EXPLAIN ANALYZE shows. Parts that are neither scanned nor pruned were not needed any more.
+#[derive(Debug)]
+struct Counts {
+    segments_scanned: Count,
+    segments_pruned: Count,
+    files_scanned: Count,
+    row_groups_scanned: Count,
+    row_groups_pruned: Count,
+    bytes_read: Count,
+    /// Of the files' columns: those of row groups that were not read, and those that were not asked for.
+    bytes_skipped: Gauge,
+}
+
+impl Queue {
+    /// Of `parts`, in this order, without those that are known not to be needed.
+    pub(super) fn new(mut parts: Vec<Part>, mut pruner: Pruner, metrics: &ExecutionPlanMetricsSet) -> Self {
+        let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);
+        let files: HashSet<usize> = parts.iter().filter_map(Part::file).map(address).collect();
+        let groups = parts.iter().filter(|part| part.file().is_some());
+        let (groups, bytes) = (groups.clone().count(), groups.map(Known::bytes).sum());
+        counter("segments_total").add(parts.len() - groups);
+        counter("files_total").add(files.len());
+        counter("row_groups_total").add(groups);
+        let counts = Counts {
+            segments_scanned: counter("segments_scanned"),
+            segments_pruned: counter("segments_pruned"),
+            files_scanned: counter("files_scanned"),
+            row_groups_scanned: counter("row_groups_scanned"),
+            row_groups_pruned: counter("row_groups_pruned"),
+            bytes_read: counter("bytes_read"),
+            bytes_skipped: MetricBuilder::new(metrics).global_gauge("bytes_skipped"),
+        };
+        counts.bytes_skipped.add(bytes);
+        counts.prune(&mut pruner, &mut parts);
+        parts.reverse();
+        Self { left: Mutex::new(Left { parts, pruner, opened: HashSet::new(), files: Vec::new() }), counts }
+    }
+
+    /// Takes the next part.
+    pub(super) fn next(&self) -> Option<Part> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let Left { parts, pruner, opened, files } = &mut *left;
+        if pruner.has_news() {
+            self.counts.prune(pruner, parts);
+        }
+        let part = parts.pop()?;
+        match part.file() {
+            None => self.counts.segments_scanned.add(1),
+            Some(file) => {
+                self.counts.row_groups_scanned.add(1);
+                if opened.insert(address(file)) {
+                    files.push(Arc::clone(file));
+                    self.counts.files_scanned.add(1);
+                }
+            }
+        }
+        Some(part)
+    }
+
+    /// So many bytes of columns were read from files.
+    pub(super) fn read(&self, bytes: usize) {
+        self.counts.bytes_read.add(bytes);
+        self.counts.bytes_skipped.sub(bytes);
+    }
+}
+
+impl Counts {
+    fn prune(&self, pruner: &mut Pruner, parts: &mut Vec<Part>) {
+        let count = |parts: &[Part]| {
+            let groups = parts.iter().filter(|part| part.file().is_some()).count();
+            (parts.len() - groups, groups)
+        };
+        let before = count(parts);
+        pruner.prune(parts);
+        let after = count(parts);
+        self.segments_pruned.add(before.0 - after.0);
+        self.row_groups_pruned.add(before.1 - after.1);
+    }
+}
+
+fn address(file: &Arc<ParquetFile>) -> usize {
+    Arc::as_ptr(file) as usize
+}

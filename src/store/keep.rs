@@ -1,0 +1,259 @@
+//! Where rows are kept on disk: the run directory, its journal, and the thread that turns sealed segments into files.
+//!
+//! Rows come into memory and, by way of the journal, to disk within a second ([`crate::journal`]). Segments are sealed
+//! when they are full or old, and become Parquet files soon after; then the journal need not keep their batches. They
+//! stay in memory, where a query finds them fastest, until memory is needed ([`super::budget`]).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use probe_proto::tables::TABLES;
+
+use super::Store;
+use super::budget::Graveyard;
+use super::file_writer::write_file;
+use super::files::table_directory;
+use super::segment::Segment;
+use crate::error::{Error, Result};
+use crate::journal::Journal;
+
+/// A segment that has grown for so long is sealed, and all of its table with it, so that one file has them all.
+const SEAL_AFTER: Duration = Duration::from_secs(300);
+/// A file is made of segments that have about so many rows together.
+const FILE_ROWS: usize = 1 << 20;
+/// How often is looked for something old.
+const TICK: Duration = Duration::from_secs(5);
+
+/// What a store that keeps its rows has.
+#[derive(Debug)]
+pub(super) struct Kept {
+    directory: PathBuf,
+    pub(super) journal: Arc<Journal>,
+    /// Bytes that the run may take on disk.
+    pub(super) disk_limit: u64,
+    /// Number of the next file.
+    number: AtomicU64,
+    work: Mutex<Work>,
+    wake: Condvar,
+    /// Held by whoever writes files and takes them away.
+    round: Mutex<()>,
+    /// Segments that are being written, which must not be evicted meanwhile.
+    pub(super) writing: Mutex<Vec<u64>>,
+    pub(super) graveyard: Mutex<Graveyard>,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    /// There is something to do.
+    wanted: bool,
+    stopping: bool,
+    /// Why files can't be written for now.
+    problem: Option<Arc<str>>,
+}
+
+/// The thread that writes files. Dropped, it ends after the file that it writes.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    store: Arc<Store>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something may be due.
+    pub(super) fn wake(&self) {
+        self.lock().wanted = true;
+        self.wake.notify_one();
+    }
+
+    /// Why rows are in memory only, for now.
+    pub(super) fn problem(&self) -> Option<Arc<str>> {
+        self.lock().problem.clone().or_else(|| self.journal.problem())
+    }
+}
+
+impl Store {
+    /// Keeps rows in `directory` from now on, at most `memory` bytes of them in memory and `disk` bytes on disk.
+    ///
+    /// # Errors
+    /// It keeps them already; no thread can be started.
+    pub(crate) fn keep(
+        self: &Arc<Self>,
+        directory: &Path,
+        journal: Arc<Journal>,
+        memory: usize,
+        disk: u64,
+    ) -> Result<Keeper> {
+        self.limit.store(memory, Ordering::Relaxed);
+        let next =
+            self.snapshot().iter().flat_map(|table| table.all_files()).filter_map(|file| number(&file.path)).max();
+        let kept = Kept {
+            directory: directory.to_owned(),
+            journal,
+            disk_limit: disk,
+            number: AtomicU64::new(next.map_or(0, |newest| newest + 1)),
+            work: Mutex::default(),
+            wake: Condvar::new(),
+            round: Mutex::default(),
+            writing: Mutex::default(),
+            graveyard: Mutex::default(),
+        };
+        self.kept.set(kept).map_err(|_| Error::failed("the store keeps its rows already"))?;
+        let store = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name("probe-keeper".into()).spawn(move || run(&store))?;
+        Ok(Keeper { store: Arc::clone(self), thread: Some(thread) })
+    }
+
+    /// Why rows are in memory only, for now.
+    pub(crate) fn problem(&self) -> Option<Arc<str>> {
+        self.kept.get().and_then(Kept::problem)
+    }
+
+    /// Everything that is due: segments become files (all of them, or those that are old or full), memory and disk are
+    /// brought within their limits, and journal files that nobody needs go.
+    pub(crate) fn keep_up(&self, all: bool) -> Result<()> {
+        let Some(kept) = self.kept.get() else { return Ok(()) };
+        let _alone = kept.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let spilled = self.spill(kept, all);
+        self.unload();
+        self.within_disk_limit(kept);
+        self.trim(kept);
+        self.relief.notify_waiters();
+        spilled
+    }
+
+    /// Nothing is written or taken away while the guard lives.
+    #[cfg(test)]
+    pub(crate) fn hold_still(&self) -> Option<MutexGuard<'_, ()>> {
+        self.kept.get().map(|kept| kept.round.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn spill(&self, kept: &Kept, all: bool) -> Result<()> {
+        let pressed = self.memory() > self.soft_limit();
+        for (place, table) in self.tables.iter().enumerate() {
+            table.seal(|segment| all || pressed || segment.began.elapsed() >= SEAL_AFTER);
+            while let Some(segments) = self.next_chunk(kept, place) {
+                let result = self.spill_chunk(kept, place, segments);
+                kept.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                result?;
+                self.unload();
+            }
+        }
+        Ok(())
+    }
+
+    /// Segments for the next file, marked so that they stay.
+    fn next_chunk(&self, kept: &Kept, place: usize) -> Option<Vec<Arc<Segment>>> {
+        // Eviction takes this too: what it has taken is not in the snapshot that is read here.
+        let mut writing = kept.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.tables[place].snapshot();
+        let (mut rows, mut bytes) = (0, 0);
+        let chunk = snapshot.sealed.iter().take_while(|segment| {
+            let fits = rows == 0 || rows + segment.rows <= FILE_ROWS && bytes + segment.bytes <= self.limit() / 8;
+            rows += segment.rows;
+            bytes += segment.bytes;
+            fits
+        });
+        let chunk: Vec<Arc<Segment>> = chunk.cloned().collect();
+        writing.extend(chunk.iter().map(|segment| segment.id));
+        (!chunk.is_empty()).then_some(chunk)
+    }
+
+    fn spill_chunk(&self, kept: &Kept, place: usize, segments: Vec<Arc<Segment>>) -> Result<()> {
+        // No file has a row that the journal has not: a batch that comes again after a crash is known by its number.
+        drop(self.taking.write().unwrap_or_else(PoisonError::into_inner));
+        kept.journal.sync();
+        let directory = table_directory(&kept.directory, TABLES[place]);
+        fs::create_dir_all(&directory)?;
+        let name = format!("{:08}.parquet", kept.number.fetch_add(1, Ordering::Relaxed));
+        let file = write_file(&directory, &name, TABLES[place], &segments)?;
+        self.tables[place].spilled(segments, Arc::new(file));
+        Ok(())
+    }
+
+    /// Journal files whose rows are all in Parquet files go.
+    fn trim(&self, kept: &Kept) {
+        let appended = self.counters.appends.load(Ordering::Relaxed);
+        let oldest = self.tables.iter().filter_map(|table| table.oldest_unspilled()).min();
+        kept.journal.trim(oldest.unwrap_or(appended).min(appended));
+    }
+}
+
+impl Keeper {
+    /// Writes everything that is in no file yet.
+    ///
+    /// # Errors
+    /// The file system's; the journal has the rows then.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.stop();
+        self.store.keep_up(true)
+    }
+
+    fn stop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if let Some(kept) = self.store.kept.get() {
+            kept.lock().stopping = true;
+            kept.wake.notify_one();
+        }
+        // A panic there has been reported by its own thread.
+        let _ = thread.join();
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The thread's life, as long as the store's.
+fn run(store: &Weak<Store>) {
+    let mut ailing = false;
+    loop {
+        let Some(store) = store.upgrade() else { return };
+        let Some(kept) = store.kept.get() else { return };
+        {
+            let work = kept.lock();
+            let idle = |work: &mut Work| !work.wanted && !work.stopping;
+            let (mut work, _) = kept.wake.wait_timeout_while(work, TICK, idle).unwrap_or_else(PoisonError::into_inner);
+            if work.stopping {
+                return;
+            }
+            work.wanted = false;
+        }
+        // A disk that has taken nothing for a while may have missed rows that agents were told are kept.
+        let recovered = ailing && kept.journal.problem().is_none();
+        ailing = kept.journal.problem().is_some();
+        let result = store.keep_up(recovered);
+        let failed = result.is_err();
+        note(kept, result);
+        if failed {
+            // Not again at once, however much comes.
+            let work = kept.lock();
+            let until = Instant::now() + TICK;
+            let _ = kept.wake.wait_timeout_while(work, TICK, |work| !work.stopping && Instant::now() < until);
+        }
+    }
+}
+
+/// Keeps what is wrong with the disk, and says it.
+fn note(kept: &Kept, result: Result<()>) {
+    let mut work = kept.lock();
+    let problem = result.err().map(|error| Arc::<str>::from(error.to_string()));
+    if let Some(problem) = &problem {
+        kept.journal.say(problem);
+    }
+    work.problem = problem;
+}
+
+/// The number in a file's name.
+fn number(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.parse().ok()
+}

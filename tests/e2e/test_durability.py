@@ -1,0 +1,83 @@
+"""What is acknowledged is kept: collectors are killed, disks are full, and every row is there once."""
+
+from __future__ import annotations
+
+import signal
+
+from conftest import Home, wait_for
+
+STEPS = "SELECT COUNT(*) AS n, COUNT(DISTINCT step) AS steps, MAX(step) AS last FROM python.steps"
+
+
+def last_step(home: Home, endpoint: str) -> int:
+    """The newest step that can be asked for; -1 where none can."""
+    done = home.probe(endpoint, "query", "--format", "csv", "SELECT MAX(step) AS s FROM python.steps")
+    text = done.stdout.splitlines()[-1] if done.returncode == 0 else ""
+    return int(text) if text.isdigit() else -1
+
+
+def account(home: Home, endpoint: str) -> dict:
+    """recorded = stored + dropped + evicted, once nothing is in flight."""
+    agents = home.query(endpoint, "SELECT rows_recorded AS recorded, rows_stored AS stored FROM probe.agents")
+    assert len(agents) == 1, agents
+    drops = "SELECT COALESCE(SUM(CASE WHEN reason = 'evicted' THEN rows END), 0) AS evicted, COALESCE(SUM(CASE WHEN reason <> 'evicted' THEN rows END), 0) AS dropped FROM probe.drops"
+    tables = ("torch_trace", "nccl_trace", "steps")
+    there = sum(home.query(endpoint, f"SELECT COUNT(*) AS n FROM python.{table}")[0]["n"] for table in tables)
+    return {**agents[0], **home.query(endpoint, drops)[0], "there": there}
+
+
+def test_a_killed_collector_loses_nothing(home: Home) -> None:
+    serve, address = home.serve("mortal")
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "400", PROBE="1",
+                         PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
+    for kill in range(3):
+        wait_for("more steps", lambda: last_step(home, address) >= 60 * kill + 20)
+        acknowledged = home.query(address, "SELECT MAX(step) AS s FROM python.steps")[0]["s"]
+        serve.kill()
+        serve.wait(30)
+        # The directory answers for a run that nobody keeps, to within the second that was not on disk.
+        assert "lost" in home.probe("runs").stdout
+        assert last_step(home, "mortal") >= 0
+        assert last_step(home, "mortal") <= acknowledged + 1000
+        resumed = home.probe("serve", "--resume", "mortal@9")
+        assert resumed.returncode == 3 and "mortal@1" in resumed.stderr, resumed.stderr
+        serve = home.spawn("probe", "serve", "--resume", "mortal", "--listen", address)
+        wait_for("the collector", lambda: home.probe(address, "query", "SELECT 1").returncode == 0)
+    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    wait_for("the end", lambda: home.query(address, "SELECT state FROM probe.agents") == [{"state": "ended"}])
+    for endpoint in (address, "mortal@1"):
+        assert home.query(endpoint, STEPS) == [{"n": 400, "steps": 400, "last": 399}]
+        # Every step has the same modules, each once.
+        twice = """SELECT step, module, stage, call_index FROM python.torch_trace
+                   GROUP BY step, module, stage, call_index, thread HAVING COUNT(*) > 1"""
+        assert home.query(endpoint, twice) == []
+        counts = "SELECT DISTINCT n FROM (SELECT step, COUNT(*) AS n FROM python.torch_trace WHERE step > 0 GROUP BY step)"
+        assert len(home.query(endpoint, counts)) == 1
+        books = account(home, endpoint)
+        assert books["there"] == books["stored"] == books["recorded"], books
+        assert books["dropped"] == books["evicted"] == 0, books
+        if endpoint == address:
+            serve.send_signal(signal.SIGTERM)
+            assert serve.wait(60) == 0
+    done = home.probe("serve", "--resume", "mortal")
+    assert done.returncode == 1 and "has ended" in done.stderr and "hint:" in done.stderr
+
+
+def test_a_full_disk_is_said_and_costs_no_rows_while_there_is_memory(home: Home) -> None:
+    # No file of the collector may grow past 64 KiB: to it that is a disk that is full.
+    limited = "trap '' XFSZ; ulimit -f 64; exec probe serve --name full"
+    serve = home.spawn("bash", "-c", limited)
+    wait_for("the collector", lambda: home.probe("full", "query", "SELECT 1").returncode == 0)
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100", PROBE="1",
+                         PROBE_COLLECTOR=f"unix:{home.sockets}/full@1.sock")  # fmt: skip
+    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    wait_for("the end", lambda: home.query("full", "SELECT state FROM probe.agents") == [{"state": "ended"}])
+    assert home.query("full", STEPS) == [{"n": 100, "steps": 100, "last": 99}]
+    books = account(home, "full")
+    assert books["there"] == books["stored"] == books["recorded"], books
+    problem = home.query("full", "SELECT problem FROM probe.agents")[0]["problem"]
+    assert problem and "memory only" in problem, problem
+    errors = serve.err_path.read_text()  # type: ignore[attr-defined]
+    assert errors.count("memory only") == 1 and "hint:" in errors, errors
+    serve.send_signal(signal.SIGTERM)
+    assert serve.wait(60) == 1  # The run could not be written, and that is an error.
