@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{INTERRUPTED, Status};
 use crate::client::Client;
@@ -34,16 +35,10 @@ where
     let target = finding.block_on(endpoint::find(endpoint))?;
     // A live collector does the work itself; a run's directory is read here, by as many threads as there are cores.
     let runtime = if matches!(target.place, Place::Directory(_)) { many_threads()? } else { finding };
-    let status = runtime.block_on(async {
-        let asking = async {
-            let client = Client::open(&target, connection.token_file.as_deref()).await?;
-            work(client, &target).await
-        };
-        tokio::select! {
-            status = asking => status,
-            signal = tokio::signal::ctrl_c() => { signal?; Ok(interrupted) }
-        }
-    });
+    let status = runtime.block_on(unless_interrupted(interrupted, async {
+        let client = Client::open(&target, connection.token_file.as_deref()).await?;
+        work(client, &target).await
+    }));
     // Not waiting for a file that is still being read for an answer that nobody wants any more.
     runtime.shutdown_background();
     status
@@ -75,14 +70,20 @@ pub(super) async fn open_with(
 /// `interrupted`.
 pub(super) fn interruptible(interrupted: Status, work: impl Future<Output = Result<Status>>) -> Result<Status> {
     let runtime = many_threads()?;
-    let status = runtime.block_on(async {
-        tokio::select! {
-            status = work => status,
-            signal = tokio::signal::ctrl_c() => { signal?; Ok(interrupted) }
-        }
-    });
+    let status = runtime.block_on(unless_interrupted(interrupted, work));
     runtime.shutdown_background();
     status
+}
+
+/// Drops the work when Ctrl-C comes. Listened for before the work begins, so that it is never too early: what the work
+/// has to take away when it is dropped (a file half written) is taken away.
+async fn unless_interrupted(interrupted: Status, work: impl Future<Output = Result<Status>>) -> Result<Status> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => Ok(interrupted),
+        status = work => status,
+    }
 }
 
 /// A runtime for a command that mostly waits.

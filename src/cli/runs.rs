@@ -1,5 +1,6 @@
 //! `probe runs`: recorded runs. Removing them is in `remove`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use arrow::array::AsArray;
@@ -109,7 +110,11 @@ async fn known(run: &Run) -> Known {
             last_step: run.info.last_step.or_else(|| runs::last_step(&run.directory)),
             ranks: Some(ranks(run.info.ranks.len(), run.info.agents)),
         },
-        State::Lost => Known { last_step: runs::last_step(&run.directory), ranks: None },
+        // Some of its rows may not be in files yet, so they are asked for.
+        State::Lost => {
+            let files = Known { last_step: runs::last_step(&run.directory), ranks: None };
+            ask_rows(Place::Directory(run.directory.clone())).await.unwrap_or(files)
+        }
         // One that does not answer in time is listed with what is known without it.
         State::Live => {
             tokio::time::timeout(PATIENCE, ask_live(run)).await.ok().and_then(Result::ok).unwrap_or_default()
@@ -123,14 +128,21 @@ fn ranks(numbered: usize, agents: usize) -> i64 {
 }
 
 async fn ask_live(run: &Run) -> Result<Known> {
-    let socket = Places::from_environment()?.socket_for(&run.name.to_string());
-    let mut client = Client::open(&Target { place: Place::Socket(socket), pid: None }, None).await?;
-    let mut numbers: Vec<i32> = Vec::new();
-    let agents = client.describe().await?.agents;
-    numbers.extend(agents.iter().filter_map(|agent| agent.rank));
-    numbers.sort_unstable();
-    numbers.dedup();
-    let (_, batches) = collect(client.query("SELECT MAX(step) AS last_step FROM python.steps").await?).await?;
-    let steps = batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().iter().flatten());
-    Ok(Known { last_step: steps.max(), ranks: Some(ranks(numbers.len(), agents.len())) })
+    let socket = Place::Socket(Places::from_environment()?.socket_for(&run.name.to_string()));
+    let agents = Client::open(&Target { place: socket.clone(), pid: None }, None).await?.describe().await?.agents;
+    let numbered: BTreeSet<i32> = agents.iter().filter_map(|agent| agent.rank).collect();
+    Ok(Known { ranks: Some(ranks(numbered.len(), agents.len())), ..ask_rows(socket).await? })
+}
+
+/// As its rows say.
+async fn ask_rows(place: Place) -> Result<Known> {
+    let mut client = Client::open(&Target { place, pid: None }, None).await?;
+    let sql = "SELECT MAX(step) AS last_step, COUNT(DISTINCT rank) AS ranks, COUNT(*) AS rows FROM python.steps";
+    let (_, batches) = collect(client.query(sql).await?).await?;
+    let value = |place: usize| {
+        let mut values = batches.iter().flat_map(|batch| batch.column(place).as_primitive::<Int64Type>().iter());
+        values.next().flatten()
+    };
+    let numbered = usize::try_from(value(1).unwrap_or_default()).unwrap_or_default();
+    Ok(Known { last_step: value(0), ranks: value(2).map(|rows| ranks(numbered, usize::from(rows > 0))) })
 }

@@ -130,10 +130,6 @@ mod tests {
         (0..steps).map(next).collect()
     }
 
-    fn interval(a: &[Option<f64>], b: &[Option<f64>], seed: u64) -> (f64, f64) {
-        between(&Draws::new(a.len(), seed), a, &Draws::new(b.len(), seed + 1), b)
-    }
-
     fn between(draws_a: &Draws, a: &[Option<f64>], draws_b: &Draws, b: &[Option<f64>]) -> (f64, f64) {
         let (in_a, in_b) = (draws_a.medians(a), draws_b.medians(b));
         middle95(in_a.iter().zip(&in_b).map(|(a, b)| b.unwrap() / a.unwrap()).collect()).unwrap()
@@ -142,9 +138,10 @@ mod tests {
     /// How often, of 200 times, two series of one distribution are said to differ by draws of single steps or of blocks.
     fn false_alarms(steps: usize, memory: f64, draws: fn(usize, u64) -> Draws) -> usize {
         let mut random = Random(7);
-        let differ = |trial: &u64| {
+        let (draws_a, draws_b) = (draws(steps, 1), draws(steps, 2));
+        let differ = |_: &u64| {
             let (a, b) = (series(&mut random, steps, 1.0, memory), series(&mut random, steps, 1.0, memory));
-            let (low, high) = between(&draws(steps, *trial), &a, &draws(steps, *trial + 1000), &b);
+            let (low, high) = between(&draws_a, &a, &draws_b, &b);
             low > 1.0 || high < 1.0
         };
         (0..200).filter(differ).count()
@@ -184,8 +181,8 @@ mod tests {
 
     #[test]
     fn neighbours_that_are_alike_are_not_taken_for_independent() {
-        let single = false_alarms(200, 0.6, |steps, seed| Draws::in_blocks(steps, 1, seed));
-        let blocks = false_alarms(200, 0.6, Draws::new);
+        let single = false_alarms(100, 0.6, |steps, seed| Draws::in_blocks(steps, 1, seed));
+        let blocks = false_alarms(100, 0.6, Draws::new);
         assert!(single >= 45 && blocks <= 36, "{single} and {blocks} of 200");
     }
 
@@ -193,9 +190,10 @@ mod tests {
     fn a_difference_is_found_and_its_interval_holds_it() {
         let mut random = Random(11);
         let mut held = 0;
-        for trial in 0..100 {
+        let draws = (Draws::new(60, 1), Draws::new(60, 2));
+        for _ in 0..100 {
             let (a, b) = (series(&mut random, 60, 1.0, 0.0), series(&mut random, 60, 1.1, 0.0));
-            let (low, high) = interval(&a, &b, trial);
+            let (low, high) = between(&draws.0, &a, &draws.1, &b);
             assert!(low > 1.0, "10 % with a noise of 5 %: {low}");
             held += usize::from(low < 1.1 && 1.1 < high);
         }

@@ -185,6 +185,8 @@ pub async fn feed(
         if printed.more {
             break;
         }
+        // An answer whose rows are always there would leave no moment for a deadline or Ctrl-C.
+        tokio::task::yield_now().await;
     }
     Ok(writer.finish())
 }

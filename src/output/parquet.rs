@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -31,6 +31,12 @@ impl<'a> ParquetWriter<'a> {
     /// Fails where the answer has a type that Parquet has not.
     pub(super) fn new(schema: &SchemaRef, out: Out<'a>) -> io::Result<Self> {
         let schema = distinct(schema);
+        if let Some(field) = schema.fields().iter().find(|field| matches!(field.data_type(), DataType::Interval(_))) {
+            let name = field.name();
+            return Err(io::Error::other(format!(
+                "column {name} is an interval, which Parquet does not know: CAST({name} AS TEXT)"
+            )));
+        }
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROWS))

@@ -55,17 +55,18 @@ pub fn why_it_stays(places: &Places, run: &Run) -> Option<String> {
         State::Lost if run.info.host != here => {
             Some(format!("{name} was begun on {}, and may be live there", run.info.host))
         }
-        // Its socket is not there yet, or not any more; the collector that holds the name is the newest run's.
-        State::Lost if reserve::is_held(places, &name.base) && is_newest(places, name) => {
+        // A collector holds the name whose socket is not there yet, or not any more: it may be this run's.
+        State::Lost if reserve::is_held(places, &name.base) && !is_answered(places, &name.base) => {
             Some(format!("{name} is just beginning or ending"))
         }
         State::Lost => None,
     }
 }
 
-fn is_newest(places: &Places, name: &RunName) -> bool {
-    let all = list_runs_in(places).unwrap_or_default();
-    all.iter().all(|run| run.name.base != name.base || run.name.number <= name.number)
+/// Whether a collector answers for a run called so: then it is the one that holds the name.
+fn is_answered(places: &Places, base: &str) -> bool {
+    let sockets = places.sockets().unwrap_or_default();
+    sockets.iter().filter_map(|(run, _)| RunName::numbered(run)).any(|run| run.base == base)
 }
 
 /// When a run ended, as far as anybody knows: of a lost one, when anything in it was written last.

@@ -4,9 +4,12 @@ use std::fs::{self, File};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::Compression;
 
@@ -135,6 +138,33 @@ fn what_fails_leaves_the_file_as_it_was() {
     let output = home.probe(["gpt", "query", "SELECT 1", "-o", missing.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", home.shown(&output));
     check!(home, "output_into_nothing", output);
+}
+
+#[test]
+fn an_interrupted_answer_leaves_nothing() {
+    let home = Home::recorded();
+    let path = home.path().join("rows.csv");
+    let endless = "SELECT value FROM generate_series(1, 1000000000000)";
+    let mut child = home.command(["gpt", "query", endless, "-o", path.to_str().unwrap()]).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !files(&home).iter().any(|file| file.metadata().is_ok_and(|file| file.len() > 0)) {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "rows are written as they come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(files(&home).is_empty(), "{:?}", files(&home));
+}
+
+#[test]
+fn what_parquet_has_no_type_for_is_said() {
+    let home = Home::recorded();
+    let path = home.path().join("rows.parquet");
+    let output = home.probe(["gpt", "query", "SELECT INTERVAL '1 day' AS d", "-o", path.to_str().unwrap()]);
+    check!(home, "parquet_has_no_interval", output);
+    let length = "SELECT MAX(ts) - MIN(ts) AS length, [1, 2] AS list FROM python.steps";
+    assert_eq!(home.stdout(["gpt", "query", length, "-o", path.to_str().unwrap()]), "");
+    assert_eq!(count(&parquet(&path)), 1);
 }
 
 #[test]

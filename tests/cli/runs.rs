@@ -45,7 +45,7 @@ fn an_ended_a_lost_and_a_live_run_are_listed() {
     assert_eq!(lines[1][..7], ["gpt@1", "ended", "2026-01-01T00:00:00Z", "4.5", "3", "2", "0"]);
     assert_eq!(
         lines[2][..7],
-        ["lost@1", "lost", "2026-01-02T00:00:00Z", "", "3", "", ""],
+        ["lost@1", "lost", "2026-01-02T00:00:00Z", "", "3", "2", ""],
         "what nobody knows is empty"
     );
     assert_eq!((lines[3][0], lines[3][1], lines[3][4], lines[3][5]), ("now@1", "live", "3", "3"), "as its agents say");

@@ -35,7 +35,8 @@ fn a_terminal_gets_no_more_lines_than_it_has() {
     terminal.types("\x03");
     let (status, seen) = terminal.end();
     assert_eq!(status, Some(0), "{seen}");
-    let frame = seen.split("\x1b[H").nth(2).unwrap();
+    // The first one: Ctrl-C throws away what the terminal has not shown yet of the last.
+    let frame = seen.split("\x1b[H").nth(1).unwrap();
     assert!(frame.lines().count() <= 12, "{frame}");
     assert!(frame.contains("more than this terminal has lines for"), "{frame}");
 }
