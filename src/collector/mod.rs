@@ -137,7 +137,8 @@ impl Collector {
         };
         info.write(&directory)?;
         // One budget for both.
-        let (memory, name) = (options.memory.saturating_sub(limits.memory), Arc::clone(&run));
+        let memory = options.memory.saturating_sub(limits.memory).max(options.memory / 2);
+        let name = Arc::clone(&run);
         let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
         let Begun { store, registry, log, journal, keeper } =
             recovering.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())))?;

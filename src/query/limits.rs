@@ -50,13 +50,16 @@ impl Default for Limits {
     }
 }
 
+/// With less, an aggregate over a few columns does not run, however small the collector's budget is.
+const LEAST_MEMORY: usize = 32 << 20;
+
 impl Limits {
     /// Those of a collector: a quarter of `memory` is for queries, and the environment may say otherwise about all.
     ///
     /// # Errors
     /// A variable says what is none.
     pub fn of_collector(memory: usize) -> Result<Self> {
-        let default = Self { memory: memory / 4, ..Self::default() };
+        let default = Self { memory: (memory / 4).max(LEAST_MEMORY), ..Self::default() };
         Ok(Self {
             memory: variable(PROBE_QUERY_MEMORY, "bytes, or like 512M or 2G", crate::collector::size)?
                 .map_or(default.memory, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
@@ -82,9 +85,8 @@ impl Limits {
     }
 
     pub(super) fn too_late(&self, timeout: Duration) -> Error {
-        Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout))).hint(format!(
-            "ask for fewer steps or rows; or give it longer with --timeout, or by {PROBE_QUERY_TIMEOUT} of the collector"
-        ))
+        Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
+            .hint("ask for fewer rows or steps, or give it longer with --timeout")
     }
 
     pub(super) fn too_many_rows(&self, rows: u64) -> Error {

@@ -16,7 +16,7 @@ use parquet::basic::Compression;
 use crate::support::{Home, check};
 
 const ROWS: &str =
-    "SELECT rank, step, module, ts, duration, compiled FROM python.torch_trace ORDER BY rank, step, duration";
+    "SELECT rank, step, module, ts, duration, compiled FROM python.torch_trace ORDER BY rank, step, duration, module";
 /// More rows than a row group or a batch has.
 const MANY: &str = "SELECT a.step, b.step, a.module FROM python.torch_trace a, python.torch_trace b, python.torch_trace c, python.steps";
 
