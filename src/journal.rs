@@ -13,4 +13,4 @@ mod writer;
 
 pub(crate) use files::{directory, remove};
 pub(crate) use ledger::Ledger;
-pub(crate) use writer::{Begin, Journal};
+pub(crate) use writer::{Begin, FILE_BYTES, Journal};

@@ -220,7 +220,9 @@ struct Begun {
 /// Takes up what a run's directory has, which for a new run is nothing.
 fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
     let recovered = recovery::recover(directory, run)?;
-    let Recovered { store, registry, log, begin, remarks, left_over } = recovered;
+    let Recovered { store, registry, log, mut begin, remarks, left_over } = recovered;
+    // The journal is part of what the run takes on disk, and only whole files of it can go.
+    begin.file_bytes = begin.file_bytes.min(disk / 8);
     for remark in remarks {
         tracing::warn!("{run}: {remark}");
     }

@@ -14,8 +14,8 @@ use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
 use crate::error::Result;
 use crate::eval::Log;
-use crate::journal::Begin;
 use crate::journal::replay::{self, Ranges, Take};
+use crate::journal::{Begin, FILE_BYTES};
 use crate::query::{Engine, SystemTable};
 use crate::runs::RunInfo;
 use crate::store::{Identity, LeftOver, Origin, Rows, Store, Strings};
@@ -104,7 +104,8 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
     store.restore_evicted(run, &ledger.evicted);
     let registry = Arc::new(Registry::restore(run, &ledger, &written));
     let log = Arc::new(Log::restore(ledger.evals.values()));
-    let begin = Begin { ledger, older: left.files, number: left.next, appends: store.appends() };
+    let begin =
+        Begin { ledger, older: left.files, number: left.next, appends: store.appends(), file_bytes: FILE_BYTES };
     Ok(Recovered { store, registry, log, begin, remarks, left_over })
 }
 

@@ -28,7 +28,7 @@ const SYNC_BYTES: usize = 4 << 20;
 /// More than this is not taken from those who can wait.
 const MOST_WAITING: usize = 64 << 20;
 /// A file that is larger, or older, is followed by the next one, so that it can go.
-const FILE_BYTES: u64 = 64 << 20;
+pub(crate) const FILE_BYTES: u64 = 64 << 20;
 const FILE_AGE: Duration = Duration::from_secs(300);
 /// Between two attempts on a disk that takes nothing.
 const RETRY: Duration = Duration::from_secs(5);
@@ -53,6 +53,8 @@ pub(crate) struct Begin {
     pub(crate) number: u64,
     /// Batches that the store has taken so far.
     pub(crate) appends: u64,
+    /// A file of this size is followed by the next one.
+    pub(crate) file_bytes: u64,
 }
 
 /// A journal that is open. Dropped, it writes what it has and ends.
@@ -115,8 +117,14 @@ impl Journal {
             durable: watch::Sender::new(Durable::default()),
             said: AtomicBool::new(false),
         });
-        let mut writer =
-            Writer { inner: Arc::clone(&inner), file: None, path: None, number: begin.number, opened: Instant::now() };
+        let mut writer = Writer {
+            inner: Arc::clone(&inner),
+            file: None,
+            path: None,
+            number: begin.number,
+            file_bytes: begin.file_bytes,
+            opened: Instant::now(),
+        };
         writer.next_file().map_err(|error| named(directory, &error))?;
         let thread = std::thread::Builder::new().name("probe-journal".into()).spawn(move || writer.run())?;
         Ok(Arc::new(Self { inner, thread: Mutex::new(Some(thread)) }))
@@ -307,6 +315,7 @@ struct Writer {
     /// The newest file, also one that takes nothing any more.
     path: Option<PathBuf>,
     number: u64,
+    file_bytes: u64,
     opened: Instant,
 }
 
@@ -356,7 +365,7 @@ impl Writer {
             self.inner.lock().current += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         }
         let current = self.inner.lock().current;
-        if current > FILE_BYTES || (self.opened.elapsed() > FILE_AGE && !frames.is_empty()) {
+        if current > self.file_bytes || (self.opened.elapsed() > FILE_AGE && !frames.is_empty()) {
             self.next_file()?;
         }
         Ok(())

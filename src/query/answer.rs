@@ -24,6 +24,8 @@ pub(super) const AHEAD: usize = 4;
 pub(super) struct Bounds {
     pub(super) limits: Arc<Limits>,
     pub(super) timeout: Option<Duration>,
+    /// Whether the client said so.
+    pub(super) asked_timeout: bool,
     /// When that is over.
     pub(super) deadline: Option<Instant>,
     pub(super) rows: u64,
@@ -34,7 +36,7 @@ impl Bounds {
     /// The result of `work`, unless it comes too late.
     pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         let (Some(deadline), Some(timeout)) = (self.deadline, self.timeout) else { return Ok(work.await) };
-        timeout_at(deadline, work).await.map_err(|_| self.limits.too_late(timeout))
+        timeout_at(deadline, work).await.map_err(|_| self.limits.too_late(timeout, self.asked_timeout))
     }
 }
 

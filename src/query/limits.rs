@@ -84,9 +84,14 @@ impl Limits {
         ))
     }
 
-    pub(super) fn too_late(&self, timeout: Duration) -> Error {
-        Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
-            .hint("ask for fewer rows or steps, or give it longer with --timeout")
+    /// `asked`: the client said how long it may take.
+    pub(super) fn too_late(&self, timeout: Duration, asked: bool) -> Error {
+        let error = Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)));
+        let hint = "ask for fewer rows or steps, or give it longer with --timeout";
+        match asked {
+            true => error.hint(hint),
+            false => error.hint(format!("{hint}, or by {PROBE_QUERY_TIMEOUT} of the collector")),
+        }
     }
 
     pub(super) fn too_many_rows(&self, rows: u64) -> Error {

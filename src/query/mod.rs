@@ -148,6 +148,7 @@ impl Engine {
         let bounds = Bounds {
             limits: Arc::clone(&self.limits),
             timeout,
+            asked_timeout: asked.timeout.is_some(),
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             rows: asked.rows.unwrap_or(self.limits.rows),
             bytes: asked.bytes.unwrap_or(self.limits.bytes),

@@ -14,6 +14,7 @@ use super::Store;
 use super::files::ParquetFile;
 use super::identity::{Identity, Origin};
 use super::keep::Kept;
+use super::table::TableSnapshot;
 
 /// How long somebody who brings more than there is room for is made to wait, at most.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -136,13 +137,17 @@ impl Store {
         graveyard.retain(|file| Arc::strong_count(file) > 1 || fs::remove_file(&file.path).is_err());
     }
 
-    /// The file that was written first.
+    /// The file that was written first; one whose rows are not in memory too, if there is one.
     fn oldest_file(&self) -> Option<(usize, Arc<ParquetFile>)> {
         let tables = self.snapshot();
-        let files = tables.iter().enumerate().flat_map(|(place, table)| {
-            table.all_files().map(move |file| (place, Arc::clone(file))).collect::<Vec<_>>()
-        });
-        files.min_by(|(_, a), (_, b)| a.path.file_name().cmp(&b.path.file_name()))
+        let on_disk_only = |(place, table): (usize, &Arc<TableSnapshot>)| Some((place, table.files.first()?.clone()));
+        let in_memory =
+            |(place, table): (usize, &Arc<TableSnapshot>)| Some((place, table.spilled.first()?.file.clone()));
+        let by_name = |(_, a): &(usize, Arc<ParquetFile>), (_, b): &(usize, Arc<ParquetFile>)| {
+            a.path.file_name().cmp(&b.path.file_name())
+        };
+        let oldest = tables.iter().enumerate().filter_map(on_disk_only).min_by(by_name);
+        oldest.or_else(|| tables.iter().enumerate().filter_map(in_memory).min_by(by_name))
     }
 
     fn remove_file(&self, kept: &Kept, place: usize, file: Arc<ParquetFile>) {
