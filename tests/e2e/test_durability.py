@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pathlib
 import signal
+import subprocess
 
-from conftest import Home, wait_for
+from conftest import SCRIPTS, Home, wait_for
 
 STEPS = "SELECT COUNT(*) AS n, COUNT(DISTINCT step) AS steps, MAX(step) AS last FROM python.steps"
 
@@ -81,3 +83,33 @@ def test_a_full_disk_is_said_and_costs_no_rows_while_there_is_memory(home: Home)
     assert errors.count("memory only") == 1 and "hint:" in errors, errors
     serve.send_signal(signal.SIGTERM)
     assert serve.wait(60) == 1  # The run could not be written, and that is an error.
+
+
+SLOW_DISK = """
+#include <unistd.h>
+#include <sys/syscall.h>
+int fdatasync(int file) { usleep(3000000); return syscall(SYS_fdatasync, file); }
+int fsync(int file) { usleep(1000000); return syscall(SYS_fsync, file); }
+"""
+
+
+def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pathlib.Path) -> None:
+    # A disk that takes seconds to say that it has something: so long nothing is acknowledged, and the agent's buffer,
+    # which is bounded, fills with what two thousand modules a step record.
+    source, library = tmp_path / "slow.c", tmp_path / "slow.so"
+    source.write_text(SLOW_DISK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    serve = home.spawn("probe", "serve", "--name", "slow", LD_PRELOAD=str(library), PROBE_MEMORY="64M")
+    wait_for("the collector", lambda: home.probe("slow", "query", "SELECT 1").returncode == 0)
+    trainer = home.spawn("python", str(SCRIPTS / "flood.py"), PROBE="1",
+                         PROBE_COLLECTOR=f"unix:{home.sockets}/slow@1.sock")  # fmt: skip
+    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    wait_for("its end", lambda: home.query("slow", "SELECT state <> 'live' AS gone FROM probe.agents") == [{"gone": True}])
+    books = account(home, "slow")
+    assert books["recorded"] == books["stored"] + books["dropped"] + books["evicted"], books
+    assert books["there"] == books["stored"], books
+    assert books["dropped"] > 0, books
+    serve.kill()
+    serve.wait(30)
+    killed = account(home, "slow@1")
+    assert killed == books
