@@ -76,9 +76,24 @@ impl Sink {
         }
     }
 
-    /// Counts rows that could not be kept. `table` is `schema.name`.
+    /// Counts rows that were recorded and did not become rows here. `table` is `schema.name`.
     pub fn dropped(&mut self, table: &'static str, reason: &'static str, rows: u64) {
+        for (known, _, recorded) in &mut self.builders {
+            if known.full_name() == table {
+                *recorded += rows;
+            }
+        }
+        self.unsent(table, reason, rows);
+    }
+
+    /// Counts rows that were taken from here and could not be kept until they were sent.
+    pub fn unsent(&mut self, table: &'static str, reason: &'static str, rows: u64) {
         *self.drops.entry((table, reason)).or_default() += rows;
+    }
+
+    /// Rows recorded by table since the agent began, dropped ones included.
+    pub fn recorded(&self) -> impl Iterator<Item = (String, u64)> {
+        self.builders.iter().map(|(table, _, recorded)| (table.full_name(), *recorded))
     }
 
     /// Takes what is waiting: a batch a table that has rows, `table` and `recorded` filled in, `seq` left to the caller.

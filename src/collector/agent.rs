@@ -319,6 +319,9 @@ impl Agent {
         state.problem = cut(status.problem, LONGEST_TEXT);
         state.layers = few(status.layers);
         state.settings = few(status.config);
+        for (table, rows) in status.recorded {
+            state.recorded(&cut(table, LONGEST_TEXT), rows);
+        }
         for drop in status.drops {
             let key = (cut(drop.table, LONGEST_TEXT), cut(drop.reason, LONGEST_TEXT));
             if state.lost_there.len() >= MOST_ENTRIES && !state.lost_there.contains_key(&key) {
@@ -354,14 +357,15 @@ impl AgentState {
     fn finish(&mut self, from: &Source<'_>) {
         self.done_seq = from.seq;
         self.last_seen = clock::unix_ns();
-        if !self.recorded.contains_key(from.table) {
-            if self.recorded.len() >= MOST_ENTRIES {
-                return;
-            }
-            self.recorded.insert(from.table.to_owned(), 0);
-        }
-        if let Some(recorded) = self.recorded.get_mut(from.table) {
-            *recorded = from.recorded.max(*recorded);
+        self.recorded(from.table, from.recorded);
+    }
+
+    /// The agent has recorded so many rows of a table so far.
+    fn recorded(&mut self, table: &str, rows: u64) {
+        if let Some(recorded) = self.recorded.get_mut(table) {
+            *recorded = rows.max(*recorded);
+        } else if self.recorded.len() < MOST_ENTRIES {
+            self.recorded.insert(table.to_owned(), rows);
         }
     }
 

@@ -103,7 +103,12 @@ impl Ledger {
                 change(&mut agent.stored, &table.name, |stored| stored + u64::from(batch.rows));
                 change(&mut agent.recorded, &table.name, |recorded| recorded.max(batch.recorded));
             }
-            Some(said::What::Status(status)) => agent.status = Some(status.clone()),
+            Some(said::What::Status(status)) => {
+                for (table, rows) in &status.recorded {
+                    change(&mut agent.recorded, table, |recorded| recorded.max(*rows));
+                }
+                agent.status = Some(status.clone());
+            }
             None => {}
         }
     }

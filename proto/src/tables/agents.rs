@@ -23,7 +23,7 @@ crate::table! {
     agent_version: Text, "", "Version of the agent.";
     python_version: Text, "", "Version of the interpreter.";
     torch_version: Text, "", "Version of torch.";
-    rows_recorded: i64, "rows", "Rows it says it has recorded in batches received so far.";
+    rows_recorded: i64, "rows", "Rows it says it has recorded so far, those included that it dropped or has not sent yet.";
     rows_stored: i64, "rows", "Rows of it that are stored, in memory or on disk; those that were and had to go are in probe.drops.";
     rows_dropped: i64, "rows", "Rows it dropped before sending, all reasons (probe.drops).";
     first_seen: Time, "", "When it first connected.";

@@ -160,7 +160,7 @@ impl Session<'_> {
         let mut outbox = self.outbox.borrow_mut();
         let done = outbox.is_done();
         if self.reporter.is_due() && !done {
-            let status = self.reporter.report(&outbox.pace, outbox.buffer.last_sent(), &outbox.sink.drops);
+            let status = self.reporter.report(&outbox.pace, outbox.buffer.last_sent(), &outbox.sink);
             return Some(agent_frame::Frame::Status(status));
         }
         if self.strings_sent < outbox.strings_ready {
@@ -186,7 +186,7 @@ impl Session<'_> {
         if !outbox.last_report_sent {
             // Drops of the last drain, and the last step, before Bye.
             outbox.last_report_sent = true;
-            let status = self.reporter.report(&outbox.pace, outbox.buffer.last_sent(), &outbox.sink.drops);
+            let status = self.reporter.report(&outbox.pace, outbox.buffer.last_sent(), &outbox.sink);
             return Some(agent_frame::Frame::Status(status));
         }
         self.bye_sent = true;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use probe_proto::v1;
 
 use crate::shared::{self, lock};
+use crate::sink::Sink;
 
 use super::{config, link};
 
@@ -74,15 +75,10 @@ impl Reporter {
         self.last.as_ref().is_none_or(|(when, facts)| when.elapsed() >= INTERVAL || *facts != Facts::now())
     }
 
-    /// The report; `drops` by (table, reason).
-    pub fn report(
-        &mut self,
-        pace: &Pace,
-        last_seq: u64,
-        drops: &BTreeMap<(&'static str, &'static str), u64>,
-    ) -> v1::Status {
+    /// The report.
+    pub fn report(&mut self, pace: &Pace, last_seq: u64, sink: &Sink) -> v1::Status {
         let facts = Facts::now();
-        let drops = drops.iter().map(|((table, reason), rows)| v1::Drop {
+        let drops = sink.drops.iter().map(|((table, reason), rows)| v1::Drop {
             table: (*table).to_owned(),
             reason: (*reason).to_owned(),
             rows: *rows,
@@ -96,6 +92,7 @@ impl Reporter {
             config: facts.config.clone().into_iter().collect::<HashMap<_, _>>(),
             problem: facts.problem.clone(),
             unix_ns: link::unix_ns(),
+            recorded: sink.recorded().collect(),
         };
         self.last = Some((Instant::now(), facts));
         status

@@ -88,11 +88,11 @@ impl Outbox {
         for batch in self.sink.take().into_iter().flat_map(cut) {
             let (table, rows) = (names[batch.table as usize], u64::from(batch.rows));
             if too_many {
-                self.sink.dropped(table, "too many strings", rows);
+                self.sink.unsent(table, "too many strings", rows);
             } else if self.buffer.push(batch) {
                 self.strings_ready = self.strings_counted;
             } else {
-                self.sink.dropped(table, "send buffer full", rows);
+                self.sink.unsent(table, "send buffer full", rows);
             }
         }
     }
