@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 
 /// A Parquet file with rows of one table.
 #[derive(Debug)]
+#[allow(dead_code, reason = "sizes are for the disk budget, which counts by them")]
 pub(crate) struct ParquetFile {
     /// Whose rows.
     pub(crate) table: &'static Table,

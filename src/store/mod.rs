@@ -33,6 +33,7 @@ use probe_proto::tables::TABLES;
 pub use self::eviction::Evicted;
 pub use self::identity::{Identity, Origin};
 pub use self::mapping::Mapping;
+pub(crate) use self::rows::Batch;
 pub use self::rows::Rows;
 pub use self::schema::arrow_schema;
 pub use self::strings::Strings;

@@ -84,7 +84,7 @@ async fn a_client_that_is_killed_ends_its_query() {
 async fn limits_come_with_the_request() {
     let bench = Bench::start().await;
     let mut client = FlightSqlServiceClient::new(channel(&bench.socket()).await);
-    let mut refused = async |key: &str, value: &str, sql: &str| {
+    let refused = async |key: &str, value: &str, sql: &str| {
         let mut client = client.clone();
         client.set_header(key, value);
         let info = client.execute(sql.to_owned(), None).await?;
