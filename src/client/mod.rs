@@ -13,9 +13,10 @@ use arrow::datatypes::SchemaRef;
 use futures::{Stream, StreamExt};
 use probe_proto::v1;
 
+use crate::collector::memory_limit;
 use crate::endpoint::{Place, Target};
 use crate::error::{Error, Result};
-use crate::query::{Asked, Engine};
+use crate::query::{Asked, Engine, Limits};
 use crate::store::Store;
 
 /// Rows on their way.
@@ -45,7 +46,10 @@ impl Client {
     /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
     pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
         let way = match &target.place {
-            Place::Directory(directory) => Way::Recorded(Box::new(Engine::new(Store::open(directory)?, Vec::new())?)),
+            Place::Directory(directory) => {
+                let limits = Limits::of_collector(memory_limit()?)?;
+                Way::Recorded(Box::new(Engine::with_limits(Store::open(directory)?, Vec::new(), limits)?))
+            }
             place => Way::Live(live::Live::connect(place, target.pid, token_file).await?),
         };
         Ok(Self { way, pid: target.pid, timeout: None })

@@ -36,6 +36,7 @@ pub use self::mapping::Mapping;
 pub(crate) use self::rows::Batch;
 pub use self::rows::Rows;
 pub use self::schema::arrow_schema;
+pub(crate) use self::schema::identity_columns;
 pub use self::strings::Strings;
 
 pub(crate) use self::file_reader::GroupReader;
