@@ -6,6 +6,9 @@ use probe_proto::env::{PROBE_QUERIES, PROBE_QUERY_BYTES, PROBE_QUERY_MEMORY, PRO
 
 use crate::error::{Error, Result};
 
+/// Below this, plain questions could not be asked.
+const LEAST_MEMORY: usize = 64 << 20;
+
 /// Of one engine.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -51,12 +54,12 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Those of a collector: a quarter of `memory` is for queries, and the environment may say otherwise about all.
+    /// Those of a collector: a quarter of `memory` is for queries (at least 64 MiB), and the environment may say otherwise about all.
     ///
     /// # Errors
     /// A variable says what is none.
     pub fn of_collector(memory: usize) -> Result<Self> {
-        let default = Self { memory: memory / 4, ..Self::default() };
+        let default = Self { memory: (memory / 4).max(LEAST_MEMORY), ..Self::default() };
         Ok(Self {
             memory: variable(PROBE_QUERY_MEMORY, "bytes, or like 512M or 2G", crate::collector::size)?
                 .unwrap_or(default.memory),
@@ -82,9 +85,11 @@ impl Limits {
     }
 
     pub(super) fn too_late(&self, timeout: Duration) -> Error {
-        Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout))).hint(format!(
-            "ask for fewer steps or rows; or give it longer with --timeout, or by {PROBE_QUERY_TIMEOUT} of the collector"
-        ))
+        let mut hint = "ask for fewer rows or steps, or give it longer with --timeout".to_owned();
+        if self.timeout == Some(timeout) {
+            hint.push_str(&format!("; without that it is {PROBE_QUERY_TIMEOUT} of the collector"));
+        }
+        Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout))).hint(hint)
     }
 
     pub(super) fn too_many_rows(&self, rows: u64) -> Error {
