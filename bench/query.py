@@ -57,7 +57,9 @@ def main() -> None:
     parser.add_argument("--example", default="target/release/examples/query")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--last-ten-before", type=float, help="ms of the last-ten-steps query at 10 M rows, for its bound at 100 M")
+    parser.add_argument(
+        "--last-ten-before", type=float, help="ms of the last-ten-steps query at 10 M rows, for its bound at 100 M"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         home = {"PROBE_HOME": f"{directory}/home", "PROBE_RUNTIME_DIR": f"{directory}/run"}
@@ -66,7 +68,9 @@ def main() -> None:
         ours = {(line["what"], line["name"]): line["value"] for line in map(json.loads, output.splitlines())}
         theirs = peer(directory, args.rounds)
     rows = ours["memory", "rows"]
-    print(f"{rows / 1e6:.1f} M rows, {os.cpu_count()} threads, DuckDB {duckdb.__version__}, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{rows / 1e6:.1f} M rows, {os.cpu_count()} threads, DuckDB {duckdb.__version__}, load {os.getloadavg()[0]:.1f}"
+    )
     print(f"{'p50, ms':16} {'memory':>9} {'half disk':>9} {'DuckDB':>9}")
     for name in QUERIES:
         memory, half, duck = ours["memory", name], ours["half on disk", name], theirs[name]
@@ -83,7 +87,11 @@ def main() -> None:
         value = ours[where, "bytes a row"]
         print(f"{where}: {value:.1f} bytes a row (bound {bound}: {verdict(value, bound)})")
     print(f"written to files: {ours['disk', 'rows a second written'] / 1e6:.2f} M rows/s")
-    for name, bound in (("rows a second", None), ("rows a second, a query every 100 ms", 8.0), ("rows a second, beside a generate_series bomb", None)):
+    for name, bound in (
+        ("rows a second", None),
+        ("rows a second, a query every 100 ms", 8.0),
+        ("rows a second, beside a generate_series bomb", None),
+    ):
         value = ours["ingest", name] / 1e6
         said = f" (bound {bound}: {verdict(value, bound, less=False)})" if bound else ""
         print(f"ingest, M {name}: {value:.2f}{said}")

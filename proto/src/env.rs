@@ -32,7 +32,7 @@ variables! {
     PROBE_TOKEN_FILE = "PROBE_TOKEN_FILE", "", "File with the token that a TCP endpoint asks for.";
     PROBE_MEMORY = "PROBE_MEMORY", "a quarter of the machine's memory, at most 2 GiB", "Memory that the collector's rows may take: bytes, or 512M, 2G.";
     PROBE_DISK = "PROBE_DISK", "10G", "Disk that a run's directory may take; past it the oldest rows go, and are counted: bytes, or 512M, 2G.";
-    PROBE_QUERY_MEMORY = "PROBE_QUERY_MEMORY", "a quarter of PROBE_MEMORY", "Memory that all queries of a collector together may take for hash tables and sorting: bytes, or 512M, 2G.";
+    PROBE_QUERY_MEMORY = "PROBE_QUERY_MEMORY", "a quarter of PROBE_MEMORY, at least 64M", "Memory that all queries of a collector together may take for hash tables and sorting: bytes, or 512M, 2G.";
     PROBE_QUERY_TIMEOUT = "PROBE_QUERY_TIMEOUT", "5m", "How long a collector works on a query whose client does not say (--timeout): 30s, 10m; off is as long as it takes.";
     PROBE_QUERY_ROWS = "PROBE_QUERY_ROWS", "100000000", "Rows that a collector's answer to a query may have.";
     PROBE_QUERY_BYTES = "PROBE_QUERY_BYTES", "8G", "How large a collector's answer to a query may be: bytes, or 512M, 2G.";

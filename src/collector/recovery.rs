@@ -9,6 +9,7 @@ use std::sync::Arc;
 use probe_proto::tables::TABLES;
 use probe_proto::v1::{self, record, said};
 
+use super::budget::memory_limit;
 use super::hello::{DeclaredTable, understand};
 use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
@@ -16,7 +17,7 @@ use crate::error::Result;
 use crate::eval::Log;
 use crate::journal::replay::{self, Ranges, Take};
 use crate::journal::{Begin, FILE_BYTES};
-use crate::query::{Engine, SystemTable};
+use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::RunInfo;
 use crate::store::{Identity, LeftOver, Origin, Rows, Store, Strings};
 
@@ -42,13 +43,14 @@ pub(crate) struct Recovered {
 /// # Errors
 /// There is no such directory, or its files can't be read.
 pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
+    let limits = Limits::of_collector(memory_limit()?)?;
     if replay::find(directory)?.files.is_empty() {
-        return Ok((Engine::new(Store::open(directory)?, Vec::new())?, Vec::new()));
+        return Ok((Engine::with_limits(Store::open(directory)?, Vec::new(), limits)?, Vec::new()));
     }
     let run: Arc<str> = RunInfo::read(directory)?.run.into();
     let recovered = recover(directory, &run)?;
     let system = system_tables(&recovered.registry, &recovered.store, &recovered.log);
-    Ok((Engine::new(recovered.store, system)?, recovered.remarks))
+    Ok((Engine::with_limits(recovered.store, system, limits)?, recovered.remarks))
 }
 
 /// The tables that a collector itself fills.

@@ -6,6 +6,9 @@ use probe_proto::env::{PROBE_QUERIES, PROBE_QUERY_BYTES, PROBE_QUERY_MEMORY, PRO
 
 use crate::error::{Error, Result};
 
+/// Below this, plain questions could not be asked.
+const LEAST_MEMORY: usize = 64 << 20;
+
 /// Of one engine.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -50,11 +53,9 @@ impl Default for Limits {
     }
 }
 
-/// With less, an aggregate over a few columns does not run, however small the collector's budget is.
-const LEAST_MEMORY: usize = 32 << 20;
-
 impl Limits {
-    /// Those of a collector: a quarter of `memory` is for queries, and the environment may say otherwise about all.
+    /// Those of a collector: a quarter of `memory` is for queries (at least 64 MiB), and the environment may say
+    /// otherwise about all.
     ///
     /// # Errors
     /// A variable says what is none.

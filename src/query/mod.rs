@@ -1,9 +1,10 @@
 //! SQL over the store: what a query can name (`catalog`), what it may do (`guard`) and take (`limits`, `admission`),
-//! where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`), what its client gets (`output`,
-//! `answer`) and what is said when it fails (`errors`).
+//! where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`) and groups (`by_process`), what its
+//! client gets (`output`, `answer`) and what is said when it fails (`errors`).
 
 mod admission;
 mod answer;
+mod by_process;
 mod catalog;
 mod errors;
 mod guard;
@@ -48,6 +49,7 @@ pub use self::system::{SystemRows, SystemTable};
 
 use self::admission::Admission;
 use self::answer::{AHEAD, Bounds, EndOnDrop};
+use self::by_process::GroupByProcess;
 use self::catalog::{Catalog, Catalogs, NO_SCHEMA, Named};
 use self::errors::{no_run, no_table, or_say, within};
 use self::running::Running;
@@ -104,6 +106,7 @@ impl Engine {
             .with_config(config)
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
+            .with_physical_optimizer_rule(Arc::new(GroupByProcess))
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();
         Ok(Self {

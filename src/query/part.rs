@@ -7,7 +7,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Statistics};
 use probe_proto::table::Table;
 
-use crate::store::{Identity, ParquetFile, RowGroup, Segment};
+use crate::store::{Batch, Identity, ParquetFile, RowGroup, Segment};
 
 /// Smallest and largest value, where they are known and there are any; and how many values are NULL.
 pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);
@@ -84,6 +84,21 @@ impl Known for Part {
             Self::Segment(segment) => segment.range(place),
             Self::Group(file, number) => Known::range(&file.groups[*number], table, place),
         }
+    }
+}
+
+/// A batch of a segment: not a part, for they are many, but what is skipped when its segment is read.
+pub(super) struct OfSegment<'a>(pub(super) &'a Segment, pub(super) &'a Batch);
+
+impl Known for OfSegment<'_> {
+    fn rows(&self) -> usize {
+        self.1.rows
+    }
+    fn bytes(&self) -> usize {
+        self.1.bytes
+    }
+    fn range(&self, _: &Table, place: usize) -> Range {
+        self.0.batch_range(self.1, place)
     }
 }
 

@@ -17,11 +17,11 @@ use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snaps
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
 use probe_proto::table::Table;
 
-use super::part::{Known, Part};
-use crate::store::{ParquetFile, arrow_schema};
+use super::part::{Known, OfSegment, Part};
+use crate::store::{ParquetFile, Segment, arrow_schema};
 
 /// Decides on parts while a scan runs, again whenever its filters have learned something.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Pruner {
     /// All of what a row must satisfy, over the columns of `scanned`; None where nothing is asked.
     filter: Option<Arc<dyn PhysicalExpr>>,
@@ -31,12 +31,14 @@ pub(super) struct Pruner {
     schema: SchemaRef,
     /// That of the filter when it was last applied.
     generation: u64,
+    /// What the filter says of bounds; None where it says nothing.
+    predicate: Option<Arc<PruningPredicate>>,
 }
 
 impl Pruner {
     pub(super) fn new(filters: &[Arc<dyn PhysicalExpr>], scanned: SchemaRef, table: &'static Table) -> Self {
         let filter = (!filters.is_empty()).then(|| conjunction(filters.iter().cloned()));
-        Self { filter, scanned, table, schema: arrow_schema(table), generation: 0 }
+        Self { filter, scanned, table, schema: arrow_schema(table), generation: 0, predicate: None }
     }
 
     /// Whether the filter is another than when it was last applied: a dynamic filter (of ORDER BY … LIMIT, MIN, MAX, a
@@ -48,12 +50,8 @@ impl Pruner {
     /// Keeps the parts that may have rows for the query. Pruning is never needed for a right answer, so what can't be
     /// decided is kept.
     pub(super) fn prune(&mut self, parts: &mut Vec<Part>) {
-        let Some(filter) = &self.filter else { return };
-        self.generation = snapshot_generation(filter);
-        let predicate = literal(Arc::clone(filter), &self.scanned).and_then(|filter| {
-            PruningPredicateBuilder::new().with_file_schema(Arc::clone(&self.scanned)).try_build(filter)
-        });
-        let Ok(predicate) = predicate else { return };
+        self.learn();
+        let Some(predicate) = self.predicate.clone() else { return };
         let mut files: Vec<&Arc<ParquetFile>> = Vec::new();
         for file in parts.iter().filter_map(Part::file) {
             // The groups of a file are neighbours, unless they were sorted.
@@ -72,6 +70,23 @@ impl Pruner {
             let mut keep = keep.into_iter();
             parts.retain(|_| keep.next().unwrap_or(true));
         }
+    }
+
+    /// Which batches of a segment may have rows for the query; None where all of them may.
+    pub(super) fn batches(&self, segment: &Segment) -> Option<Vec<bool>> {
+        let predicate = self.predicate.as_ref()?;
+        let batches: Vec<OfSegment<'_>> = segment.batches.iter().map(|batch| OfSegment(segment, batch)).collect();
+        self.decide(predicate, &batches.iter().collect::<Vec<_>>())
+    }
+
+    /// Takes the filter as it is by now.
+    fn learn(&mut self) {
+        let Some(filter) = &self.filter else { return };
+        self.generation = snapshot_generation(filter);
+        let predicate = literal(Arc::clone(filter), &self.scanned).and_then(|filter| {
+            PruningPredicateBuilder::new().with_file_schema(Arc::clone(&self.scanned)).try_build(filter)
+        });
+        self.predicate = predicate.ok().filter(|predicate| !predicate.always_true()).map(Arc::new);
     }
 
     /// Which of `containers` may have rows; None where that can't be told.

@@ -65,25 +65,31 @@ impl Queue {
         Self { left: Mutex::new(Left { parts, pruner, opened: HashSet::new(), files: Vec::new() }), counts }
     }
 
-    /// Takes the next part.
-    pub(super) fn next(&self) -> Option<Part> {
+    /// Takes the next part; of a segment, which batches may have rows for the query, where not all may.
+    pub(super) fn next(&self) -> Option<(Part, Option<Vec<bool>>)> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let Left { parts, pruner, opened, files } = &mut *left;
         if pruner.has_news() {
             self.counts.prune(pruner, parts);
         }
         let part = parts.pop()?;
-        match part.file() {
-            None => self.counts.segments_scanned.add(1),
-            Some(file) => {
+        let pruner = pruner.clone();
+        match &part {
+            Part::Segment(segment) => {
+                self.counts.segments_scanned.add(1);
+                drop(left);
+                let needed = pruner.batches(segment);
+                Some((part, needed))
+            }
+            Part::Group(file, _) => {
                 self.counts.row_groups_scanned.add(1);
                 if opened.insert(address(file)) {
                     files.push(Arc::clone(file));
                     self.counts.files_scanned.add(1);
                 }
+                Some((part, None))
             }
         }
-        Some(part)
     }
 
     /// So many bytes of columns were read from files.

@@ -38,14 +38,16 @@ pub(super) enum Current {
 /// Where in a segment.
 pub(super) struct Position {
     segment: Arc<Segment>,
+    /// Which batches may have rows for the query; None for all.
+    needed: Option<Vec<bool>>,
     batch: usize,
     row: usize,
 }
 
 impl Scan {
-    fn begin(&self, part: Part) -> Result<Current> {
+    fn begin(&self, part: Part, needed: Option<Vec<bool>>) -> Result<Current> {
         match part {
-            Part::Segment(segment) => Ok(Current::Segment(Position { segment, batch: 0, row: 0 })),
+            Part::Segment(segment) => Ok(Current::Segment(Position { segment, needed, batch: 0, row: 0 })),
             Part::Group(file, number) => {
                 let read = |bytes| self.queue.read(bytes);
                 let reader = GroupReader::open(&file, number, &self.places, &self.projected, self.batch_rows, read);
@@ -64,7 +66,8 @@ impl Scan {
             }
             Current::Segment(position) => loop {
                 let batch = position.segment.batches.get(position.batch)?;
-                if position.row >= batch.rows {
+                let needed = position.needed.as_ref().is_none_or(|needed| needed.get(position.batch) != Some(&false));
+                if !needed || position.row >= batch.rows {
                     position.batch += 1;
                     position.row = 0;
                     continue;
@@ -86,7 +89,8 @@ impl Iterator for Scan {
         let _timer = time.timer();
         while self.left > 0 {
             if self.current.is_none() {
-                match self.begin(self.queue.next()?) {
+                let (part, needed) = self.queue.next()?;
+                match self.begin(part, needed) {
                     Ok(current) => self.current = Some(current),
                     Err(error) => return Some(Err(error)),
                 }

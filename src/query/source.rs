@@ -27,7 +27,7 @@ use super::prune::Pruner;
 use super::queue::Queue;
 use super::running::Running;
 use super::scan::Scan;
-use crate::store::arrow_schema;
+use crate::store::{arrow_schema, identity_columns};
 
 /// Parts of one table, some of its columns.
 #[derive(Clone)]
@@ -71,6 +71,12 @@ impl PartsSource {
             metrics: ExecutionPlanMetricsSet::new(),
             running,
         })
+    }
+
+    /// Whether the column that comes out at `column` has one value in all rows of a part, and so of a batch.
+    pub(super) fn is_constant_in_parts(&self, column: usize) -> bool {
+        self.places.get(column).is_some_and(|place| *place < identity_columns(self.table))
+            && self.parts.iter().all(|part| part.identity().is_some())
     }
 
     fn queue(&self) -> Arc<Queue> {

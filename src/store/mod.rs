@@ -36,8 +36,10 @@ use tokio::sync::Notify;
 pub use self::budget::Evicted;
 pub use self::identity::{Identity, Origin};
 pub use self::mapping::Mapping;
+pub(crate) use self::rows::Batch;
 pub use self::rows::Rows;
 pub use self::schema::arrow_schema;
+pub(crate) use self::schema::identity_columns;
 pub use self::strings::Strings;
 pub(crate) use self::write::write_system;
 

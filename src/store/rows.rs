@@ -23,6 +23,8 @@ pub struct Rows {
 pub(crate) struct Batch {
     pub(crate) rows: usize,
     pub(crate) cells: Vec<Cells>,
+    /// Of each of them.
+    pub(crate) ranges: Vec<Range>,
     pub(crate) bytes: usize,
 }
 
@@ -52,7 +54,7 @@ impl Rows {
             ranges.push(Range::of(&unpacked, column.kind, rows));
             cells.push(unpacked);
         }
-        Ok(Self { table, batch: Batch::new(rows, cells), ranges, strings: strings.dictionary() })
+        Ok(Self { table, batch: Batch::new(rows, cells, ranges.clone()), ranges, strings: strings.dictionary() })
     }
 
     /// The table they are for.
@@ -72,8 +74,9 @@ impl Rows {
 }
 
 impl Batch {
-    pub(crate) fn new(rows: usize, cells: Vec<Cells>) -> Self {
-        let bytes = cells.iter().map(Cells::bytes).sum::<usize>() + cells.len() * size_of::<Cells>();
-        Self { rows, cells, bytes }
+    pub(crate) fn new(rows: usize, cells: Vec<Cells>, ranges: Vec<Range>) -> Self {
+        let fixed = cells.len() * size_of::<Cells>() + ranges.len() * size_of::<Range>();
+        let bytes = cells.iter().map(Cells::bytes).sum::<usize>() + fixed;
+        Self { rows, cells, ranges, bytes }
     }
 }

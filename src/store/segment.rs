@@ -97,10 +97,19 @@ impl Segment {
 
     /// What is known of the column at `place` (identity first) as (smallest, largest) and number of NULLs.
     pub(crate) fn range(&self, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+        self.range_of(&self.ranges, self.rows, place)
+    }
+
+    /// The same of one batch of it.
+    pub(crate) fn batch_range(&self, batch: &Batch, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+        self.range_of(&batch.ranges, batch.rows, place)
+    }
+
+    fn range_of(&self, ranges: &[Range], rows: usize, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
         match place.checked_sub(identity_columns(self.table)) {
-            Some(own) => (self.ranges[own].bounds(self.table.columns[own].kind), self.ranges[own].nulls),
+            Some(own) => (ranges[own].bounds(self.table.columns[own].kind), ranges[own].nulls),
             None => match self.identity_value(place) {
-                value if value.is_null() => (None, self.rows),
+                value if value.is_null() => (None, rows),
                 value => (Some((value.clone(), value)), 0),
             },
         }
@@ -148,5 +157,6 @@ fn merge_small(table: &Table, batches: &mut Vec<Arc<Batch>>) {
 fn merge(table: &Table, a: &Batch, b: &Batch) -> Result<Batch, ArrowError> {
     let columns = a.cells.iter().zip(&b.cells).zip(table.columns);
     let cells = columns.map(|((x, y), column)| Cells::concat(&[(x, a.rows), (y, b.rows)], column.kind));
-    Ok(Batch::new(a.rows + b.rows, cells.collect::<Result<_, _>>()?))
+    let ranges = a.ranges.iter().zip(&b.ranges).map(|(x, y)| x.with(*y)).collect();
+    Ok(Batch::new(a.rows + b.rows, cells.collect::<Result<_, _>>()?, ranges))
 }

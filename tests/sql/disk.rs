@@ -183,3 +183,55 @@ async fn answers_do_not_depend_on_where_rows_are() {
         }
     }
 }
+
+/// Who rows came from is the same in all rows of a part: groups by that are made without looking at rows, and are
+/// those that are found by looking.
+#[tokio::test]
+async fn groups_by_process_are_those_of_any_other_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(directory.path());
+    // NULLs and NaN among what is added up; and a process that has no rank.
+    let mut alone = Agent::new(1);
+    let identity = probe::store::Identity { rank: None, pid: 7, ..probe::store::Identity::clone(&alone.identity) };
+    alone.identity = Arc::new(identity);
+    let row = alone.trace(3, None, "forward", 0.5);
+    let odd = [None, Some(f64::NAN), Some(2.0)].map(|duration| torch_trace::Row { duration, ..row });
+    alone.send(&store, odd);
+    let engine = Engine::new(store, Vec::new()).unwrap();
+    let aggregates = "COUNT(*), COUNT(duration), SUM(duration), AVG(duration), MIN(host_duration), MAX(step), MIN(ts)";
+    for groups in ["rank", "pid, host, rank", "run, role"] {
+        let sql = format!("SELECT {groups}, {aggregates} FROM python.torch_trace GROUP BY {groups} ORDER BY {groups}");
+        let any = sql.replace("python.torch_trace", "(SELECT * FROM python.torch_trace WHERE random() >= 0) AS t");
+        let plan = cells(&rows(&engine, &format!("EXPLAIN {sql}"), None).await.unwrap()).concat().concat();
+        assert!(plan.contains("ByProcessExec"), "{plan}");
+        let plan = cells(&rows(&engine, &format!("EXPLAIN {any}"), None).await.unwrap()).concat().concat();
+        assert!(!plan.contains("ByProcessExec"), "{plan}");
+        let answer = cells(&rows(&engine, &sql, None).await.unwrap());
+        assert_eq!(answer, cells(&rows(&engine, &any, None).await.unwrap()), "{sql}");
+        assert!(answer.len() == if groups == "run, role" { 1 } else { 3 }, "{answer:?}");
+    }
+    // A column of rows, one that is computed, and what is not known to come in halves: as ever.
+    for sql in [
+        "SELECT rank, step, COUNT(*) FROM python.torch_trace GROUP BY rank, step",
+        "SELECT rank + 1, COUNT(*) FROM python.torch_trace GROUP BY rank + 1",
+        "SELECT rank, COUNT(DISTINCT step) FROM python.torch_trace GROUP BY rank",
+        "SELECT rank, SUM(duration) FILTER (WHERE step > 3) FROM python.torch_trace GROUP BY rank",
+        "SELECT rank, stddev(duration) FROM python.torch_trace GROUP BY rank",
+    ] {
+        let plan = cells(&rows(&engine, &format!("EXPLAIN {sql}"), None).await.unwrap()).concat().concat();
+        assert!(!plan.contains("ByProcessExec") || sql.contains("DISTINCT"), "{plan}");
+        assert!(!rows(&engine, sql, None).await.unwrap().is_empty());
+    }
+    assert_eq!(
+        cells(
+            &rows(
+                &engine,
+                "SELECT rank, COUNT(*) FROM python.torch_trace WHERE step = 3 GROUP BY rank ORDER BY 1",
+                None
+            )
+            .await
+            .unwrap()
+        ),
+        [["0", "1024"], ["1", "1024"], ["NULL", "3"]]
+    );
+}

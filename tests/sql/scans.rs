@@ -62,6 +62,11 @@ async fn segments_without_rows_for_the_query_are_skipped() {
     assert_eq!(cells(&rows(&engine, newest, None).await.unwrap())[0][0], last.to_string());
     let oldest = "SELECT step FROM python.torch_trace ORDER BY step LIMIT 3";
     assert!(scanned(&engine, oldest).await.0 <= partitions);
+    // Of a segment that is read, batches without rows for the query are not.
+    let sql = format!("EXPLAIN ANALYZE SELECT module FROM python.torch_trace WHERE step = {last}");
+    let plan = cells(&rows(&engine, &sql, None).await.unwrap()).concat().concat();
+    let scan = plan.split("DataSourceExec").nth(1).unwrap();
+    assert!(scan.contains("output_rows=4.10 K"), "{scan}");
     // Without a filter, everything.
     assert_eq!(scanned(&engine, "SELECT SUM(duration) FROM python.torch_trace").await, (8, 8));
     assert_eq!(

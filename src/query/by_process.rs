@@ -1,0 +1,224 @@
+//! GROUP BY rank, host, run …: columns that are the same in all rows of a part, so that no row has to be looked up in a
+//! hash table, and a batch is added to its group as a whole.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Accumulator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
+
+use super::source::PartsSource;
+
+/// What is known to keep the same state between its two halves however it is computed.
+const FUNCTIONS: &[&str] = &["count", "sum", "avg", "min", "max"];
+
+/// Puts [`ByProcess`] where it can be.
+#[derive(Debug)]
+pub(super) struct GroupByProcess;
+
+impl PhysicalOptimizerRule for GroupByProcess {
+    fn name(&self) -> &'static str {
+        "GroupByProcess"
+    }
+
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let replaced = plan.transform_up(|node| {
+            Ok(match node.downcast_ref::<AggregateExec>().and_then(ByProcess::of) {
+                Some(by_process) => Transformed::yes(Arc::new(by_process) as Arc<dyn ExecutionPlan>),
+                None => Transformed::no(node),
+            })
+        });
+        Ok(replaced?.data)
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The first half of an aggregate whose groups are constants of the batches that come in.
+#[derive(Debug, Clone)]
+struct ByProcess {
+    input: Arc<dyn ExecutionPlan>,
+    /// Columns of the input.
+    groups: Vec<usize>,
+    aggregates: Vec<Arc<AggregateFunctionExpr>>,
+    /// Groups, and then what each aggregate has so far.
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl ByProcess {
+    /// The same as `aggregate`, where it can be done this way.
+    fn of(aggregate: &AggregateExec) -> Option<Self> {
+        let plain = |expression: &Arc<AggregateFunctionExpr>| {
+            FUNCTIONS.contains(&expression.fun().name())
+                && !expression.is_distinct()
+                && !expression.ignore_nulls()
+                && expression.order_bys().is_empty()
+        };
+        let possible = *aggregate.mode() == AggregateMode::Partial
+            && aggregate.group_expr().is_single()
+            && aggregate.limit_options().is_none()
+            && aggregate.aggr_expr().iter().all(plain)
+            && aggregate.filter_expr().iter().all(Option::is_none);
+        let input = aggregate.input();
+        let scan = input.downcast_ref::<CooperativeExec>().map_or(input, CooperativeExec::input);
+        let source = scan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<PartsSource>()?;
+        let column = |(expression, _): &(Arc<dyn PhysicalExpr>, String)| {
+            let column = expression.downcast_ref::<Column>()?.index();
+            source.is_constant_in_parts(column).then_some(column)
+        };
+        let groups: Vec<usize> = aggregate.group_expr().expr().iter().map(column).collect::<Option<_>>()?;
+        (possible && !groups.is_empty()).then(|| Self {
+            input: Arc::clone(input),
+            groups,
+            aggregates: aggregate.aggr_expr().to_vec(),
+            schema: aggregate.schema(),
+            properties: Arc::clone(aggregate.properties()),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
+    async fn aggregate(self, mut batches: SendableRecordBatchStream, metrics: BaselineMetrics) -> Result<RecordBatch> {
+        let mut groups: HashMap<Vec<ScalarValue>, Vec<Box<dyn Accumulator>>> = HashMap::new();
+        let mut arguments: Vec<Arguments> = self.aggregates.iter().map(Arguments::of).collect();
+        while let Some(batch) = batches.next().await {
+            let (batch, _timer) = (batch?, metrics.elapsed_compute().timer());
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let group = self.groups.iter().map(|column| ScalarValue::try_from_array(batch.column(*column), 0));
+            let group = group.collect::<Result<Vec<_>>>()?;
+            let accumulators = match groups.get_mut(&group) {
+                Some(accumulators) => accumulators,
+                None => {
+                    let new = self.aggregates.iter().map(|aggregate| aggregate.create_accumulator());
+                    groups.entry(group).or_insert(new.collect::<Result<_>>()?)
+                }
+            };
+            for (accumulator, arguments) in accumulators.iter_mut().zip(&mut arguments) {
+                accumulator.update_batch(&arguments.evaluate(&batch)?)?;
+            }
+        }
+        let mut columns: Vec<Vec<ScalarValue>> = vec![Vec::with_capacity(groups.len()); self.schema.fields().len()];
+        let count = groups.len();
+        for (group, accumulators) in groups {
+            let mut row = group;
+            for mut accumulator in accumulators {
+                row.extend(accumulator.state()?);
+            }
+            columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+        }
+        metrics.output_rows().add(count);
+        if count == 0 {
+            return Ok(RecordBatch::new_empty(self.schema));
+        }
+        let columns = columns.into_iter().map(ScalarValue::iter_to_array).collect::<Result<Vec<ArrayRef>>>()?;
+        Ok(RecordBatch::try_new(self.schema, columns)?)
+    }
+}
+
+/// What an aggregate is given.
+struct Arguments {
+    expressions: Vec<Arc<dyn PhysicalExpr>>,
+    /// Those that are the same for all rows, as COUNT(*)'s: made once, as long as the longest batch.
+    constants: Vec<Option<ArrayRef>>,
+}
+
+impl Arguments {
+    fn of(aggregate: &Arc<AggregateFunctionExpr>) -> Self {
+        let expressions = aggregate.expressions();
+        Self { constants: vec![None; expressions.len()], expressions }
+    }
+
+    fn evaluate(&mut self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let rows = batch.num_rows();
+        let evaluate = |(expression, constant): (&Arc<dyn PhysicalExpr>, &mut Option<ArrayRef>)| {
+            if let Some(made) = constant
+                && made.len() >= rows
+            {
+                return Ok(made.slice(0, rows));
+            }
+            let array = expression.evaluate(batch)?.into_array(rows)?;
+            if expression.downcast_ref::<Literal>().is_some() {
+                *constant = Some(Arc::clone(&array));
+            }
+            Ok(array)
+        };
+        self.expressions.iter().zip(&mut self.constants).map(evaluate).collect()
+    }
+}
+
+impl DisplayAs for ByProcess {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let input = self.input.schema();
+        let groups: Vec<&str> = self.groups.iter().map(|column| input.field(*column).name().as_str()).collect();
+        let aggregates: Vec<&str> = self.aggregates.iter().map(|aggregate| aggregate.name()).collect();
+        write!(f, "ByProcessExec: gby=[{}], aggr=[{}]", groups.join(", "), aggregates.join(", "))
+    }
+}
+
+impl ExecutionPlan for ByProcess {
+    fn name(&self) -> &'static str {
+        "ByProcessExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for expression in self.aggregates.iter().flat_map(|aggregate| aggregate.expressions()) {
+            if visit(&expression)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut changed = Self::clone(&self);
+        changed.metrics = ExecutionPlanMetricsSet::new();
+        if let Some(input) = children.into_iter().next() {
+            changed.input = input;
+        }
+        Ok(Arc::new(changed))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let batches = self.input.execute(partition, context)?;
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let answer = futures::stream::once(self.clone().aggregate(batches, metrics));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), answer)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
