@@ -87,7 +87,8 @@ pub(crate) struct AgentState {
     unsynced: VecDeque<(u64, u64)>,
     /// Newer batches that files have all the same, by table: a disk that failed for a while had taken no journal.
     ahead: BTreeMap<String, Ranges>,
-    pub(crate) rows_stored: u64,
+    /// By table, rows ever stored.
+    pub(crate) stored: BTreeMap<String, u64>,
     /// By table, rows recorded by the newest batch's word.
     pub(crate) recorded: BTreeMap<String, u64>,
     /// What the agent lost, by table and reason, by its word.
@@ -132,7 +133,7 @@ impl Agent {
             durable_seq: 0,
             unsynced: VecDeque::new(),
             ahead: BTreeMap::new(),
-            rows_stored: 0,
+            stored: BTreeMap::new(),
             recorded: BTreeMap::new(),
             lost_there: BTreeMap::new(),
             lost_here: BTreeMap::new(),
@@ -168,7 +169,7 @@ impl Agent {
             state.presence = if record.bye { Presence::Ended } else { Presence::Lost };
             state.done_seq = record.done_seq;
             state.durable_seq = record.done_seq;
-            state.rows_stored = record.stored.values().sum();
+            state.stored = record.stored.iter().map(|(table, rows)| (table.clone(), *rows)).collect();
             state.recorded = record.recorded.iter().map(|(table, rows)| (table.clone(), *rows)).collect();
             for lost in &record.lost {
                 let loss = Loss { rows: lost.rows, last: lost.unix_ns };
@@ -249,7 +250,7 @@ impl Agent {
                 return Ok(());
             }
             let _taking = keep.store.take();
-            state.rows_stored += rows.len() as u64;
+            state.count_stored(from.table, rows.len() as u64);
             state.finish(from);
             let number = keep.store.append(identity, Origin::batch(&self.instance, from.seq), rows);
             let what = Some(said::What::Batch(batch));
@@ -358,6 +359,23 @@ impl AgentState {
         self.done_seq = from.seq;
         self.last_seen = clock::unix_ns();
         self.recorded(from.table, from.recorded);
+    }
+
+    fn count_stored(&mut self, table: &str, rows: u64) {
+        match self.stored.get_mut(table) {
+            Some(stored) => *stored += rows,
+            None => drop(self.stored.insert(table.to_owned(), rows)),
+        }
+    }
+
+    /// Rows of a table that it says it recorded, and that have neither come nor are they counted as lost: on their way,
+    /// or gone with the process.
+    pub(crate) fn missing(&self, table: &str) -> u64 {
+        let there = self.lost_there.iter().filter(|((of, _), _)| of == table).map(|(_, loss)| loss.rows);
+        let here = self.lost_here.iter().filter(|((of, _), _)| of == table).map(|(_, loss)| loss.rows);
+        let lost: u64 = there.chain(here).sum();
+        let stored = self.stored.get(table).copied().unwrap_or(0);
+        self.recorded.get(table).map_or(0, |recorded| recorded.saturating_sub(stored + lost))
     }
 
     /// The agent has recorded so many rows of a table so far.

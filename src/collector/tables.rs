@@ -6,11 +6,14 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Table, Text, Time};
 use probe_proto::tables::{agents, drops};
 
-use super::agent::AgentState;
+use super::agent::{AgentState, Presence};
 use super::clock;
 use super::registry::Registry;
 use crate::query::{SystemRows, SystemTable};
 use crate::store::{Evicted, Identity, Store};
+
+/// Of rows that an agent had recorded, and that had not come when its process or its connection ended.
+const NOT_SENT: &str = "not sent in time";
 
 /// `probe.agents`.
 #[derive(Debug)]
@@ -63,7 +66,7 @@ fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut
         python_version: strings.id(&state.about.python_version),
         torch_version: strings.id(&state.about.torch_version),
         rows_recorded: sum(&mut state.recorded.values().copied()),
-        rows_stored: whole(state.rows_stored.saturating_sub(evicted)),
+        rows_stored: whole(state.stored.values().sum::<u64>().saturating_sub(evicted)),
         rows_dropped: sum(&mut state.lost_there.values().map(|loss| loss.rows)),
         first_seen: Time(state.first_seen),
         last_seen: Time(state.last_seen),
@@ -94,6 +97,15 @@ impl SystemTable for DropsTable {
             }
             for ((table, reason), loss) in &state.lost_here {
                 rows.push(&state.identity, table, reason, "collector", loss.rows, loss.last);
+            }
+        }
+        for agent in self.registry.all() {
+            let state = agent.state();
+            // Of one that is there, they are on their way.
+            for table in state.recorded.keys().filter(|_| state.presence != Presence::Live) {
+                if state.missing(table) > 0 {
+                    rows.push(&state.identity, table, NOT_SENT, "agent", state.missing(table), state.last_seen);
+                }
             }
         }
         for loss in self.store.evicted() {

@@ -13,7 +13,7 @@ crate::table! {
     pid: i32, "", "Process id on that host.";
     rank: Option<i32>, "", "Global rank; NULL without a process group.";
     table_name: Text, "", "The table the rows were meant for: python.torch_trace.";
-    reason: Text, "", "ring full, send buffer full, … in the agent; malformed, evicted (memory budget) in the collector.";
+    reason: Text, "", "ring full, send buffer full, not sent in time (when its process ended), … in the agent; malformed, evicted (past the memory or disk budget) in the collector.";
     at: Text, "", "Where they were lost: agent or collector.";
     rows: i64, "rows", "How many, since the agent began.";
     last_seen: Time, "", "When the count last grew.";
