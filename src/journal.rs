@@ -9,6 +9,7 @@ mod files;
 mod frame;
 mod ledger;
 pub(crate) mod replay;
+mod thread;
 mod writer;
 
 pub(crate) use files::{directory, remove};

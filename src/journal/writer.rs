@@ -6,32 +6,27 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use probe_proto::v1::{self, record};
 use tokio::sync::watch;
 
-use super::{Ledger, files, frame};
+use super::thread::Writer;
+use super::{Ledger, frame};
 use crate::error::Result;
 use crate::paths::named;
 
-/// Records are on disk after this long at the latest.
-const SYNC_AFTER: Duration = Duration::from_secs(1);
 /// So many bytes are not kept waiting.
-const SYNC_BYTES: usize = 4 << 20;
+pub(super) const SYNC_BYTES: usize = 4 << 20;
 /// More than this is not taken from those who can wait.
 const MOST_WAITING: usize = 64 << 20;
-/// A file that is larger, or older, is followed by the next one, so that it can go.
+/// A file that is larger is followed by the next one, so that it can go.
 pub(crate) const FILE_BYTES: u64 = 64 << 20;
-const FILE_AGE: Duration = Duration::from_secs(300);
-/// Between two attempts on a disk that takes nothing.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// How far the journal is.
 #[derive(Debug, Clone, Default)]
@@ -65,35 +60,35 @@ pub(crate) struct Journal {
 }
 
 #[derive(Debug)]
-struct Inner {
-    directory: PathBuf,
-    state: Mutex<State>,
-    wake: Condvar,
-    durable: watch::Sender<Durable>,
+pub(super) struct Inner {
+    pub(super) directory: PathBuf,
+    pub(super) state: Mutex<State>,
+    pub(super) wake: Condvar,
+    pub(super) durable: watch::Sender<Durable>,
     /// That the disk takes nothing has been said.
-    said: AtomicBool,
+    pub(super) said: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     /// Encoded records that are not on disk.
-    waiting: Vec<Vec<u8>>,
-    bytes: usize,
+    pub(super) waiting: Vec<Vec<u8>>,
+    pub(super) bytes: usize,
     /// Since when the oldest of them waits.
-    since: Option<Instant>,
+    pub(super) since: Option<Instant>,
     /// Records so far.
-    position: u64,
-    ledger: Ledger,
+    pub(super) position: u64,
+    pub(super) ledger: Ledger,
     /// Newest append that a record is of.
-    appends: u64,
+    pub(super) appends: u64,
     /// Files that are complete, oldest first, with the newest append in each and their size.
-    closed: VecDeque<(PathBuf, u64, u64)>,
+    pub(super) closed: VecDeque<(PathBuf, u64, u64)>,
     /// Size of the one that is written.
-    current: u64,
-    hurry: bool,
-    stopping: bool,
+    pub(super) current: u64,
+    pub(super) hurry: bool,
+    pub(super) stopping: bool,
     /// Stop without writing what waits: what a kill does.
-    abandoned: bool,
+    pub(super) abandoned: bool,
 }
 
 impl Journal {
@@ -117,14 +112,7 @@ impl Journal {
             durable: watch::Sender::new(Durable::default()),
             said: AtomicBool::new(false),
         });
-        let mut writer = Writer {
-            inner: Arc::clone(&inner),
-            file: None,
-            path: None,
-            number: begin.number,
-            file_bytes: begin.file_bytes,
-            opened: Instant::now(),
-        };
+        let mut writer = Writer::new(Arc::clone(&inner), begin.number, begin.file_bytes);
         writer.next_file().map_err(|error| named(directory, &error))?;
         let thread = std::thread::Builder::new().name("probe-journal".into()).spawn(move || writer.run())?;
         Ok(Arc::new(Self { inner, thread: Mutex::new(Some(thread)) }))
@@ -256,11 +244,11 @@ impl Drop for Journal {
 
 impl Inner {
     /// Valid at every point, so a thread that panicked with it does no harm.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, problem: impl fmt::Display) {
+    pub(super) fn say(&self, problem: impl fmt::Display) {
         if !self.said.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "rows are kept in memory only for now: {problem}; hint: make room on that disk, the collector tries \
@@ -268,148 +256,4 @@ impl Inner {
             );
         }
     }
-
-    /// Waits until there is something to do, and takes what waits.
-    fn next(&self) -> Taken {
-        let mut state = self.lock();
-        loop {
-            let due = match state.since {
-                Some(since) => SYNC_AFTER.saturating_sub(since.elapsed()),
-                None => FILE_AGE,
-            };
-            let ready = state.since.is_some() && (state.hurry || state.bytes >= SYNC_BYTES || due.is_zero());
-            if state.stopping || ready {
-                break;
-            }
-            if state.since.is_none() {
-                // Nothing waits, so whoever is in a hurry has nothing to wait for.
-                state.hurry = false;
-            }
-            let (again, timeout) = self.wake.wait_timeout(state, due).unwrap_or_else(PoisonError::into_inner);
-            state = again;
-            if timeout.timed_out() && state.since.is_none() {
-                break;
-            }
-        }
-        state.hurry = false;
-        state.since = None;
-        if state.abandoned {
-            state.waiting.clear();
-        }
-        state.bytes = 0;
-        Taken { frames: std::mem::take(&mut state.waiting), position: state.position, last: state.stopping }
-    }
-}
-
-struct Taken {
-    frames: Vec<Vec<u8>>,
-    position: u64,
-    last: bool,
-}
-
-/// The thread's own.
-struct Writer {
-    inner: Arc<Inner>,
-    /// None while the disk takes nothing.
-    file: Option<File>,
-    /// The newest file, also one that takes nothing any more.
-    path: Option<PathBuf>,
-    number: u64,
-    file_bytes: u64,
-    opened: Instant,
-}
-
-impl Writer {
-    fn run(mut self) {
-        let mut failed: Option<Instant> = None;
-        loop {
-            let taken = self.inner.next();
-            let retry = failed.is_none_or(|since| since.elapsed() >= RETRY);
-            let result = match (&self.file, retry) {
-                (None, false) => None,
-                (None, true) => Some(self.next_file()),
-                (Some(_), _) => Some(self.write(&taken.frames)),
-            };
-            let problem = match result {
-                None => self.inner.durable.borrow().problem.clone(),
-                Some(Ok(())) => None,
-                Some(Err(error)) => {
-                    let directory = self.inner.directory.display();
-                    self.inner.say(format_args!("the journal in {directory} takes nothing ({error})"));
-                    self.file = None;
-                    failed = Some(Instant::now());
-                    Some(Arc::from(error.to_string()))
-                }
-            };
-            if problem.is_none() {
-                failed = None;
-            }
-            self.inner.durable.send_if_modified(|durable| {
-                let changed = durable.position != taken.position || durable.problem != problem;
-                *durable = Durable { position: taken.position, problem };
-                changed
-            });
-            if taken.last {
-                return;
-            }
-        }
-    }
-
-    /// Appends to the file, or begins the next one first.
-    fn write(&mut self, frames: &[Vec<u8>]) -> io::Result<()> {
-        if let Some(file) = &mut self.file
-            && !frames.is_empty()
-        {
-            write_all(file, frames)?;
-            file.sync_data()?;
-            self.inner.lock().current += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        }
-        let current = self.inner.lock().current;
-        if current > self.file_bytes || (self.opened.elapsed() > FILE_AGE && !frames.is_empty()) {
-            self.next_file()?;
-        }
-        Ok(())
-    }
-
-    /// Begins a file with the ledger as it is now. What waits goes into the file before, so that a file's ledger sums
-    /// up exactly what the files before it say.
-    fn next_file(&mut self) -> io::Result<()> {
-        let path = files::path(&self.inner.directory, self.number);
-        let (frames, appends, ledger) = {
-            let mut state = self.inner.lock();
-            state.bytes = 0;
-            (std::mem::take(&mut state.waiting), state.appends, state.ledger.to_message())
-        };
-        if let Some(file) = &mut self.file {
-            write_all(file, &frames)?;
-            file.sync_data()?;
-        }
-        drop(frames);
-        let head = frame::encode(&v1::Record { record: Some(record::Record::Ledger(ledger)) });
-        // A file that is there is one that an attempt on a full disk has left.
-        let mut file = File::create(&path)?;
-        file.write_all(frame::MAGIC)?;
-        file.write_all(&head)?;
-        file.sync_all()?;
-        File::open(&self.inner.directory)?.sync_all()?;
-        let mut state = self.inner.lock();
-        if let Some(previous) = self.path.replace(path) {
-            let bytes = state.current;
-            state.closed.push_back((previous, appends, bytes));
-        }
-        state.current = (frame::MAGIC.len() + head.len()) as u64;
-        self.file = Some(file);
-        self.number += 1;
-        self.opened = Instant::now();
-        Ok(())
-    }
-}
-
-fn write_all(file: &mut File, frames: &[Vec<u8>]) -> io::Result<()> {
-    // Small records are many: they go together.
-    let mut together = io::BufWriter::with_capacity(1 << 18, file);
-    for frame in frames {
-        together.write_all(frame)?;
-    }
-    together.flush()
 }

@@ -28,7 +28,6 @@ pub(super) const UNFINISHED: &str = "writing";
 
 /// A Parquet file with rows of one table.
 #[derive(Debug)]
-#[allow(dead_code, reason = "sizes are for the disk budget, which counts by them")]
 pub(crate) struct ParquetFile {
     /// Whose rows.
     pub(crate) table: &'static Table,
