@@ -32,8 +32,8 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
     serve, address = home.serve("mortal")
     trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "400", PROBE="1",
                          PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
-    for kill in range(3):
-        wait_for("more steps", lambda: last_step(home, address) >= 60 * kill + 20)
+    for steps in (20, 80, 140):
+        wait_for("more steps", lambda steps=steps: last_step(home, address) >= steps)
         acknowledged = home.query(address, "SELECT MAX(step) AS s FROM python.steps")[0]["s"]
         serve.kill()
         serve.wait(30)
@@ -53,7 +53,9 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
         twice = """SELECT step, module, stage, call_index FROM python.torch_trace
                    GROUP BY step, module, stage, call_index, thread HAVING COUNT(*) > 1"""
         assert home.query(endpoint, twice) == []
-        counts = "SELECT DISTINCT n FROM (SELECT step, COUNT(*) AS n FROM python.torch_trace WHERE step > 0 GROUP BY step)"
+        counts = (
+            "SELECT DISTINCT n FROM (SELECT step, COUNT(*) AS n FROM python.torch_trace WHERE step > 0 GROUP BY step)"
+        )
         assert len(home.query(endpoint, counts)) == 1
         books = account(home, endpoint)
         assert books["there"] == books["stored"] == books["recorded"], books
@@ -104,7 +106,9 @@ def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pa
     trainer = home.spawn("python", str(SCRIPTS / "flood.py"), PROBE="1",
                          PROBE_COLLECTOR=f"unix:{home.sockets}/slow@1.sock")  # fmt: skip
     assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
-    wait_for("its end", lambda: home.query("slow", "SELECT state <> 'live' AS gone FROM probe.agents") == [{"gone": True}])
+    wait_for(
+        "its end", lambda: home.query("slow", "SELECT state <> 'live' AS gone FROM probe.agents") == [{"gone": True}]
+    )
     books = account(home, "slow")
     assert books["recorded"] == books["stored"] + books["dropped"] + books["evicted"], books
     assert books["there"] == books["stored"], books
