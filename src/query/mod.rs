@@ -12,6 +12,7 @@ mod limits;
 mod names;
 mod output;
 mod part;
+mod percentile;
 mod provider;
 mod prune;
 mod queue;
@@ -30,9 +31,10 @@ use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::GreedyMemoryPool;
+use datafusion::execution::registry::FunctionRegistry;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
@@ -52,6 +54,7 @@ use self::answer::{AHEAD, Bounds, EndOnDrop};
 use self::by_process::GroupByProcess;
 use self::catalog::{Catalog, Catalogs, NO_SCHEMA, Named};
 use self::errors::{no_run, no_table, or_say, within};
+use self::percentile::ApproxPercentile;
 use self::running::Running;
 use self::stopping::StopAnywhere;
 use self::threads::Threads;
@@ -102,13 +105,14 @@ impl Engine {
             .with_default_catalog_and_schema(CATALOG, NO_SCHEMA)
             .with_create_default_catalog_and_schema(false)
             .with_information_schema(true);
-        let state = SessionStateBuilder::new()
+        let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
             .with_physical_optimizer_rule(Arc::new(GroupByProcess))
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();
+        or_say(state.register_udaf(Arc::new(AggregateUDF::from(ApproxPercentile::default()))))?;
         Ok(Self {
             planner: Arc::new(Planner { store, system, others: Arc::from([]), state, scans: Running::default() }),
             admission: Arc::new(Admission::new(&limits)),

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use arrow::array::builder::NullBufferBuilder;
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array, TimestampNanosecondArray,
-    UInt32Array, new_null_array,
+    Array, ArrayRef, ArrowNumericType, ArrowPrimitiveType, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array,
+    TimestampNanosecondArray, UInt8Array, UInt16Array, UInt32Array, new_null_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
-use arrow::compute::{concat, take};
-use arrow::datatypes::UInt32Type;
+use arrow::compute::{cast, concat, max, min, take};
+use arrow::datatypes::{DataType, Int64Type, UInt8Type, UInt16Type, UInt32Type};
 use arrow::error::ArrowError;
 use bytes::Bytes;
 use probe_proto::decode::{Decoded, Values};
@@ -29,10 +30,17 @@ pub(crate) enum Cells {
         /// Which rows have it; None for all.
         validity: Option<NullBuffer>,
     },
-    /// Anything but text, as SQL sees it.
+    /// Integers, timestamps: what is to be added to the smallest, in as few bytes as the largest needs ([`narrow`]).
+    Offsets {
+        /// The smallest.
+        base: i64,
+        /// Unsigned.
+        offsets: ArrayRef,
+    },
+    /// Ids of strings, unsigned, in as few bytes as the largest needs.
+    Text(ArrayRef),
+    /// As SQL sees it: floats, booleans, integers that are too far apart.
     Array(ArrayRef),
-    /// Text, as ids.
-    Text(UInt32Array),
 }
 
 impl Cells {
@@ -50,26 +58,27 @@ impl Cells {
                 let values = ScalarBuffer::new(Buffer::from_slice_ref(&bytes), 0, rows);
                 Self::Array(Arc::new(Float64Array::new(values, validity)))
             }
-            Values::Ints(values) => match kind {
-                ColumnType::Int32 => {
-                    let values: Vec<i32> = values.into_iter().map(|value| value as i32).collect();
-                    Self::Array(Arc::new(Int32Array::new(values.into(), validity)))
-                }
-                ColumnType::Bool => {
-                    let values = BooleanBuffer::collect_bool(rows, |row| values[row] != 0);
-                    Self::Array(Arc::new(BooleanArray::new(values, validity)))
-                }
-                ColumnType::Text => {
-                    let ids: Vec<u32> = values.into_iter().map(|id| id as u32).collect();
-                    Self::Text(UInt32Array::new(ids.into(), validity))
-                }
-                ColumnType::Timestamp => {
-                    Self::Array(Arc::new(TimestampNanosecondArray::new(values.into(), validity).with_timezone(utc())))
-                }
-                ColumnType::Int64 | ColumnType::Float64 | ColumnType::Unspecified => {
-                    Self::Array(Arc::new(Int64Array::new(values.into(), validity)))
-                }
-            },
+            Values::Ints(values) => Self::ints(values, validity, kind),
+        }
+    }
+
+    /// Integers of whatever kind; of rows that are NULL any value between the others'.
+    fn ints(values: Vec<i64>, validity: Option<NullBuffer>, kind: ColumnType) -> Self {
+        let (low, high) =
+            values.iter().fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
+        if kind == ColumnType::Bool {
+            let values = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
+            return Self::Array(Arc::new(BooleanArray::new(values, validity)));
+        }
+        if low == high {
+            return Self::Constant { value: low, validity };
+        }
+        // Ids are looked up as they are.
+        let base = if kind == ColumnType::Text { 0 } else { low };
+        match (narrow(&values, base, high, validity.clone()), kind) {
+            (Some(ids), ColumnType::Text) => Self::Text(ids),
+            (Some(offsets), _) => Self::Offsets { base, offsets },
+            (None, _) => Self::Array(wide(values, validity, kind)),
         }
     }
 
@@ -78,8 +87,7 @@ impl Cells {
         match self {
             Self::Nulls => rows,
             Self::Constant { validity, .. } => validity.as_ref().map_or(0, NullBuffer::null_count),
-            Self::Array(array) => array.null_count(),
-            Self::Text(ids) => ids.null_count(),
+            Self::Array(array) | Self::Text(array) | Self::Offsets { offsets: array, .. } => array.null_count(),
         }
     }
 
@@ -88,8 +96,9 @@ impl Cells {
         match self {
             Self::Nulls | Self::Constant { validity: None, .. } => 0,
             Self::Constant { validity: Some(validity), .. } => validity.buffer().capacity(),
-            Self::Array(array) => array.get_array_memory_size(),
-            Self::Text(ids) => ids.get_array_memory_size(),
+            Self::Array(array) | Self::Text(array) | Self::Offsets { offsets: array, .. } => {
+                array.get_array_memory_size()
+            }
         }
     }
 
@@ -101,54 +110,136 @@ impl Cells {
         length: usize,
         strings: &Dictionary,
     ) -> Result<ArrayRef, ArrowError> {
-        let array = match self {
-            Self::Nulls => return Ok(new_null_array(&arrow_type(kind), length)),
-            Self::Array(array) => return Ok(array.slice(offset, length)),
-            Self::Text(ids) => Arc::new(ids.slice(offset, length)),
-            Self::Constant { value, validity } => {
-                constant(*value, kind, length, validity.as_ref().map(|bits| bits.slice(offset, length)))
+        let text = |ids: &dyn Array| take(strings.values() as &dyn Array, ids, None);
+        match self {
+            Self::Nulls => Ok(new_null_array(&arrow_type(kind), length)),
+            Self::Array(array) => Ok(array.slice(offset, length)),
+            Self::Text(ids) => text(&ids.slice(offset, length)),
+            Self::Offsets { base, offsets } => {
+                let offsets = offsets.slice(offset, length);
+                Ok(wide(widened(&offsets, *base), offsets.nulls().cloned(), kind))
             }
-        };
-        match array.as_primitive_opt::<UInt32Type>() {
-            Some(ids) => take(strings.values() as &dyn Array, ids, None),
-            None => Ok(array),
+            Self::Constant { value, validity } => {
+                let validity = validity.as_ref().map(|bits| bits.slice(offset, length));
+                let array = constant(*value, kind, length, validity);
+                if kind == ColumnType::Text { text(&array) } else { Ok(array) }
+            }
         }
     }
 
     /// The rows of all of `parts` (each with its number of rows), in order.
     pub(crate) fn concat(parts: &[(&Self, usize)], kind: ColumnType) -> Result<Self, ArrowError> {
-        let constant = |cells: &Self| match cells {
-            Self::Constant { value, validity: None } => Some(*value),
-            _ => None,
-        };
         if parts.iter().all(|(cells, _)| matches!(cells, Self::Nulls)) {
             return Ok(Self::Nulls);
         }
-        let first = parts.first().and_then(|(cells, _)| constant(cells));
-        if let Some(value) = first
-            && parts.iter().all(|(cells, _)| constant(cells) == Some(value))
-        {
-            return Ok(Self::Constant { value, validity: None });
+        if matches!(kind, ColumnType::Float64 | ColumnType::Bool) {
+            let array = |(cells, rows): &(&Self, usize)| match cells {
+                Self::Constant { value, validity } => constant(*value, kind, *rows, validity.clone()),
+                Self::Array(array) => Arc::clone(array),
+                _ => new_null_array(&arrow_type(kind), *rows),
+            };
+            let arrays: Vec<ArrayRef> = parts.iter().map(array).collect();
+            return Ok(Self::Array(concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?));
         }
-        let arrays: Vec<ArrayRef> = parts.iter().map(|(cells, rows)| cells.at_rest(kind, *rows)).collect();
-        let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-        let whole = concat(&arrays)?;
-        Ok(match whole.as_primitive_opt::<UInt32Type>() {
-            Some(ids) => Self::Text(ids.clone()),
-            None => Self::Array(whole),
-        })
+        // A row that is NULL takes a value that is there anyway, so that it makes nothing wider.
+        let some = parts.iter().find_map(|(cells, _)| cells.some()).unwrap_or_default();
+        let (mut values, mut valid) = (Vec::new(), NullBufferBuilder::new(0));
+        for (cells, rows) in parts {
+            let validity = match cells {
+                Self::Nulls => {
+                    values.resize(values.len() + rows, some);
+                    valid.append_n_nulls(*rows);
+                    continue;
+                }
+                Self::Constant { value, validity } => {
+                    values.resize(values.len() + rows, *value);
+                    validity.as_ref()
+                }
+                Self::Offsets { base, offsets } => {
+                    values.extend(widened(offsets, *base));
+                    offsets.nulls()
+                }
+                Self::Text(ids) => {
+                    values.extend(widened(ids, 0));
+                    ids.nulls()
+                }
+                Self::Array(array) => {
+                    let array = cast(array, &DataType::Int64)?;
+                    values.extend_from_slice(array.as_primitive::<Int64Type>().values());
+                    valid_of(&mut valid, array.nulls(), *rows);
+                    continue;
+                }
+            };
+            valid_of(&mut valid, validity, *rows);
+        }
+        Ok(Self::ints(values, valid.finish(), kind))
     }
 
-    /// As an array; text as ids.
-    fn at_rest(&self, kind: ColumnType, rows: usize) -> ArrayRef {
+    /// A value that some row has, or could have without need of more bytes.
+    fn some(&self) -> Option<i64> {
         match self {
-            Self::Nulls if kind == ColumnType::Text => Arc::new(UInt32Array::new_null(rows)),
-            Self::Nulls => new_null_array(&arrow_type(kind), rows),
-            Self::Constant { value, validity } => constant(*value, kind, rows, validity.clone()),
-            Self::Array(array) => Arc::clone(array),
-            Self::Text(ids) => Arc::new(ids.clone()),
+            Self::Nulls => None,
+            Self::Constant { value, .. } => Some(*value),
+            Self::Offsets { base, .. } => Some(*base),
+            Self::Text(_) => Some(0),
+            Self::Array(array) => {
+                cast(array, &DataType::Int64).ok()?.as_primitive_opt::<Int64Type>()?.iter().flatten().next()
+            }
         }
     }
+}
+
+fn valid_of(valid: &mut NullBufferBuilder, validity: Option<&NullBuffer>, rows: usize) {
+    match validity {
+        Some(validity) => valid.append_buffer(validity),
+        None => valid.append_n_non_nulls(rows),
+    }
+}
+
+/// `values` less `base`, in as few bytes as `high` needs; None where that would be more than four.
+fn narrow(values: &[i64], base: i64, high: i64, validity: Option<NullBuffer>) -> Option<ArrayRef> {
+    // Values are within base..=high, so that these casts lose nothing.
+    let offset = |value: &i64| value.wrapping_sub(base);
+    Some(match u32::try_from(high.checked_sub(base)?).ok()? {
+        0..=0xff => Arc::new(UInt8Array::new(values.iter().map(|value| offset(value) as u8).collect(), validity)),
+        0x100..=0xffff => {
+            Arc::new(UInt16Array::new(values.iter().map(|value| offset(value) as u16).collect(), validity))
+        }
+        _ => Arc::new(UInt32Array::new(values.iter().map(|value| offset(value) as u32).collect(), validity)),
+    })
+}
+
+/// The other way round; nothing of an array that is not [`narrow`]'s.
+fn widened(offsets: &ArrayRef, base: i64) -> Vec<i64> {
+    fn of<T: ArrowPrimitiveType<Native: Into<i64>>>(offsets: &ArrayRef, base: i64) -> Option<Vec<i64>> {
+        let values = offsets.as_primitive_opt::<T>()?.values();
+        Some(values.iter().map(|value| base.wrapping_add((*value).into())).collect())
+    }
+    of::<UInt8Type>(offsets, base)
+        .or_else(|| of::<UInt16Type>(offsets, base))
+        .or_else(|| of::<UInt32Type>(offsets, base))
+        .unwrap_or_default()
+}
+
+/// Integers as SQL sees them.
+fn wide(values: Vec<i64>, validity: Option<NullBuffer>, kind: ColumnType) -> ArrayRef {
+    match kind {
+        ColumnType::Int32 => {
+            let values: Vec<i32> = values.into_iter().map(|value| value as i32).collect();
+            Arc::new(Int32Array::new(values.into(), validity))
+        }
+        ColumnType::Timestamp => Arc::new(TimestampNanosecondArray::new(values.into(), validity).with_timezone(utc())),
+        _ => Arc::new(Int64Array::new(values.into(), validity)),
+    }
+}
+
+/// Smallest and largest of the offsets that are not NULL.
+pub(crate) fn offset_bounds(offsets: &ArrayRef) -> Option<(u32, u32)> {
+    fn of<T: ArrowNumericType<Native: Into<u32>>>(offsets: &ArrayRef) -> Option<(u32, u32)> {
+        let offsets = offsets.as_primitive_opt::<T>()?;
+        Some((min(offsets)?.into(), max(offsets)?.into()))
+    }
+    of::<UInt8Type>(offsets).or_else(|| of::<UInt16Type>(offsets)).or_else(|| of::<UInt32Type>(offsets))
 }
 
 /// One value in every row; text as ids.

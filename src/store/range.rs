@@ -6,7 +6,7 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type, TimestampNanosecondTyp
 use datafusion::common::ScalarValue;
 use probe_proto::table::ColumnType;
 
-use super::cells::Cells;
+use super::cells::{Cells, offset_bounds};
 use super::schema::utc;
 
 /// Of one column of one batch or segment.
@@ -57,6 +57,8 @@ impl Range {
             (Cells::Constant { value, .. }, ColumnType::Int32 | ColumnType::Int64 | ColumnType::Timestamp) => {
                 Some(Values::Ints(*value, *value))
             }
+            (Cells::Offsets { base, offsets }, _) => offset_bounds(offsets)
+                .map(|(low, high)| Values::Ints(base.wrapping_add(i64::from(low)), base.wrapping_add(i64::from(high)))),
             (Cells::Array(array), ColumnType::Int32) => {
                 let array = array.as_primitive::<Int32Type>();
                 ints(min(array).map(i64::from), max(array).map(i64::from))

@@ -1,0 +1,211 @@
+//! `approx_percentile_cont` by group, faster: DataFusion sorts and merges the few values of each group in each batch;
+//! here values wait until there are enough of a group to make that worth while. The digests are the same.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array};
+use arrow::datatypes::{DataType, FieldRef, Float64Type, Schema};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::functions_aggregate::approx_percentile_cont::ApproxPercentileCont;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, Signature};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+
+/// Values of a group that wait.
+const ENOUGH: usize = 2048;
+
+/// Values of all groups that wait, at most: 32 MB.
+const AT_MOST: usize = 4 << 20;
+
+/// The function.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct ApproxPercentile(ApproxPercentileCont);
+
+impl AggregateUDFImpl for ApproxPercentile {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn signature(&self) -> &Signature {
+        self.0.signature()
+    }
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.0.return_type(arguments)
+    }
+    fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
+        self.0.state_fields(arguments)
+    }
+    fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        self.0.accumulator(arguments)
+    }
+    fn supports_within_group_clause(&self) -> bool {
+        self.0.supports_within_group_clause()
+    }
+    fn documentation(&self) -> Option<&Documentation> {
+        self.0.documentation()
+    }
+    fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool {
+        let kind = arguments.expr_fields.first().map(|field| field.data_type());
+        kind == Some(&DataType::Float64) && !arguments.is_distinct
+    }
+    fn create_groups_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
+        Ok(Box::new(Groups { call: Call::of(&arguments), groups: Vec::new(), waiting: 0, bytes: 0 }))
+    }
+}
+
+/// What a digest is made by.
+#[derive(Clone)]
+struct Call {
+    return_field: FieldRef,
+    schema: Schema,
+    ignore_nulls: bool,
+    order_bys: Vec<PhysicalSortExpr>,
+    is_reversed: bool,
+    name: String,
+    exprs: Vec<Arc<dyn PhysicalExpr>>,
+    expr_fields: Vec<FieldRef>,
+}
+
+impl Call {
+    fn of(arguments: &AccumulatorArgs<'_>) -> Self {
+        Self {
+            return_field: Arc::clone(&arguments.return_field),
+            schema: arguments.schema.clone(),
+            ignore_nulls: arguments.ignore_nulls,
+            order_bys: arguments.order_bys.to_vec(),
+            is_reversed: arguments.is_reversed,
+            name: arguments.name.to_owned(),
+            exprs: arguments.exprs.to_vec(),
+            expr_fields: arguments.expr_fields.to_vec(),
+        }
+    }
+
+    fn digest(&self) -> Result<Box<dyn Accumulator>> {
+        ApproxPercentileCont::new().accumulator(AccumulatorArgs {
+            return_field: Arc::clone(&self.return_field),
+            schema: &self.schema,
+            ignore_nulls: self.ignore_nulls,
+            order_bys: &self.order_bys,
+            is_reversed: self.is_reversed,
+            name: &self.name,
+            is_distinct: false,
+            exprs: &self.exprs,
+            expr_fields: &self.expr_fields,
+        })
+    }
+}
+
+struct Group {
+    waiting: Vec<f64>,
+    digest: Box<dyn Accumulator>,
+}
+
+impl Group {
+    fn digest(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let values = Float64Array::from(std::mem::take(&mut self.waiting));
+        self.digest.update_batch(&[Arc::new(values) as ArrayRef])
+    }
+}
+
+struct Groups {
+    call: Call,
+    groups: Vec<Group>,
+    /// Values of all of them.
+    waiting: usize,
+    /// What the digests take, about.
+    bytes: usize,
+}
+
+impl Groups {
+    fn grow(&mut self, groups: usize) -> Result<()> {
+        while self.groups.len() < groups {
+            let digest = self.call.digest()?;
+            self.bytes += digest.size() + size_of::<Group>();
+            self.groups.push(Group { waiting: Vec::new(), digest });
+        }
+        Ok(())
+    }
+
+    /// Those that are to leave, with nothing waiting.
+    fn take(&mut self, which: EmitTo) -> Result<Vec<Group>> {
+        let mut taken = which.take_needed(&mut self.groups);
+        for group in &mut taken {
+            self.waiting -= group.waiting.len();
+            group.digest()?;
+        }
+        if self.groups.is_empty() {
+            self.bytes = 0;
+        }
+        Ok(taken)
+    }
+}
+
+impl GroupsAccumulator for Groups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        groups: usize,
+    ) -> Result<()> {
+        self.grow(groups)?;
+        let values = values[0].as_primitive::<Float64Type>();
+        let add = |group: &mut Group, value: f64| -> Result<()> {
+            group.waiting.push(value);
+            if group.waiting.len() >= ENOUGH { group.digest() } else { Ok(()) }
+        };
+        for (row, group) in group_indices.iter().enumerate() {
+            let counts = filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
+            if counts && values.is_valid(row) {
+                let group = &mut self.groups[*group];
+                let before = group.waiting.len();
+                add(group, values.value(row))?;
+                self.waiting = self.waiting + group.waiting.len() - before;
+            }
+        }
+        if self.waiting > AT_MOST {
+            self.groups.iter_mut().try_for_each(Group::digest)?;
+            self.waiting = 0;
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, which: EmitTo) -> Result<ArrayRef> {
+        let groups = self.take(which)?;
+        let values = groups.into_iter().map(|mut group| group.digest.evaluate());
+        ScalarValue::iter_to_array(values.collect::<Result<Vec<_>>>()?)
+    }
+
+    fn state(&mut self, which: EmitTo) -> Result<Vec<ArrayRef>> {
+        let mut columns: Vec<Vec<ScalarValue>> = Vec::new();
+        for mut group in self.take(which)? {
+            let state = group.digest.state()?;
+            columns.resize_with(state.len(), Vec::new);
+            columns.iter_mut().zip(state).for_each(|(column, value)| column.push(value));
+        }
+        columns.into_iter().map(ScalarValue::iter_to_array).collect()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], group_indices: &[usize], groups: usize) -> Result<()> {
+        self.grow(groups)?;
+        for (row, group) in group_indices.iter().enumerate() {
+            let state: Vec<ArrayRef> = states.iter().map(|state| state.slice(row, 1)).collect();
+            self.groups[*group].digest.merge_batch(&state)?;
+        }
+        Ok(())
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let rows = values[0].len();
+        let mut each = Self { call: self.call.clone(), groups: Vec::new(), waiting: 0, bytes: 0 };
+        each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
+        each.state(EmitTo::All)
+    }
+
+    fn size(&self) -> usize {
+        self.bytes + self.waiting * size_of::<f64>()
+    }
+}
