@@ -13,6 +13,8 @@ mod disk;
 mod flight;
 #[path = "sql/limits.rs"]
 mod limits;
+#[path = "sql/percentiles.rs"]
+mod percentiles;
 #[path = "sql/scans.rs"]
 mod scans;
 
