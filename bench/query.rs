@@ -4,7 +4,7 @@
 //! memory, then with the first half of them on disk, and takes in rows while a question is asked every 100 ms. Prints
 //! a JSON object a line for bench/query.py, which asks DuckDB the same over the same rows.
 //!
-//! `query ROWS DIRECTORY [ROUNDS]`: a throw-away directory.
+//! `query ROWS DIRECTORY [ROUNDS [QUESTION]]`: a throw-away directory, and one question instead of all.
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
@@ -74,7 +74,8 @@ fn say(what: &str, name: &str, value: f64) {
 
 async fn ask_all(what: &str, store: Arc<Store>, rounds: usize) -> Result<()> {
     let engine = Engine::new(store, Vec::new())?;
-    for (name, sql) in QUERIES {
+    let only = std::env::args().nth(4);
+    for (name, sql) in QUERIES.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name)) {
         say(what, name, median(&engine, sql, rounds).await?);
     }
     Ok(())

@@ -107,7 +107,7 @@ impl Agent {
     fn row(&mut self, step: i64, module: Option<usize>, stage: usize) {
         let typical = module.map_or(3e6, |module| self.typical[module] * [1.0, 1.9, 1.0][stage]);
         let own = typical * (0.15 * self.numbers.normal()).exp();
-        // The agent's times are whole multiples of 2^-30 s.
+        // Whole multiples of 2^-30 s, as the agent's are to become (docs/design.md, Files).
         let seconds = |nanoseconds: f64| (nanoseconds * 1e-9 * (1_u64 << 30) as f64).round() / (1_u64 << 30) as f64;
         let whole = module.is_some_and(|module| module % KINDS.len() == 7);
         let total = if whole { own * (6.0 + 0.1 * self.numbers.normal()) } else { own };
