@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import logging
+import signal
 import sys
 import threading
 import time
@@ -373,13 +374,18 @@ def test_ctrl_c_while_training_waits_is_trainings_own(collector: Collector) -> N
     collector.send("arm", "print('ran')", step=1)
     assert collector.reply()[0] == "armed"
     collector.native.steps = 1
+    # Whoever starts the tests in the background may have had the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(
         target=lambda: (until("training to wait", lambda: collector.native.modes), _thread.interrupt_main())
     ).start()
-    with pytest.raises(KeyboardInterrupt):
-        boundary.run_pending()
-        for _ in range(1000):
-            time.sleep(0.001)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            boundary.run_pending()
+            for _ in range(1000):
+                time.sleep(0.001)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert collector.done()[2] == "CANCELLED"
     assert collector.native.modes == [1, 0]
 
