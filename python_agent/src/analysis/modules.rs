@@ -64,7 +64,8 @@ pub(crate) struct Modules {
     places: IntMap<u64, Place>,
     all: Vec<Module>,
     ids: HashMap<Module, u32>,
-    hopeless: HashSet<u64>,
+    /// By address, class and outermost module: another module may come to live at the address.
+    hopeless: HashSet<(u64, u64, u64)>,
     /// A module was met whose parameters are on a device.
     on_device: bool,
 }
@@ -118,7 +119,7 @@ impl Modules {
                 known: true,
             },
             None => {
-                if self.hopeless.len() < HOPELESS && self.hopeless.insert(address) {
+                if self.hopeless.len() < HOPELESS && self.hopeless.insert((address, class, root)) {
                     names.walk_again(root);
                 }
                 // In no list of modules that torch knows of: its class is all there is to say. Where it computes is not

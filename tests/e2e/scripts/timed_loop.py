@@ -86,7 +86,9 @@ def main() -> None:
         t4 = clock()
         optimizer.zero_grad()
         parts.append({"data": t1 - t0, "forward": t2 - t1, "backward": t3 - t2, "optimizer": t4 - t3, "end": t4})
-    print("TIMED " + json.dumps({"rank": int(os.environ.get("RANK", 0)), "parts": parts}), flush=True)
+    # In one call: ranks share a file, and print would write a long line in pieces.
+    line = "TIMED " + json.dumps({"rank": int(os.environ.get("RANK", 0)), "parts": parts}) + "\n"
+    os.write(1, line.encode())
     if dist.is_initialized():
         dist.destroy_process_group()
 
