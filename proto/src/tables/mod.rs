@@ -6,7 +6,9 @@ pub mod agents;
 pub mod data_trace;
 pub mod drops;
 pub mod evals;
+pub mod memory;
 pub mod nccl_trace;
+pub mod process_metrics;
 pub mod steps;
 pub mod torch_trace;
 
@@ -16,6 +18,8 @@ pub static TABLES: &[&Table] = &[
     &nccl_trace::TABLE,
     &steps::TABLE,
     &data_trace::TABLE,
+    &memory::TABLE,
+    &process_metrics::TABLE,
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,
