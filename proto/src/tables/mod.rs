@@ -5,10 +5,13 @@ use crate::table::{Column, ColumnType, Table};
 pub mod agents;
 pub mod data_trace;
 pub mod drops;
+pub mod environment;
 pub mod evals;
 pub mod memory;
+pub mod metrics;
 pub mod nccl_trace;
 pub mod process_metrics;
+pub mod spans;
 pub mod steps;
 pub mod torch_trace;
 
@@ -20,6 +23,9 @@ pub static TABLES: &[&Table] = &[
     &data_trace::TABLE,
     &memory::TABLE,
     &process_metrics::TABLE,
+    &environment::TABLE,
+    &spans::TABLE,
+    &metrics::TABLE,
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,

@@ -21,6 +21,7 @@ mod memory;
 mod modules;
 pub mod names;
 mod parts;
+mod spans;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,10 @@ pub(crate) const NCCL_TRACE: &str = "python.nccl_trace";
 pub(crate) const DATA_TRACE: &str = "python.data_trace";
 /// `python.memory`.
 pub(crate) const MEMORY: &str = "python.memory";
+/// `python.spans`.
+pub(crate) const SPANS: &str = "python.spans";
+/// `python.metrics`.
+pub(crate) const METRICS: &str = "python.metrics";
 /// Why rows are missing after a ring had no room.
 pub(crate) const RING_FULL: &str = "ring full";
 /// Why rows are missing of intervals whose end never came.
@@ -66,6 +71,8 @@ pub struct Analyser<N> {
     operations: collectives::Operations,
     /// Peak memory of a device, as its allocator said at the end of the step under way.
     peak: Option<f64>,
+    /// Shape given to an outermost module with parameters, the newest.
+    batch_shape: Option<Text>,
     words: Words,
 }
 
@@ -98,6 +105,7 @@ impl<N: Names> Analyser<N> {
             broken: false,
             operations: collectives::Operations::default(),
             peak: None,
+            batch_shape: None,
             words: Words::default(),
         }
     }
@@ -146,7 +154,7 @@ impl<N: Names> Analyser<N> {
             return self.resume(record.ts);
         }
         self.step_begin.get_or_insert(record.ts);
-        let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady];
+        let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady, Kind::Span, Kind::Metric, Kind::Memory];
         if !within_passes.contains(&kind) && !kind.is_about_collectives() {
             self.end_implicit_pass(thread, sink);
         }
@@ -170,6 +178,8 @@ impl<N: Names> Analyser<N> {
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
             Kind::Memory => self.memory(thread, record, sink),
+            Kind::Span => self.span(thread, record, sink),
+            Kind::Metric => self.metric(record, sink),
             Kind::Detail => self.detail = record.payload() != 0,
             Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
@@ -330,6 +340,14 @@ impl<N: Names> Analyser<N> {
             _ => format!("[{}{more}]", listed.join(", ")),
         };
         call.shape = Some(sink.strings.id(&text));
+        if depth == 1 && is_root {
+            self.batch_shape = call.shape;
+        }
+    }
+
+    /// Shape of the first tensor given to an outermost module, the newest.
+    pub fn batch_shape(&self) -> Option<Text> {
+        self.batch_shape
     }
 
     /// The oldest call that is still open on any thread.
