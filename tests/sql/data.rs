@@ -121,7 +121,9 @@ impl Agent {
         }
     }
 
+    /// Rank 0 waits for the other one.
     fn step(&mut self, step: i64) -> steps::Row {
+        let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
         steps::Row {
             step,
             ts: Time(START + step * 1_000_000_000),
@@ -130,8 +132,8 @@ impl Agent {
             forward_time: 0.75,
             backward_time: 1.625,
             optimizer_time: 0.125,
-            comm_time: 0.125,
-            other_time: 0.125,
+            comm_time: waited,
+            other_time: 0.25 - waited,
             clock: self.strings.id("host"),
             micro_steps: 1,
             samples: (step > 0).then_some(32),
