@@ -6,7 +6,7 @@ use probe::query::{Engine, SystemRows, SystemTable};
 use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
-use probe_proto::tables::{agents, drops, evals, events, nccl_trace, steps, torch_trace};
+use probe_proto::tables::{agents, data_trace, drops, evals, events, nccl_trace, steps, torch_trace};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
@@ -121,6 +121,32 @@ impl Agent {
         }
     }
 
+    fn batch_handed(&mut self, step: i64) -> data_trace::Row {
+        let workers = self.identity.rank == Some(1);
+        let waits = workers && step == 2;
+        let of_workers = |value: i32| workers.then_some(value);
+        data_trace::Row {
+            step,
+            batch_index: Some(step),
+            dataset: Some(self.strings.id("Tokens")),
+            ts: Time(START + step * 1_000_000_000),
+            wait: match (workers, waits) {
+                (false, _) => 0.125,
+                (_, false) => 0.0625,
+                (_, true) => 0.5,
+            },
+            num_workers: Some(if workers { 2 } else { 0 }),
+            queue_depth: of_workers(if waits { 0 } else { 2 }),
+            tasks_outstanding: of_workers(4),
+            prefetch_factor: of_workers(2),
+            samples: Some(32),
+            bytes: workers.then_some(16384),
+            pinned: Some(false),
+            persistent_workers: Some(workers),
+            thread: 4000,
+        }
+    }
+
     /// Rank 0 waits for the other one.
     fn step(&mut self, step: i64) -> steps::Row {
         let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
@@ -157,6 +183,8 @@ pub(crate) fn store() -> Arc<Store> {
             }
             agent.send(&store, collectives);
             let row = agent.step(step);
+            agent.send(&store, [row]);
+            let row = agent.batch_handed(step);
             agent.send(&store, [row]);
         }
     }

@@ -3,6 +3,7 @@
 use crate::table::{Column, ColumnType, Table};
 
 pub mod agents;
+pub mod data_trace;
 pub mod drops;
 pub mod evals;
 pub mod events;
@@ -15,6 +16,7 @@ pub static TABLES: &[&Table] = &[
     &torch_trace::TABLE,
     &nccl_trace::TABLE,
     &steps::TABLE,
+    &data_trace::TABLE,
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,

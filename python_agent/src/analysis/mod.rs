@@ -16,6 +16,7 @@ mod backward;
 mod calls;
 mod clock;
 mod collectives;
+mod data;
 mod modules;
 pub mod names;
 mod parts;
@@ -36,6 +37,8 @@ pub(crate) const TORCH_TRACE: &str = "python.torch_trace";
 pub(crate) const STEPS: &str = "python.steps";
 /// `python.nccl_trace`.
 pub(crate) const NCCL_TRACE: &str = "python.nccl_trace";
+/// `python.data_trace`.
+pub(crate) const DATA_TRACE: &str = "python.data_trace";
 /// Why rows are missing after a ring had no room.
 pub(crate) const RING_FULL: &str = "ring full";
 /// Why rows are missing of intervals whose end never came.
@@ -166,8 +169,8 @@ impl<N: Names> Analyser<N> {
             }
             Kind::OptimizerEnd => self.optimizer_end(thread, record, sink),
             Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, sink),
-            Kind::DataBegin => self.threads[thread].push(Frame::Data),
-            Kind::DataEnd => self.close(thread, |frame| matches!(frame, Frame::Data), sink),
+            Kind::DataBegin => self.data_begin(thread, record),
+            Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
             Kind::Detail => self.detail = record.payload() != 0,

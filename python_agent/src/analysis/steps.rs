@@ -109,7 +109,7 @@ impl<N: Names> Analyser<N> {
             other_time: seconds(duration.saturating_sub(parts.sum())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,
-            samples: parts.samples,
+            samples: parts.samples.or(parts.batch_samples),
             max_allocated: None,
             detail: self.detail,
         };

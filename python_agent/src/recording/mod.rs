@@ -16,6 +16,7 @@ mod backward;
 mod boundary;
 pub(crate) mod clock;
 mod collectives;
+pub(crate) mod data;
 mod debug;
 mod drain;
 mod first_use;
@@ -119,6 +120,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     backward::register(module)?;
     boundary::register(module)?;
     collectives::register(module)?;
+    data::register(module)?;
     debug::register(module)?;
     first_use::register(module)?;
     fork::register(module)?;
