@@ -6,12 +6,13 @@ pub mod agents;
 pub mod drops;
 pub mod evals;
 pub mod nccl_trace;
+pub mod stacks;
 pub mod steps;
 pub mod torch_trace;
 
 /// All of them, in the order in which people are shown them.
 pub static TABLES: &[&Table] =
-    &[&torch_trace::TABLE, &nccl_trace::TABLE, &steps::TABLE, &agents::TABLE, &drops::TABLE, &evals::TABLE];
+    &[&torch_trace::TABLE, &nccl_trace::TABLE, &steps::TABLE, &stacks::TABLE, &agents::TABLE, &drops::TABLE, &evals::TABLE];
 
 /// The table called `schema.name`.
 pub fn find(full_name: &str) -> Option<&'static Table> {
