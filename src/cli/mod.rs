@@ -20,6 +20,7 @@ mod run;
 mod runs;
 mod serve;
 mod signals;
+mod stack;
 mod tables;
 mod watch;
 mod words;
@@ -56,6 +57,7 @@ enum Command {
     Compare(compare::Args),
     Tables(tables::Args),
     Eval(eval::Args),
+    Stack(stack::Args),
     Config(config::Args),
     Runs(runs::Args),
     Completions(completions::Args),
@@ -102,6 +104,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
     match command {
         Command::Query(args) => query::run(args, endpoint),
         Command::Eval(args) => eval::run(args, endpoint),
+        Command::Stack(args) => stack::run(args, endpoint),
         Command::Config(args) => config::run(args, endpoint),
         Command::Tables(args) => tables::run(args, endpoint),
         Command::Compare(args) => match endpoint {

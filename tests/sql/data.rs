@@ -6,7 +6,7 @@ use probe::query::{Engine, SystemRows, SystemTable};
 use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
-use probe_proto::tables::{agents, data_trace, drops, evals, events, nccl_trace, steps, torch_trace};
+use probe_proto::tables::{agents, data_trace, drops, evals, events, nccl_trace, stacks, steps, torch_trace};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
@@ -147,6 +147,38 @@ impl Agent {
         }
     }
 
+    /// Rank 0 in an all_reduce, and rank 1 still in its own code, as capture 1 saw them.
+    fn stack(&mut self) -> Vec<stacks::Row> {
+        let (waits_for, frames) = match self.identity.rank {
+            Some(0) => ("collective all_reduce", vec![("all_reduce", false, 40), ("train", true, 7)]),
+            _ => ("", vec![("load", true, 3)]),
+        };
+        let waits_for = (!waits_for.is_empty()).then(|| self.strings.id(waits_for));
+        let mut rows = Vec::new();
+        for ((function, user_code, line), depth) in frames.into_iter().zip(0..) {
+            rows.push(stacks::Row {
+                capture: 1,
+                ts: Time(START + 4_000_000_000),
+                thread: 0,
+                thread_name: Some(self.strings.id("MainThread")),
+                os_thread: Some(i64::from(self.identity.pid)),
+                main: true,
+                gil: waits_for.is_none(),
+                running: waits_for.is_none(),
+                waits_for,
+                depth,
+                function: Some(self.strings.id(function)),
+                file: Some(self.strings.id(if user_code { "train.py" } else { "distributed_c10d.py" })),
+                line: Some(line),
+                user_code,
+                samples: 1,
+                moving: false,
+                method: self.strings.id("memory"),
+            });
+        }
+        rows
+    }
+
     /// Rank 0 waits for the other one.
     fn step(&mut self, step: i64) -> steps::Row {
         let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
@@ -187,6 +219,8 @@ pub(crate) fn store() -> Arc<Store> {
             let row = agent.batch_handed(step);
             agent.send(&store, [row]);
         }
+        let stack = agent.stack();
+        agent.send(&store, stack);
     }
     store
 }

@@ -8,6 +8,7 @@ pub mod drops;
 pub mod evals;
 pub mod events;
 pub mod nccl_trace;
+pub mod stacks;
 pub mod steps;
 pub mod torch_trace;
 
@@ -17,6 +18,7 @@ pub static TABLES: &[&Table] = &[
     &nccl_trace::TABLE,
     &steps::TABLE,
     &data_trace::TABLE,
+    &stacks::TABLE,
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,
