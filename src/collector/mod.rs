@@ -7,6 +7,8 @@ pub(crate) mod agent;
 mod budget;
 pub(crate) mod clock;
 mod control;
+#[allow(dead_code, reason = "written by parts that come one by one")]
+pub(crate) mod events;
 mod hello;
 mod idle;
 mod local;
@@ -43,6 +45,7 @@ use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::{Reservation, RunInfo};
 use crate::server::{Bound, Servers, Token, flight};
 use crate::store::{Keeper, Store};
+use events::Events;
 use recovery::Recovered;
 use registry::Registry;
 use settings::Settings;
@@ -81,6 +84,8 @@ pub(crate) struct Shared {
     store: Arc<Store>,
     journal: Arc<Journal>,
     registry: Arc<Registry>,
+    /// What happened; [`Events::note`] adds to it.
+    events: Arc<Events>,
     settings: Settings,
     routes: Arc<Routes>,
     /// Cancelled when streams of agents are to end.
@@ -142,7 +147,7 @@ impl Collector {
         let memory = options.memory.saturating_sub(limits.memory).max(options.memory / 2);
         let name = Arc::clone(&run);
         let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
-        let Begun { store, registry, log, journal, keeper } =
+        let Begun { store, registry, log, events, journal, keeper } =
             recovering.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())))?;
         let shared = Arc::new(Shared {
             run,
@@ -153,12 +158,13 @@ impl Collector {
             store: Arc::clone(&store),
             journal,
             registry,
+            events,
             settings: Settings::default(),
             routes: Arc::default(),
             stopping: CancellationToken::new(),
         });
         let registry = Arc::clone(&shared.registry);
-        let system = recovery::system_tables(&registry, &store, &log);
+        let system = recovery::system_tables(&registry, &store, &log, &shared.events);
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
@@ -229,6 +235,7 @@ struct Begun {
     store: Arc<Store>,
     registry: Arc<Registry>,
     log: Arc<Log>,
+    events: Arc<Events>,
     journal: Arc<Journal>,
     keeper: Keeper,
 }
@@ -236,7 +243,7 @@ struct Begun {
 /// Takes up what a run's directory has, which for a new run is nothing.
 fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
     let recovered = recovery::recover(directory, run)?;
-    let Recovered { store, registry, log, mut begin, remarks, left_over } = recovered;
+    let Recovered { store, registry, log, events, mut begin, remarks, left_over } = recovered;
     // The journal is part of what the run takes on disk, and only whole files of it can go.
     begin.file_bytes = begin.file_bytes.min(disk / 8);
     for remark in remarks {
@@ -245,8 +252,9 @@ fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<B
     left_over.set_aside()?;
     let journal = Journal::begin(&journal::directory(directory), begin)?;
     log.keep(Arc::clone(&journal));
+    events.keep(Arc::clone(&journal));
     let keeper = store.keep(directory, Arc::clone(&journal), memory, disk)?;
-    Ok(Begun { store, registry, log, journal, keeper })
+    Ok(Begun { store, registry, log, events, journal, keeper })
 }
 
 /// The run's own socket first, then what was asked for.

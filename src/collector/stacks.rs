@@ -84,9 +84,8 @@ impl Stacks {
     fn choose(&self, pid: Option<u32>, rank: Option<i32>) -> Result<Vec<Of>> {
         let mut all: Vec<Of> = self.registry.live().iter().map(|agent| Of::new(&agent.state().identity)).collect();
         if all.is_empty() {
-            return Err(Error::unreachable(format!("no training process is connected to {}", self.run)).hint(
-                "probe PID stack reads a process that has no agent; probe list shows what there is",
-            ));
+            return Err(Error::unreachable(format!("no training process is connected to {}", self.run))
+                .hint("probe PID stack reads a process that has no agent; probe list shows what there is"));
         }
         all.sort_by_key(|of| (of.subject.rank, of.subject.pid));
         let there: Vec<String> = all.iter().map(Of::name).collect();
@@ -140,7 +139,8 @@ impl Stacks {
 
     /// Asks the agent, and says why it was asked.
     async fn ask(&self, subject: &Subject, why: Option<Error>, asked_by: &str) -> ProcessStacks {
-        let mut stacks = match self.printed(subject, asked_by).await.and_then(|text| agent::understand(subject, &text)) {
+        let mut stacks = match self.printed(subject, asked_by).await.and_then(|text| agent::understand(subject, &text))
+        {
             Ok(stacks) => stacks,
             Err(error) => subject.failed(StackMethod::Agent, &error),
         };
@@ -216,7 +216,9 @@ impl Stacks {
         }
         let capture = self.captures.fetch_add(1, Ordering::Relaxed) + 1;
         for process in processes {
-            let of = chosen.iter().find(|of| i64::from(of.subject.pid) == i64::from(process.pid) && *of.subject.host == process.host);
+            let of = chosen
+                .iter()
+                .find(|of| i64::from(of.subject.pid) == i64::from(process.pid) && *of.subject.host == process.host);
             let Some(of) = of else { continue };
             let mut threads = process.threads.iter().zip(0_i32..).peekable();
             while threads.peek().is_some() {

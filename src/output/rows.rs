@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, TimestampSecondArray,
+    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
+    TimestampSecondArray,
 };
 
 use super::{Format, Terminal, table, unless_closed};

@@ -52,7 +52,9 @@ pub(crate) fn groups(processes: &[ProcessStacks]) -> Vec<Group<'_>> {
             groups[place].add(Owner::of(process), thread);
         }
     }
-    groups.sort_by_key(|group| (!group.thread.main, std::cmp::Reverse(group.owners.len()), group.owners.first().copied()));
+    groups.sort_by_key(|group| {
+        (!group.thread.main, std::cmp::Reverse(group.owners.len()), group.owners.first().copied())
+    });
     groups
 }
 
@@ -86,8 +88,12 @@ fn pool(name: &str) -> &str {
 
 /// "rank 7", "ranks 0-6, 9", "process 4711".
 pub(crate) fn names(owners: &[Owner]) -> String {
-    let ranks: Vec<i32> = owners.iter().filter_map(|owner| if let Owner::Rank(rank) = owner { Some(*rank) } else { None }).collect();
-    let pids: Vec<String> = owners.iter().filter_map(|owner| if let Owner::Pid(pid) = owner { Some(pid.to_string()) } else { None }).collect();
+    let ranks: Vec<i32> =
+        owners.iter().filter_map(|owner| if let Owner::Rank(rank) = owner { Some(*rank) } else { None }).collect();
+    let pids: Vec<String> = owners
+        .iter()
+        .filter_map(|owner| if let Owner::Pid(pid) = owner { Some(pid.to_string()) } else { None })
+        .collect();
     let mut parts = Vec::new();
     if !ranks.is_empty() {
         parts.push(format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, ranges(&ranks)));

@@ -216,8 +216,14 @@ mod tests {
     use super::*;
 
     fn thread_at(functions: &[&str]) -> ThreadStack {
-        let frame = |name: &&str| StackFrame { function: (*name).into(), file: "/t.py".into(), ..StackFrame::default() };
-        ThreadStack { os_thread: Some(1), main: true, frames: functions.iter().map(frame).collect(), ..ThreadStack::default() }
+        let frame =
+            |name: &&str| StackFrame { function: (*name).into(), file: "/t.py".into(), ..StackFrame::default() };
+        ThreadStack {
+            os_thread: Some(1),
+            main: true,
+            frames: functions.iter().map(frame).collect(),
+            ..ThreadStack::default()
+        }
     }
 
     #[test]
@@ -228,7 +234,8 @@ mod tests {
         }
         seen.count(vec![thread_at(&["g", "<module>"])]);
         let threads = seen.threads();
-        let counts: Vec<_> = threads.iter().map(|thread| (thread.frames[0].function.as_str(), thread.samples)).collect();
+        let counts: Vec<_> =
+            threads.iter().map(|thread| (thread.frames[0].function.as_str(), thread.samples)).collect();
         assert_eq!(counts, [("f", 3), ("g", 1)]);
     }
 

@@ -6,7 +6,7 @@ use probe::query::{Engine, SystemRows, SystemTable};
 use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
-use probe_proto::tables::{agents, drops, evals, nccl_trace, stacks, steps, torch_trace};
+use probe_proto::tables::{agents, drops, evals, events, nccl_trace, stacks, steps, torch_trace};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
@@ -153,7 +153,9 @@ impl Agent {
         rows
     }
 
+    /// Rank 0 waits for the other one.
     fn step(&mut self, step: i64) -> steps::Row {
+        let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
         steps::Row {
             step,
             ts: Time(START + step * 1_000_000_000),
@@ -162,8 +164,8 @@ impl Agent {
             forward_time: 0.75,
             backward_time: 1.625,
             optimizer_time: 0.125,
-            comm_time: 0.125,
-            other_time: 0.125,
+            comm_time: waited,
+            other_time: 0.25 - waited,
             clock: self.strings.id("host"),
             micro_steps: 1,
             samples: (step > 0).then_some(32),
@@ -202,7 +204,7 @@ pub(crate) fn live() -> Engine {
 
 /// The collector's own tables.
 pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
-    vec![Arc::new(Agents), Arc::new(Drops), Arc::new(Evals)]
+    vec![Arc::new(Agents), Arc::new(Drops), Arc::new(Evals), Arc::new(Events)]
 }
 
 fn system_rows<R: Row>(strings: StringTable, rows: impl IntoIterator<Item = R>) -> SystemRows {
@@ -285,5 +287,37 @@ impl SystemTable for Evals {
     }
     fn rows(&self) -> SystemRows {
         system_rows(StringTable::default(), std::iter::empty::<evals::Row>())
+    }
+}
+
+#[derive(Debug)]
+struct Events;
+
+impl SystemTable for Events {
+    fn table(&self) -> &'static Table {
+        &events::TABLE
+    }
+    fn rows(&self) -> SystemRows {
+        let mut strings = StringTable::default();
+        let mut text = |text: &str| -> Text { strings.id(text) };
+        let mut event = |step: i64, rank: Option<i32>, kind, severity, message, details: Option<&str>| events::Row {
+            id: step - 1,
+            ts: Time(START + step * 1_000_000_000),
+            kind: text(kind),
+            severity: text(severity),
+            run: text("gpt@1"),
+            host: rank.map(|_| text("node-1")),
+            pid: rank.map(|rank| 100 + rank),
+            rank,
+            step: Some(step),
+            message: text(message),
+            details: details.map(&mut text),
+        };
+        let slow = "steps take 0.2 s instead of 0.1 s";
+        let rows = [
+            event(2, None, "slow", "warning", slow, Some(r#"{"baseline":0.1,"recent":0.2}"#)),
+            event(3, Some(1), "hang", "error", "rank 1 has been in all_reduce for 60 s", None),
+        ];
+        system_rows(strings, rows)
     }
 }

@@ -5,14 +5,23 @@ use crate::table::{Column, ColumnType, Table};
 pub mod agents;
 pub mod drops;
 pub mod evals;
+pub mod events;
 pub mod nccl_trace;
 pub mod stacks;
 pub mod steps;
 pub mod torch_trace;
 
 /// All of them, in the order in which people are shown them.
-pub static TABLES: &[&Table] =
-    &[&torch_trace::TABLE, &nccl_trace::TABLE, &steps::TABLE, &stacks::TABLE, &agents::TABLE, &drops::TABLE, &evals::TABLE];
+pub static TABLES: &[&Table] = &[
+    &torch_trace::TABLE,
+    &nccl_trace::TABLE,
+    &steps::TABLE,
+    &stacks::TABLE,
+    &agents::TABLE,
+    &drops::TABLE,
+    &evals::TABLE,
+    &events::TABLE,
+];
 
 /// The table called `schema.name`.
 pub fn find(full_name: &str) -> Option<&'static Table> {

@@ -31,7 +31,7 @@ pub(super) fn show(answer: &StacksAnswer, format: Format) -> Result<()> {
         }
     }
     let some = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
-    
+
     let each = || all.iter();
     let capture = (answer.capture > 0).then_some(answer.capture);
     rows::show(
