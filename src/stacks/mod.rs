@@ -5,6 +5,7 @@
 //! shows or keeps stacks gets the messages of the control service ([`v1::ProcessStacks`](probe_proto::v1::ProcessStacks)).
 
 pub(crate) mod agent;
+pub(crate) mod flame;
 pub(crate) mod fold;
 pub(crate) mod page;
 pub(crate) mod permission;
@@ -14,6 +15,7 @@ pub(crate) mod sampler;
 mod source;
 mod user_code;
 mod waits;
+pub(crate) mod without_agent;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, StacksAnswer, ThreadStack};
+use probe_proto::v1::{NativeThreads, ProcessStacks, StackFrame, StackMethod, StacksAnswer, ThreadStack};
 use unicode_width::UnicodeWidthStr;
 
 use super::fold::{self, Group, Owner, names};
@@ -188,18 +188,26 @@ fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// Threads that run no Python: those of a process in one line, and processes that have the same in one.
 fn natives(page: &mut String, processes: &[ProcessStacks]) {
+    let mut lines = Vec::<(String, Vec<Owner>)>::new();
     for process in processes.iter().filter(|process| !process.native.is_empty()) {
-        let said = |native: &probe_proto::v1::NativeThreads| {
+        let said = |native: &NativeThreads| {
             let running = if native.running > 0 { format!(" ({} running)", native.running) } else { String::new() };
             let times = if native.count > 1 { format!(" ×{}", native.count) } else { String::new() };
             format!("{}{times}{running}", clean(&native.name))
         };
-        let all: Vec<String> = process.native.iter().map(said).collect();
-        let _ = write!(page, "\n{}, threads without Python: {}", names(&[Owner::of(process)]), all.join(", "));
+        let all = process.native.iter().map(said).collect::<Vec<_>>().join(", ");
+        match lines.iter_mut().find(|(line, _)| *line == all) {
+            Some((_, owners)) => owners.push(Owner::of(process)),
+            None => lines.push((all, vec![Owner::of(process)])),
+        }
     }
-    if processes.iter().any(|process| !process.native.is_empty()) {
+    if !lines.is_empty() {
         page.push('\n');
+    }
+    for (line, owners) in lines {
+        let _ = writeln!(page, "{}, threads without Python: {line}", names(&owners));
     }
 }
 

@@ -204,9 +204,7 @@ fn words(error: &impl std::fmt::Display) -> String {
 /// A parent hears of the stops of its child as of its end. Since Linux 5.3 tokio waits for a child by pidfd, which does
 /// not; before that a stop would look like the end of the training.
 fn may_pause(pid: i32) -> Result<()> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let parent = stat.rsplit_once(')').and_then(|(_, after)| after.split_whitespace().nth(1)?.parse::<u32>().ok());
-    if parent != Some(std::process::id()) || has_pidfd() {
+    if processes::parent(pid) != Some(std::process::id()) || has_pidfd() {
         return Ok(());
     }
     Err(Error::failed(format!("process {pid} can't be paused by the one that started it on a kernel before 5.3"))

@@ -2,8 +2,8 @@
 
 use probe_proto::v1::StackFrame;
 
-/// Functions of torch that wait, innermost first wherever one stands under the user's code: the end of the file's path,
-/// the function ("" is any), what it waits for ("…" stands for the function's name).
+/// Functions of torch that wait, wherever one stands under the user's code, what says most first: the end of the file's
+/// path (or a directory in it), the function ("" is any), what it waits for ("…" stands for the function's name).
 const TORCH: &[(&str, &str, &str)] = &[
     ("torch/distributed/distributed_c10d.py", "init_process_group", "init_process_group"),
     ("torch/distributed/distributed_c10d.py", "new_group", "new_group"),
@@ -41,13 +41,13 @@ const LIBRARY: &[(&str, &str, &str)] = &[
 /// A thread that runs can wait all the same: CUDA's waits keep the core.
 pub(crate) fn waits_for(frames: &[StackFrame], state: Option<char>, system_call: Option<i64>) -> String {
     let under = frames.iter().take_while(|frame| !frame.user_code);
-    if let Some(what) = under.clone().find_map(|frame| rule(TORCH, frame)) {
+    if let Some(what) = say(TORCH, under.clone()) {
         return what;
     }
     if state == Some('R') {
         return String::new();
     }
-    if let Some(what) = under.clone().find_map(|frame| rule(LIBRARY, frame)) {
+    if let Some(what) = say(LIBRARY, under.clone()) {
         return what;
     }
     let call = match (system_call, state) {
@@ -64,12 +64,15 @@ pub(crate) fn waits_for(frames: &[StackFrame], state: Option<char>, system_call:
     }
 }
 
-fn rule(rules: &[(&str, &str, &str)], frame: &StackFrame) -> Option<String> {
-    let matches = |(file, of, _): &&(&str, &str, &str)| {
-        let there = if file.ends_with('/') { frame.file.contains(*file) } else { frame.file.ends_with(*file) };
-        there && (of.is_empty() || *of == function(frame))
-    };
-    rules.iter().find(matches).map(|(_, _, what)| what.replace('…', function(frame)))
+/// By the first rule that fits any of the frames.
+fn say<'a>(rules: &[(&str, &str, &str)], frames: impl Iterator<Item = &'a StackFrame> + Clone) -> Option<String> {
+    rules.iter().find_map(|(file, of, what)| {
+        let fits = |frame: &&StackFrame| {
+            let there = if file.ends_with('/') { frame.file.contains(file) } else { frame.file.ends_with(file) };
+            there && (of.is_empty() || *of == function(frame))
+        };
+        frames.clone().find(fits).map(|frame| what.replace('…', function(frame)))
+    })
 }
 
 /// The last part of a qualified name: `Condition.wait` is wait.

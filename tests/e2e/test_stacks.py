@@ -85,10 +85,15 @@ def test_captures_survive_the_collector(home: Home) -> None:
     # On disk within a second, as rows of agents are.
     run.query("SELECT 1")
     collector = run.process.pid
+    # Killed, it ends nobody: torchrun and its workers are for this test to end.
+    workers = [row["pid"] for row in run.query("SELECT pid FROM probe.agents")]
+    launcher = int(pathlib.Path(f"/proc/{workers[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
     journal = home.directory / "state" / "runs" / "gpt@1" / "journal"
     wait_for("the capture to be written", lambda: any(b"stand_still" in f.read_bytes() for f in journal.iterdir()))
     os.kill(collector, signal.SIGKILL)
     run.process.wait()
+    for pid in (launcher, *workers):
+        os.kill(pid, signal.SIGKILL)
     kept = home.query("gpt@1", "SELECT rank, function, depth, thread FROM python.stacks WHERE main AND capture = 1")
     shown = [(r["rank"], r["function"], r["depth"]) for r in first if r["main"]]
     assert sorted((r["rank"], r["function"], r["depth"]) for r in kept) == sorted(shown)
@@ -108,12 +113,37 @@ def test_sampling_counts_and_is_bounded(home: Home) -> None:
     assert re.search(r"\d+ samples", page) and "train_gpt.py" in page
 
 
+def test_flame_graphs_are_drawn_by_rank_and_merged(home: Home, tmp_path: pathlib.Path) -> None:
+    run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "100000")
+    run.wait_for_step(3, ranks=2)
+
+    def flamegraph(*arguments: str) -> str:
+        done = home.probe("gpt", "flamegraph", "--duration", "1s", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    flamegraph("-o", str(tmp_path / "f.svg"))
+    assert "train_gpt.py" in (tmp_path / "f.svg").read_text()
+    merged = flamegraph("--format", "folded").splitlines()
+    assert merged and all(re.fullmatch(r".* \d+", line) for line in merged)
+    assert not any(line.startswith("rank ") for line in merged)
+    by_rank = flamegraph("--format", "folded", "--by-rank").splitlines()
+    assert {line.split(";")[0] for line in by_rank} == {"rank 0", "rank 1"}
+    scope = json.loads(flamegraph("--format", "speedscope", "--by-rank"))
+    frames = len(scope["shared"]["frames"])
+    for profile in scope["profiles"]:
+        assert len(profile["samples"]) == len(profile["weights"])
+        assert all(0 <= index < frames for sample in profile["samples"] for index in sample)
+
+
 def pythons() -> list[str]:
     """Interpreters of this machine that can be read."""
     found = [sys.executable, *sorted(str(p) for p in pathlib.Path("/").glob("root/.pyenv/versions/3.*/bin/python3"))]
     by_version = {}
     for python in found:
-        said = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True)
+        said = subprocess.run(
+            [python, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True
+        )
         minor = tuple(int(part) for part in said.stdout.split() or [0, 0])
         if (3, 9) <= minor <= (3, 14):
             by_version[minor] = python
@@ -152,3 +182,37 @@ def test_where_it_is_not_permitted_the_way_out_is_said(home: Home) -> None:
     done = subprocess.run(command, env=theirs, capture_output=True, text=True, timeout=60)
     assert done.returncode == 4, (done.stdout, done.stderr)
     assert "may not be read" in done.stdout and "hint: it belongs to root" in done.stdout
+
+
+def test_training_without_an_agent_is_listed(home: Home) -> None:
+    code = "import torch, time; print('ready', flush=True); time.sleep(3600)"
+    child = home.spawn(sys.executable, "-c", code, PROBE="0")
+    wait_for("it to begin", lambda: "ready" in child.out_path.read_text())  # type: ignore[attr-defined]
+
+    def listed(*arguments: str) -> list[dict]:
+        rows = json.loads(home.probe("list", "--format", "json", *arguments).stdout)
+        return [row for row in rows if row["pid"] == child.pid]
+
+    assert [(row["run"], row["state"]) for row in listed()] == [(None, "no agent")]
+    assert listed("--with-agent") == []
+    assert "probe " in home.probe("list").stderr and " stack shows where" in home.probe("list").stderr
+
+
+def test_the_doctor_says_what_works_here(home: Home) -> None:
+    done = home.probe("doctor", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = {row["check"]: row for row in json.loads(done.stdout)}
+    assert list(found) == [
+        "run directories", "sockets", "stacks", "native frames", "/dev/shm", "NVIDIA driver", "perf events",
+        "Python", "torch", "agent",
+    ]  # fmt: skip
+    assert {row["state"] for row in found.values()} <= {"ok", "limited", "missing", "none"}
+    assert [found[check]["state"] for check in ("sockets", "Python", "torch", "agent")] == ["ok"] * 4
+    assert str(home.sockets) in found["sockets"]["finding"]
+    page = home.probe("doctor").stdout
+    assert all(check in page for check in found)
+    # A place that others can write to is none for sockets, and then nothing can run.
+    home.sockets.chmod(0o777)
+    broken = home.probe("doctor")
+    home.sockets.chmod(0o700)
+    assert broken.returncode == 1 and re.search(r"missing +sockets .*\n +hint:", broken.stdout), broken.stdout
