@@ -7,7 +7,9 @@ pub mod data_trace;
 pub mod drops;
 pub mod evals;
 pub mod events;
+pub mod memory;
 pub mod nccl_trace;
+pub mod process_metrics;
 pub mod stacks;
 pub mod steps;
 pub mod torch_trace;
@@ -19,6 +21,8 @@ pub static TABLES: &[&Table] = &[
     &steps::TABLE,
     &data_trace::TABLE,
     &stacks::TABLE,
+    &memory::TABLE,
+    &process_metrics::TABLE,
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,

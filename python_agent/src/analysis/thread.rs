@@ -84,6 +84,8 @@ pub(crate) struct Thread {
     pub(crate) wait_began: Option<u64>,
     /// A synchronous operation whose completion only the end of the wait for it will show.
     pub(crate) shown_by_wait: Option<u64>,
+    /// A device's memory, on its way.
+    pub(super) memory: super::memory::Sample,
     last: u64,
 }
 

@@ -1,13 +1,14 @@
 //! From the rings to the analysis: all threads' records, merged by time.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use super::clock::{self, ticks};
 use super::ring::{Class, LOST, Reader};
 use super::{ANALYSER, fork, names};
-use crate::analysis::{Analyser, DATA_TRACE, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
+use crate::analysis::{Analyser, DATA_TRACE, MEMORY, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
+use crate::sampling::Sampler;
 use crate::shared;
 use crate::sink::Sink;
 
@@ -22,12 +23,19 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 /// Nothing more is to come: the next drain takes everything.
 static LAST: AtomicBool = AtomicBool::new(false);
 
+static SAMPLER: LazyLock<Mutex<Sampler>> = LazyLock::new(Mutex::default);
+
 /// Losses already counted into a sink.
 static COUNTED: Mutex<[u64; CLASSES.len()]> = Mutex::new([0; CLASSES.len()]);
 
 /// The table that misses what a class has lost.
-const CLASSES: [(Class, &str); 4] =
-    [(Class::Detail, TORCH_TRACE), (Class::Step, STEPS), (Class::Collective, NCCL_TRACE), (Class::Data, DATA_TRACE)];
+const CLASSES: [(Class, &str); 5] = [
+    (Class::Detail, TORCH_TRACE),
+    (Class::Step, STEPS),
+    (Class::Collective, NCCL_TRACE),
+    (Class::Data, DATA_TRACE),
+    (Class::Memory, MEMORY),
+];
 
 /// Chooses the clock and compares it for the first time.
 pub(super) fn prepare() {
@@ -69,6 +77,8 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
         sink.release();
     }
     count_losses(sink);
+    drop(analyser);
+    shared::lock(&SAMPLER).sample(sink);
 }
 
 /// A ring being read.

@@ -23,6 +23,7 @@ mod first_use;
 mod fork;
 mod forward;
 mod forward_hooks;
+pub(crate) mod memory;
 mod names;
 mod optimizer;
 pub mod record;
@@ -32,6 +33,7 @@ mod shape;
 mod slot;
 mod test_mode;
 mod thread;
+pub(crate) mod usage;
 
 pub use drain::{drain, flush_open};
 use record::{Kind, Record};
@@ -91,7 +93,7 @@ fn prepare() {
 /// Says which mechanism runs a layer.
 #[pyfunction]
 fn set_layer(layer: &str, mechanism: String) {
-    let known = ["forward", "backward", "optimizer", "data", "collectives"];
+    let known = ["forward", "backward", "optimizer", "data", "collectives", "memory", "process"];
     if let Some(layer) = known.into_iter().find(|known| *known == layer) {
         shared::lock(&shared::LAYERS).insert(layer, mechanism);
     }
@@ -126,6 +128,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::register(module)?;
     forward::register(module)?;
     forward_hooks::register(module)?;
+    memory::register(module)?;
     names::register(module)?;
     optimizer::register(module)?;
     record_function::register(module)?;

@@ -55,9 +55,11 @@ pub enum Kind {
     WaitEnd,
     /// Recording was off, and is on again.
     Resume,
+    /// What a device's allocator says: two values, `a` and `b`, of [`super::memory`]. Payload: which two | device << 8.
+    Memory,
 }
 
-const KINDS: [Kind; 24] = [
+const KINDS: [Kind; 25] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,
@@ -82,6 +84,7 @@ const KINDS: [Kind; 24] = [
     Kind::WaitBegin,
     Kind::WaitEnd,
     Kind::Resume,
+    Kind::Memory,
 ];
 
 impl Kind {

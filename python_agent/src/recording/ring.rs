@@ -29,6 +29,8 @@ pub(crate) enum Class {
     Collective,
     /// Batches, which the steps' times are made of too: `python.data_trace`.
     Data,
+    /// Device memory: `python.memory`.
+    Memory,
 }
 
 /// Intervals lost, by the table that misses them.
@@ -42,6 +44,8 @@ pub(crate) struct Lost {
     pub(crate) collective: AtomicU64,
     /// `python.data_trace`.
     pub(crate) data: AtomicU64,
+    /// `python.memory`.
+    pub(crate) memory: AtomicU64,
 }
 
 impl Lost {
@@ -52,13 +56,19 @@ impl Lost {
             Class::Step => &self.step,
             Class::Collective => &self.collective,
             Class::Data => &self.data,
+            Class::Memory => &self.memory,
         }
     }
 }
 
 /// Losses of all threads since the agent began.
-pub(crate) static LOST: Lost =
-    Lost { detail: AtomicU64::new(0), step: AtomicU64::new(0), collective: AtomicU64::new(0), data: AtomicU64::new(0) };
+pub(crate) static LOST: Lost = Lost {
+    detail: AtomicU64::new(0),
+    step: AtomicU64::new(0),
+    collective: AtomicU64::new(0),
+    data: AtomicU64::new(0),
+    memory: AtomicU64::new(0),
+};
 
 /// One thread's records. The `Cell`s are its thread's alone.
 #[derive(Debug)]
@@ -197,7 +207,7 @@ impl Ring {
         let flag = match class {
             Class::Detail => LOST_DETAIL,
             Class::Step | Class::Data => LOST_OTHER,
-            Class::Collective => 0,
+            Class::Collective | Class::Memory => 0,
         };
         LOST.of(class).fetch_add(1, Ordering::Relaxed);
         self.lost.set(self.lost.get() | flag);
