@@ -7,8 +7,8 @@ use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
 use probe_proto::tables::{
-    agents, data_trace, drops, environment, evals, memory, metrics, nccl_trace, process_metrics, spans, steps,
-    torch_trace,
+    agents, data_trace, drops, environment, evals, events, memory, metrics, nccl_trace, process_metrics, spans, stacks,
+    steps, torch_trace,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -150,6 +150,38 @@ impl Agent {
         }
     }
 
+    /// Rank 0 in an all_reduce, and rank 1 still in its own code, as capture 1 saw them.
+    fn stack(&mut self) -> Vec<stacks::Row> {
+        let (waits_for, frames) = match self.identity.rank {
+            Some(0) => ("collective all_reduce", vec![("all_reduce", false, 40), ("train", true, 7)]),
+            _ => ("", vec![("load", true, 3)]),
+        };
+        let waits_for = (!waits_for.is_empty()).then(|| self.strings.id(waits_for));
+        let mut rows = Vec::new();
+        for ((function, user_code, line), depth) in frames.into_iter().zip(0..) {
+            rows.push(stacks::Row {
+                capture: 1,
+                ts: Time(START + 4_000_000_000),
+                thread: 0,
+                thread_name: Some(self.strings.id("MainThread")),
+                os_thread: Some(i64::from(self.identity.pid)),
+                main: true,
+                gil: waits_for.is_none(),
+                running: waits_for.is_none(),
+                waits_for,
+                depth,
+                function: Some(self.strings.id(function)),
+                file: Some(self.strings.id(if user_code { "train.py" } else { "distributed_c10d.py" })),
+                line: Some(line),
+                user_code,
+                samples: 1,
+                moving: false,
+                method: self.strings.id("memory"),
+            });
+        }
+        rows
+    }
+
     fn memory(&mut self, step: i64, device: &str) -> memory::Row {
         let on_device = device != "cpu";
         let size = |megabytes: f64| on_device.then_some(megabytes);
@@ -270,7 +302,9 @@ impl Agent {
         }
     }
 
+    /// Rank 0 waits for the other one.
     fn step(&mut self, step: i64) -> steps::Row {
+        let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
         steps::Row {
             step,
             ts: Time(START + step * 1_000_000_000),
@@ -279,8 +313,8 @@ impl Agent {
             forward_time: 0.75,
             backward_time: 1.625,
             optimizer_time: 0.125,
-            comm_time: 0.125,
-            other_time: 0.125,
+            comm_time: waited,
+            other_time: 0.25 - waited,
             clock: self.strings.id("host"),
             micro_steps: 1,
             samples: (step > 0).then_some(32),
@@ -318,6 +352,8 @@ pub(crate) fn store() -> Arc<Store> {
             let row = agent.loss(step);
             agent.send(&store, [row]);
         }
+        let stack = agent.stack();
+        agent.send(&store, stack);
     }
     store
 }
@@ -329,7 +365,7 @@ pub(crate) fn live() -> Engine {
 
 /// The collector's own tables.
 pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
-    vec![Arc::new(Agents), Arc::new(Drops), Arc::new(Evals)]
+    vec![Arc::new(Agents), Arc::new(Drops), Arc::new(Evals), Arc::new(Events)]
 }
 
 fn system_rows<R: Row>(strings: StringTable, rows: impl IntoIterator<Item = R>) -> SystemRows {
@@ -412,5 +448,37 @@ impl SystemTable for Evals {
     }
     fn rows(&self) -> SystemRows {
         system_rows(StringTable::default(), std::iter::empty::<evals::Row>())
+    }
+}
+
+#[derive(Debug)]
+struct Events;
+
+impl SystemTable for Events {
+    fn table(&self) -> &'static Table {
+        &events::TABLE
+    }
+    fn rows(&self) -> SystemRows {
+        let mut strings = StringTable::default();
+        let mut text = |text: &str| -> Text { strings.id(text) };
+        let mut event = |step: i64, rank: Option<i32>, kind, severity, message, details: Option<&str>| events::Row {
+            id: step - 1,
+            ts: Time(START + step * 1_000_000_000),
+            kind: text(kind),
+            severity: text(severity),
+            run: text("gpt@1"),
+            host: rank.map(|_| text("node-1")),
+            pid: rank.map(|rank| 100 + rank),
+            rank,
+            step: Some(step),
+            message: text(message),
+            details: details.map(&mut text),
+        };
+        let slow = "steps take 0.2 s instead of 0.1 s";
+        let rows = [
+            event(2, None, "slow", "warning", slow, Some(r#"{"baseline":0.1,"recent":0.2}"#)),
+            event(3, Some(1), "hang", "error", "rank 1 has been in all_reduce for 60 s", None),
+        ];
+        system_rows(strings, rows)
     }
 }

@@ -1,6 +1,5 @@
 //! Flight SQL, asked by arrow-flight's own client over a unix socket.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -13,7 +12,6 @@ use hyper_util::rt::TokioIo;
 use probe::error::{Error, Kind};
 use probe::query::Engine;
 use probe::server::flight;
-use probe_proto::table::Table;
 use probe_proto::tables::TABLES;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -136,29 +134,26 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
     assert_eq!(cells(&served.fetch(info).await.unwrap()), [["probe"]]);
 
     let info = served.client.get_db_schemas(CommandGetDbSchemas::default()).await.unwrap();
-    assert_eq!(cells(&served.fetch(info).await.unwrap()), declared(|table| ["probe".into(), table.schema.into()]));
+    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["probe", "probe"], ["probe", "python"]]);
 
     let info = served.client.get_table_types().await.unwrap();
-    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["TABLE"]]);
+    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["TABLE"], ["VIEW"]]);
 
     let filter = CommandGetTables { db_schema_filter_pattern: Some("py%".into()), ..Default::default() };
     let info = served.client.get_tables(filter).await.unwrap();
     let tables = cells(&served.fetch(info).await.unwrap());
     let names: Vec<&str> = tables.iter().map(|row| row[2].as_str()).collect();
-    let python = TABLES.iter().filter(|table| table.schema == "python").map(|table| table.name);
-    assert_eq!(names, python.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
+    let known = TABLES.iter().copied().chain(probe::query::views());
+    let mut expected: Vec<&str> = known.filter(|table| table.schema == "python").map(|table| table.name).collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
 
     let with_schema = CommandGetTables { include_schema: true, ..Default::default() };
     let info = served.client.get_tables(with_schema).await.unwrap();
-    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), TABLES.len());
+    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), TABLES.len() + probe::query::views().len());
 
     let info = served.client.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerReadOnly]).await;
     let facts = cells(&served.fetch(info.unwrap()).await.unwrap());
     assert_eq!(facts.len(), 2);
     assert!(facts[0][1].contains("probe"), "{facts:?}");
-}
-
-/// Something of every declared table, sorted, each once.
-fn declared(of: impl Fn(&Table) -> [String; 2]) -> Vec<[String; 2]> {
-    TABLES.iter().map(|table| of(table)).collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -7,11 +7,13 @@ pub mod data_trace;
 pub mod drops;
 pub mod environment;
 pub mod evals;
+pub mod events;
 pub mod memory;
 pub mod metrics;
 pub mod nccl_trace;
 pub mod process_metrics;
 pub mod spans;
+pub mod stacks;
 pub mod steps;
 pub mod torch_trace;
 
@@ -21,6 +23,7 @@ pub static TABLES: &[&Table] = &[
     &nccl_trace::TABLE,
     &steps::TABLE,
     &data_trace::TABLE,
+    &stacks::TABLE,
     &memory::TABLE,
     &process_metrics::TABLE,
     &environment::TABLE,
@@ -29,6 +32,7 @@ pub static TABLES: &[&Table] = &[
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,
+    &events::TABLE,
 ];
 
 /// The table called `schema.name`.

@@ -3,6 +3,7 @@
 use probe_proto::table::Time;
 use probe_proto::tables::data_trace;
 
+use super::clock::seconds;
 use super::names::Names;
 use super::thread::Frame;
 use super::{Analyser, INCOMPLETE, TORCH_TRACE};
@@ -51,7 +52,7 @@ impl<N: Names> Analyser<N> {
             batch_index: half(record.b),
             dataset,
             ts: Time(clock.unix_ns(begin)),
-            wait: clock.seconds(record.ts.saturating_sub(begin)),
+            wait: seconds(record.ts.saturating_sub(begin)),
             num_workers: is_loader.then_some(workers),
             queue_depth: count(ready),
             tasks_outstanding: count(outstanding),

@@ -28,7 +28,7 @@ mod tests;
 mod thread;
 
 use calls::{Call, CallId, Calls, NO_CALL};
-use clock::Clock;
+use clock::{Clock, seconds};
 use modules::Modules;
 use names::Names;
 use thread::{Frame, Thread};
@@ -117,12 +117,12 @@ impl<N: Names> Analyser<N> {
 
     /// Whether the clocks have been compared over less than a few milliseconds when `sample` was taken.
     pub fn is_new_at(&self, sample: Sample) -> bool {
-        self.clock.is_none_or(|clock| clock.is_new_at(sample))
+        self.clock.as_ref().is_none_or(|clock| clock.is_new_at(sample))
     }
 
     /// Ticks in `nanoseconds`.
     pub fn ticks(&self, nanoseconds: u64) -> u64 {
-        self.clock.map_or(0, |clock| clock.ticks(nanoseconds))
+        self.clock.as_ref().map_or(0, |clock| clock.ticks(nanoseconds))
     }
 
     /// The thread behind the number `thread`, with its operating-system id. Numbers are small: rings in order.
@@ -146,6 +146,16 @@ impl<N: Names> Analyser<N> {
     /// Takes the next record of `thread`.
     pub fn feed(&mut self, thread: usize, record: Record, sink: &mut Sink) {
         let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
+        let Some(clock) = &mut self.clock else { return };
+        let ticks = record.ts;
+        // From here on all times are points in whole units (clock.rs), which never go back on a thread: what passes
+        // between two of them is counted once and exactly.
+        let mut record = record;
+        record.ts = self.threads[thread].not_before(clock.take(ticks));
+        if kind == Kind::BackwardEnd {
+            let at = |ticks| if ticks == 0 { 0 } else { clock.at(ticks) };
+            (record.a, record.b) = (at(record.a), at(record.b));
+        }
         if record.lost_detail() {
             self.threads[thread].taint();
         }
@@ -160,7 +170,7 @@ impl<N: Names> Analyser<N> {
         }
         self.threads[thread].advance(record.ts, &mut self.calls);
         match kind {
-            Kind::Enter => self.enter(thread, record, sink),
+            Kind::Enter => self.enter(thread, record, ticks, sink),
             Kind::Exit => self.exit(thread, record, sink),
             Kind::Shape => self.shape(thread, record, sink),
             Kind::NodeStart => self.node_start(thread, record),
@@ -197,7 +207,8 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn enter(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    /// `ticks`: of the record, for the registry.
+    fn enter(&mut self, number: usize, record: Record, ticks: u64, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let outermost = thread.outermost_call();
         let recompute = thread.passes > 0;
@@ -205,7 +216,7 @@ impl<N: Names> Analyser<N> {
             self.modules.refresh(&self.names);
         }
         let root = outermost.map_or(record.a, |(_, address)| address);
-        let module = self.modules.find(&self.names, &mut sink.strings, record.a, record.b, record.ts, root);
+        let module = self.modules.find(&self.names, &mut sink.strings, record.a, record.b, ticks, root);
         if let Some(call) =
             thread.innermost_call().filter(|_| self.modules.get(module).is_some_and(|module| !module.known))
         {
@@ -278,7 +289,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// A row about a module call: `own` and `total` ticks of it in `stage`, from `begin` on.
+    /// A row about a module call: `own` and `total` of it in `stage`, from `begin` on.
     #[expect(clippy::too_many_arguments, reason = "what a row differs in")]
     fn push_call(
         &self,
@@ -293,7 +304,7 @@ impl<N: Names> Analyser<N> {
     ) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
-        let host_duration = clock.seconds(own);
+        let host_duration = seconds(own);
         sink.push(torch_trace::Row {
             step: call.step,
             micro_step: call.micro_step,
@@ -305,7 +316,7 @@ impl<N: Names> Analyser<N> {
             ts: Time(clock.unix_ns(begin)),
             // What was launched on a device is not done when the call returns.
             duration: module.on_host.then_some(host_duration),
-            total_duration: module.on_host.then_some(clock.seconds(total)),
+            total_duration: module.on_host.then_some(seconds(total)),
             host_duration,
             allocated: None,
             allocated_delta: None,
@@ -358,6 +369,7 @@ impl<N: Names> Analyser<N> {
     /// Everything up to `ticks` has been fed: forgets what only the past needed, and gives up what never ended.
     pub fn settle(&mut self, ticks: u64, last: bool, sink: &mut Sink) {
         self.names.forget_before(ticks);
-        self.give_up_collectives(ticks, last, sink);
+        let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));
+        self.give_up_collectives(now, last, sink);
     }
 }

@@ -11,7 +11,7 @@ pub(crate) enum Part {
     Other,
 }
 
-/// Times of a step so far, in ticks, and what is counted along.
+/// Times of a step so far, in units of the clock, and what is counted along.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Parts {
     pub(crate) data: u64,
@@ -31,9 +31,9 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// `ticks` more for `part`.
+    /// `time` more for `part`.
     #[inline]
-    pub(crate) fn credit(&mut self, part: Part, ticks: u64) {
+    pub(crate) fn credit(&mut self, part: Part, time: u64) {
         let place = match part {
             Part::Data => &mut self.data,
             Part::Forward => &mut self.forward,
@@ -42,7 +42,7 @@ impl Parts {
             Part::Suspended => &mut self.suspended,
             Part::Other => return,
         };
-        *place += ticks;
+        *place += time;
     }
 
     /// The thread waited for a collective from `begin` to `end`; what of it is counted already is not counted again.

@@ -4,6 +4,7 @@ use probe_proto::table::{Text, Time};
 use probe_proto::tables::{metrics, spans};
 
 use super::Analyser;
+use super::clock::seconds;
 use super::names::Names;
 use crate::recording::record::Record;
 use crate::recording::spans::{KINDS, REASONS};
@@ -16,10 +17,11 @@ impl<N: Names> Analyser<N> {
         let (Some(name), Some(kind)) = (text(said & 0xffff), KINDS.get((said >> 40 & 0xff) as usize)) else { return };
         let parent = (said >> 16 & 0xffff).checked_sub(1).and_then(&mut text);
         let kind = sink.strings.id(kind);
+        let begin = clock.at(record.a);
         sink.push(spans::Row {
             step: record.b as i64,
-            ts: Time(clock.unix_ns(record.a)),
-            duration: clock.seconds(record.ts.saturating_sub(record.a)),
+            ts: Time(clock.unix_ns(begin)),
+            duration: seconds(record.ts.saturating_sub(begin)),
             name,
             kind,
             depth: (said >> 32 & 0xff) as i32,
