@@ -7,6 +7,7 @@ pub mod drops;
 pub mod evals;
 pub mod events;
 pub mod nccl_trace;
+pub mod overhead;
 pub mod steps;
 pub mod torch_trace;
 
@@ -18,6 +19,7 @@ pub static TABLES: &[&Table] = &[
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,
+    &overhead::TABLE,
     &events::TABLE,
 ];
 

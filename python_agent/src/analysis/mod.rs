@@ -4,6 +4,7 @@
 //! stack of what is open on it ([`thread`]); the time between two records goes to the top of the stack, so that it is
 //! counted once and own times add up. Records may be missing or make no sense; nothing here panics over that.
 
+use probe_proto::config::Layers;
 use probe_proto::encode::StringTable;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace;
@@ -16,6 +17,7 @@ mod backward;
 mod calls;
 mod clock;
 mod collectives;
+mod meter;
 mod modules;
 pub mod names;
 mod parts;
@@ -26,6 +28,8 @@ mod thread;
 
 use calls::{Call, CallId, Calls, NO_CALL};
 use clock::Clock;
+pub(crate) use meter::Counts;
+use meter::Meter;
 use modules::Modules;
 use names::Names;
 use thread::{Frame, Thread};
@@ -57,7 +61,10 @@ pub struct Analyser<N> {
     detail: bool,
     /// Something that the step's times are made of was lost.
     broken: bool,
+    /// Optimizers get rows.
+    optimizers: bool,
     operations: collectives::Operations,
+    meter: Meter,
     words: Words,
 }
 
@@ -88,7 +95,9 @@ impl<N: Names> Analyser<N> {
             step_begin: None,
             detail: false,
             broken: false,
+            optimizers: true,
             operations: collectives::Operations::default(),
+            meter: Meter::default(),
             words: Words::default(),
         }
     }
@@ -106,6 +115,16 @@ impl<N: Names> Analyser<N> {
     /// Ticks in `nanoseconds`.
     pub fn ticks(&self, nanoseconds: u64) -> u64 {
         self.clock.map_or(0, |clock| clock.ticks(nanoseconds))
+    }
+
+    /// Seconds that `ticks` take; 0 before the clocks have been compared.
+    pub(crate) fn seconds(&self, ticks: u64) -> f64 {
+        self.clock.map_or(0.0, |clock| clock.seconds(ticks))
+    }
+
+    /// What the newest steps were like.
+    pub(crate) fn meter(&mut self) -> &mut Meter {
+        &mut self.meter
     }
 
     /// The thread behind the number `thread`, with its operating-system id. Numbers are small: rings in order.
@@ -136,6 +155,7 @@ impl<N: Names> Analyser<N> {
         if kind == Kind::Resume {
             return self.resume(record.ts);
         }
+        self.meter.count(kind);
         self.step_begin.get_or_insert(record.ts);
         let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady];
         if !within_passes.contains(&kind) && !kind.is_about_collectives() {
@@ -160,7 +180,10 @@ impl<N: Names> Analyser<N> {
             Kind::DataEnd => self.close(thread, |frame| matches!(frame, Frame::Data), sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
-            Kind::Detail => self.detail = record.payload() != 0,
+            Kind::Detail => {
+                self.detail = record.payload() & 1 != 0;
+                self.optimizers = Layers((record.payload() >> 1) as u8).has("optimizer");
+            }
             Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
                 self.collective(thread, kind, record, sink);

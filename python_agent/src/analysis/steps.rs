@@ -23,7 +23,7 @@ impl<N: Names> Analyser<N> {
             let is_outermost = !thread.frames.iter().any(|frame| matches!(frame, Frame::Optimizer { .. }));
             if !is_outermost {
                 thread.give(own, &mut self.calls);
-            } else if self.detail {
+            } else if self.detail && self.optimizers {
                 self.push_optimizer(number, begin, own, record.ts, class, sink);
             }
         }
@@ -70,6 +70,7 @@ impl<N: Names> Analyser<N> {
         if missed > 0 || self.broken {
             // The ends of steps were lost with their times: one row that spans several would be wrong.
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
+            self.meter.end_step(ended, None, self.detail);
         } else {
             self.push_step(&clock, ended, begin, now, parts, sink);
         }
@@ -95,6 +96,7 @@ impl<N: Names> Analyser<N> {
     fn push_step(&mut self, clock: &super::Clock, step: i64, begin: u64, end: u64, mut parts: Parts, sink: &mut Sink) {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = end.saturating_sub(begin).saturating_sub(parts.suspended);
+        self.meter.end_step(step, Some(clock.seconds(duration)), self.detail);
         let row = steps::Row {
             step,
             ts: Time(clock.unix_ns(begin)),

@@ -202,7 +202,7 @@ fn tree() -> impl Strategy<Value = Tree> {
 
 fn feed(script: &Script, detail: bool) -> (HashMap<String, Vec<Row>>, Sink) {
     let (mut analyser, mut sink) = (analyser(), Sink::default());
-    analyser.feed(0, Record::new(Kind::Detail, u64::from(detail), 1, 0, 0), &mut sink);
+    analyser.feed(0, Record::new(Kind::Detail, u64::from(detail) | 0b111110, 1, 0, 0), &mut sink);
     for record in &script.records {
         // Without detail the callbacks record no nodes, and the slot no calls within a call (which this feeds all the same).
         if detail || !matches!(record.kind(), Some(Kind::NodeStart | Kind::NodeEnd)) {
