@@ -11,6 +11,7 @@ use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 use tonic::{Extensions, Request, Response, Status};
 
 use super::Shared;
+use super::events::{Event, Severity};
 use super::stacks::Stacks;
 use crate::error::Error;
 use crate::eval::Broker;
@@ -76,8 +77,15 @@ impl Control for ControlService {
     }
 
     async fn config(&self, request: Request<ConfigCall>) -> Result<Response<ConfigAnswer>, Status> {
+        let asked_by = asked_by(request.extensions());
         let values = request.into_inner().values;
-        Ok(Response::new(self.shared.settings.set(values, &self.shared.registry).await?))
+        let set: Vec<String> = values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let answer = self.shared.settings.set(values, &self.shared.registry).await?;
+        if !set.is_empty() {
+            let message = format!("{} asked for {}", asked_by, set.join(" "));
+            self.shared.events.note(Event::new("config", Severity::Info, message));
+        }
+        Ok(Response::new(answer))
     }
 
     async fn stacks(&self, request: Request<StacksCall>) -> Result<Response<StacksAnswer>, Status> {

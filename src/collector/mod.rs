@@ -1,7 +1,7 @@
 //! The collector: keeps what the agents of one run send, and answers for it.
 //!
 //! [`session`] is one stream of an agent, [`registry`] everybody who was ever there, [`tables`] what SQL sees of them,
-//! [`control`] what commands ask beside SQL, [`settings`] what agents are told.
+//! [`control`] what commands ask beside SQL, [`settings`] what agents are told, [`governor`] how much they record.
 
 pub(crate) mod agent;
 mod budget;
@@ -9,6 +9,7 @@ pub(crate) mod clock;
 mod control;
 #[allow(dead_code, reason = "written by parts that come one by one")]
 pub(crate) mod events;
+mod governor;
 mod hello;
 mod idle;
 mod local;
@@ -192,6 +193,7 @@ impl Collector {
         let servers = Servers::start(listeners, &services, token.as_ref());
         let exit_when_idle = options.exit_when_idle;
         let _stopping = shared.stopping.clone().drop_guard();
+        tokio::spawn(governor::run(Arc::clone(&shared)));
         Ok(Self { shared, keeper, system, engine, reservation, info, servers, endpoint, exit_when_idle, _stopping })
     }
 

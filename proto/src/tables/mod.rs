@@ -9,6 +9,7 @@ pub mod evals;
 pub mod events;
 pub mod memory;
 pub mod nccl_trace;
+pub mod overhead;
 pub mod process_metrics;
 pub mod stacks;
 pub mod steps;
@@ -26,6 +27,7 @@ pub static TABLES: &[&Table] = &[
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,
+    &overhead::TABLE,
     &events::TABLE,
 ];
 

@@ -11,6 +11,7 @@ use pyo3::types::PyType;
 use pyo3::{ffi, intern};
 
 use super::clock::ticks;
+use super::policy::{self, Layer};
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD};
@@ -70,11 +71,12 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
     let py = iterator.py();
     thread::with(|state| {
         let on = ENABLED.load(Ordering::Relaxed);
+        let recorded = on && policy::is_on(Layer::Data) && state.mode.get() == RECORD;
         if on && state.data.depth() == 0 {
             boundary::check(py, state);
             state.data_seen.set(true);
         }
-        if !on || state.mode.get() != RECORD {
+        if !recorded {
             state.data.open(|| false);
             return Ok(());
         }

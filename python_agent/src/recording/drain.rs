@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clock::{self, ticks};
 use super::ring::{Class, LOST, Reader};
-use super::{ANALYSER, fork, names};
+use super::{ANALYSER, fork, names, overhead};
 use crate::analysis::{Analyser, DATA_TRACE, MEMORY, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
 use crate::sampling::Sampler;
 use crate::shared;
@@ -73,6 +73,7 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
         }
     }
     analyser.settle(until, last, sink);
+    overhead::note(&mut analyser, sample, last, sink);
     if last {
         sink.release();
     }
