@@ -146,7 +146,7 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
 
     let with_schema = CommandGetTables { include_schema: true, ..Default::default() };
     let info = served.client.get_tables(with_schema).await.unwrap();
-    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), 6);
+    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), 7);
 
     let info = served.client.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerReadOnly]).await;
     let facts = cells(&served.fetch(info.unwrap()).await.unwrap());

@@ -159,7 +159,7 @@ async fn names_nearly_right_are_suggested() {
 }
 
 const ALL: &str =
-    "there is python.torch_trace, python.nccl_trace, python.steps, probe.agents, probe.drops, probe.evals";
+    "there is python.torch_trace, python.nccl_trace, python.steps, probe.agents, probe.drops, probe.store, probe.evals";
 
 #[tokio::test]
 async fn errors_while_running_are_told_plainly() {

@@ -7,11 +7,12 @@ pub mod drops;
 pub mod evals;
 pub mod nccl_trace;
 pub mod steps;
+pub mod store;
 pub mod torch_trace;
 
 /// All of them, in the order in which people are shown them.
 pub static TABLES: &[&Table] =
-    &[&torch_trace::TABLE, &nccl_trace::TABLE, &steps::TABLE, &agents::TABLE, &drops::TABLE, &evals::TABLE];
+    &[&torch_trace::TABLE, &nccl_trace::TABLE, &steps::TABLE, &agents::TABLE, &drops::TABLE, &store::TABLE, &evals::TABLE];
 
 /// The table called `schema.name`.
 pub fn find(full_name: &str) -> Option<&'static Table> {
