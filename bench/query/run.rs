@@ -109,7 +109,8 @@ impl Agent {
         let typical = module.map_or(3e6, |module| self.typical[module] * [1.0, 1.9, 1.0][stage]);
         let own = typical * (0.15 * self.numbers.normal()).exp();
         // Whole multiples of the smallest time there is, as the agent's are.
-        let seconds = |nanoseconds: f64| (nanoseconds * 1e-9 * TIMES_PER_SECOND as f64).round() / TIMES_PER_SECOND as f64;
+        let seconds =
+            |nanoseconds: f64| (nanoseconds * 1e-9 * TIMES_PER_SECOND as f64).round() / TIMES_PER_SECOND as f64;
         let whole = module.is_some_and(|module| module % KINDS.len() == 7);
         let total = if whole { own * (6.0 + 0.1 * self.numbers.normal()) } else { own };
         let (name, kind) = module.map_or((self.optimizer, self.optimizer), |module| self.texts[module]);

@@ -231,12 +231,16 @@ impl World {
             }
             assert_eq!(whole, steps.len(), "rows that nobody sent");
             let counted = |evicted: &str| {
-                let sum = format!("SELECT COALESCE(SUM(rows), 0) FROM probe.drops WHERE pid = {pid} AND reason {evicted}");
+                let sum =
+                    format!("SELECT COALESCE(SUM(rows), 0) FROM probe.drops WHERE pid = {pid} AND reason {evicted}");
                 rows(sum)[0] as u64
             };
             let (evicted, dropped) = (counted("= 'evicted'"), counted("<> 'evicted'"));
             // What is gone is counted, and nothing else; where the disk had failed, what may be lost is not evicted.
-            assert!(evicted + dropped <= gone + ahead && gone <= evicted + lossable, "{gone}: {evicted}, {dropped}, {lossable}");
+            assert!(
+                evicted + dropped <= gone + ahead && gone <= evicted + lossable,
+                "{gone}: {evicted}, {dropped}, {lossable}"
+            );
             assert!(dropped == 0 || lossable > 0, "{dropped} rows are lost that were on disk");
             let recorded = rows(format!("SELECT rows_recorded FROM probe.agents WHERE pid = {pid}"))[0] as u64;
             if ahead == 0 {

@@ -160,7 +160,11 @@ impl ByProcess {
     }
 
     /// Those of a group, which may be new.
-    fn accumulators<'a>(&self, groups: &'a mut Groups, group: &[ScalarValue]) -> Result<&'a mut Vec<Box<dyn Accumulator>>> {
+    fn accumulators<'a>(
+        &self,
+        groups: &'a mut Groups,
+        group: &[ScalarValue],
+    ) -> Result<&'a mut Vec<Box<dyn Accumulator>>> {
         if !groups.contains_key(group) {
             let new = self.aggregates.iter().map(|aggregate| aggregate.create_accumulator());
             groups.insert(group.to_vec(), new.collect::<Result<_>>()?);

@@ -59,9 +59,7 @@ fn state(part: &Part, table: &Table, places: &[usize], aggregate: &AggregateFunc
     match (aggregate.fun().name(), column) {
         ("count", _) => Some(vec![ScalarValue::Int64(Some(values as i64))]),
         ("sum", Some(place)) => Some(vec![ScalarValue::Float64(sum(place)?)]),
-        ("avg", Some(place)) => {
-            Some(vec![ScalarValue::UInt64(Some(values as u64)), ScalarValue::Float64(sum(place)?)])
-        }
+        ("avg", Some(place)) => Some(vec![ScalarValue::UInt64(Some(values as u64)), ScalarValue::Float64(sum(place)?)]),
         ("min", Some(place)) => Some(vec![part.range(table, place).0?.0]),
         ("max", Some(place)) => Some(vec![part.range(table, place).0?.1]),
         _ => None,

@@ -103,11 +103,10 @@ impl Limits {
     }
 
     pub(super) fn too_many_bytes(&self, bytes: u64) -> Error {
-        Error::limit(format!("the answer is larger than {}", size(bytes)))
-            .hint(format!(
-                "ask for fewer rows or columns; or allow more with --max-bytes, or for all queries by \
+        Error::limit(format!("the answer is larger than {}", size(bytes))).hint(format!(
+            "ask for fewer rows or columns; or allow more with --max-bytes, or for all queries by \
                  {PROBE_QUERY_BYTES} of the collector"
-            ))
+        ))
     }
 
     pub(super) fn too_many_queries(&self) -> Error {

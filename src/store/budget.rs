@@ -158,7 +158,9 @@ impl Store {
     fn remove_file(&self, kept: &Kept, place: usize, file: Arc<ParquetFile>) {
         let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         for group in &file.groups {
-            let (Some(identity), Some((first, others))) = (&group.identity, group.origins.split_first()) else { continue };
+            let (Some(identity), Some((first, others))) = (&group.identity, group.origins.split_first()) else {
+                continue;
+            };
             // Which of its rows are of which stretch is not known any more; that none of them may come back is.
             self.journal_eviction(identity, first, place, group.rows);
             others.iter().for_each(|origin| self.journal_eviction(identity, origin, place, 0));

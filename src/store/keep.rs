@@ -95,8 +95,13 @@ impl Store {
         disk: u64,
     ) -> Result<Keeper> {
         self.limit.store(memory, Ordering::Relaxed);
-        let next =
-            self.snapshot().iter().flat_map(|table| table.all_files()).filter_map(|file| numbers_in(&file.path)).map(|(_, last)| last).max();
+        let next = self
+            .snapshot()
+            .iter()
+            .flat_map(|table| table.all_files())
+            .filter_map(|file| numbers_in(&file.path))
+            .map(|(_, last)| last)
+            .max();
         let kept = Kept {
             directory: directory.to_owned(),
             journal,

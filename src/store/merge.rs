@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn names_say_what_was_replaced() {
-        let paths = ["00000003.parquet", "00000003-00000005.parquet", "00000005.parquet", "00000006.parquet", "end.parquet"];
+        let paths =
+            ["00000003.parquet", "00000003-00000005.parquet", "00000005.parquet", "00000006.parquet", "end.parquet"];
         let paths: Vec<&Path> = paths.iter().map(Path::new).collect();
         assert_eq!(superseded(&paths), [Path::new("00000003.parquet"), Path::new("00000005.parquet")]);
     }

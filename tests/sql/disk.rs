@@ -112,8 +112,11 @@ async fn only_what_is_needed_is_read() {
     assert_eq!(metric(&engine, sql, &["bytes_read"]).await, [human_readable_count(read + mixed)]);
     // What files say of their row groups is not read: only those of unknown rows, where a file does not say whose.
     let sql = "SELECT rank, COUNT(*), COUNT(duration), AVG(duration), SUM(duration), MAX(step) FROM python.torch_trace GROUP BY rank ORDER BY rank";
-    let read: usize =
-        groups.iter().filter(|group| !one_process(group)).map(|group| bytes(group, &["rank", "duration", "step"])).sum();
+    let read: usize = groups
+        .iter()
+        .filter(|group| !one_process(group))
+        .map(|group| bytes(group, &["rank", "duration", "step"]))
+        .sum();
     assert_eq!(metric(&engine, sql, &["bytes_read"]).await, [human_readable_count(read)]);
     let scanned = "SELECT rank, COUNT(*), COUNT(duration), AVG(duration), SUM(duration), MAX(step) FROM python.torch_trace WHERE step >= 0 GROUP BY rank ORDER BY rank";
     assert_eq!(cells(&rows(&engine, sql, None).await.unwrap()), cells(&rows(&engine, scanned, None).await.unwrap()));

@@ -11,8 +11,15 @@ pub mod store;
 pub mod torch_trace;
 
 /// All of them, in the order in which people are shown them.
-pub static TABLES: &[&Table] =
-    &[&torch_trace::TABLE, &nccl_trace::TABLE, &steps::TABLE, &agents::TABLE, &drops::TABLE, &store::TABLE, &evals::TABLE];
+pub static TABLES: &[&Table] = &[
+    &torch_trace::TABLE,
+    &nccl_trace::TABLE,
+    &steps::TABLE,
+    &agents::TABLE,
+    &drops::TABLE,
+    &store::TABLE,
+    &evals::TABLE,
+];
 
 /// The table called `schema.name`.
 pub fn find(full_name: &str) -> Option<&'static Table> {

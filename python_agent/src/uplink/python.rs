@@ -77,7 +77,8 @@ fn start(settings: StartSettings) -> PyResult<bool> {
     let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
     let identity = Identity { rank: settings.rank, local_rank: settings.local_rank, world_size: settings.world_size };
     let revival = settings.revival;
-    let revival = revival.map(|(program, arguments, environment, log)| Revival { program, arguments, environment, log });
+    let revival =
+        revival.map(|(program, arguments, environment, log)| Revival { program, arguments, environment, log });
     let settings = Settings {
         address,
         token_file: settings.token_file,
