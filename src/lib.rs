@@ -10,6 +10,7 @@ pub mod compare;
 pub mod endpoint;
 pub mod error;
 pub mod eval;
+mod fault;
 mod journal;
 pub mod output;
 pub mod paths;

@@ -122,6 +122,7 @@ def _connect() -> None:
         "token_file": os.environ.get("PROBE_TOKEN_FILE") or None,
         "patience_s": patience,
         "hint": hint,
+        "revival": collector.revival(address),
         "instance": _state.instance,
         "run": run,
         "host": platform.node(),

@@ -165,7 +165,7 @@ impl Collector {
             stopping: CancellationToken::new(),
         });
         let registry = Arc::clone(&shared.registry);
-        let system = recovery::system_tables(&registry, &store, &log, &shared.events);
+        let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events);
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));

@@ -8,6 +8,7 @@ mod by_process;
 mod catalog;
 mod errors;
 mod guard;
+mod known_sums;
 mod limits;
 mod names;
 mod output;

@@ -13,6 +13,7 @@ pub mod overhead;
 pub mod process_metrics;
 pub mod stacks;
 pub mod steps;
+pub mod store;
 pub mod torch_trace;
 
 /// All of them, in the order in which people are shown them.
@@ -29,6 +30,10 @@ pub static TABLES: &[&Table] = &[
     &evals::TABLE,
     &overhead::TABLE,
     &events::TABLE,
+    &agents::TABLE,
+    &drops::TABLE,
+    &store::TABLE,
+    &evals::TABLE,
 ];
 
 /// The table called `schema.name`.

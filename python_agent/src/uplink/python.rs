@@ -17,6 +17,7 @@ use crate::shared::{self, lock};
 use super::commands::{Command, at_of, outcome_of};
 use super::connect::Address;
 use super::link::{Identity, Link, Phase, Settings};
+use super::revive::Revival;
 use super::{config, thread};
 
 /// The uplink of this process, from its start on.
@@ -54,6 +55,7 @@ struct StartSettings {
     token_file: Option<PathBuf>,
     patience_s: f64,
     hint: String,
+    revival: Option<(PathBuf, Vec<String>, Vec<(String, String)>, PathBuf)>,
     instance: String,
     run: String,
     host: String,
@@ -74,11 +76,15 @@ fn start(settings: StartSettings) -> PyResult<bool> {
     }
     let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
     let identity = Identity { rank: settings.rank, local_rank: settings.local_rank, world_size: settings.world_size };
+    let revival = settings.revival;
+    let revival =
+        revival.map(|(program, arguments, environment, log)| Revival { program, arguments, environment, log });
     let settings = Settings {
         address,
         token_file: settings.token_file,
         patience: seconds(settings.patience_s),
         hint: settings.hint,
+        revival,
         instance: settings.instance,
         run: settings.run,
         host: settings.host,
