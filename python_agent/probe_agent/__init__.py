@@ -8,9 +8,14 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Literal, TypeVar
 
-__all__ = ["configure", "start", "status", "step", "stop"]
+    from probe_agent.spans import Span
+
+    _Item = TypeVar("_Item")
+
+__all__ = ["configure", "log", "span", "start", "status", "step", "stop", "watch"]
 
 
 def start(
@@ -63,6 +68,37 @@ def step() -> None:
     from probe_agent import agent
 
     agent.step()
+
+
+def span(name: str) -> Span:
+    """Names a part of the program: ``with probe_agent.span("eval"):``, or as a decorator of a function. Its times are in
+    `python.spans`, with how deep it is in others. Does nothing where the agent is off, and never raises."""
+    from probe_agent.spans import Span
+
+    return Span(name)
+
+
+def log(values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+    """Records numbers by name: ``probe_agent.log(loss=loss, lr=lr)``, or ``log({"train/loss": loss})``; a row each in
+    `python.metrics`.
+
+    Numbers, numpy's and tensors of one element on the CPU are read. A tensor on a device is not, because training would
+    wait for the device: its row has no value and says why (``loss.item()`` is a number, and waits).
+    Does nothing where the agent is off, and never raises.
+    """
+    from probe_agent import spans
+
+    spans.log(values, named)
+
+
+def watch(iterable: Iterable[_Item]) -> Iterable[_Item]:
+    """Makes what comes from an iterable count as data loading: ``for batch in probe_agent.watch(batches):``. A step's
+    `data_time` then has the time that the loop waits for it, `python.data_trace` a row a batch, and snippets that wait for
+    the boundary between two steps run there. A DataLoader is watched anyway and returned as it is. Where the agent is
+    off, iterating costs nothing more."""
+    from probe_agent import iterables
+
+    return iterables.watch(iterable)
 
 
 def status() -> dict[str, Any]:

@@ -7,7 +7,8 @@ use probe::store::{Census, Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
 use probe_proto::tables::{
-    agents, data_trace, drops, evals, events, memory, nccl_trace, process_metrics, stacks, steps, torch_trace,
+    agents, data_trace, drops, environment, evals, events, memory, metrics, nccl_trace, process_metrics, spans, stacks,
+    steps, torch_trace,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -226,6 +227,81 @@ impl Agent {
         }
     }
 
+    fn environment(&mut self) -> environment::Row {
+        let mut text = |text: &str| self.strings.id(text);
+        environment::Row {
+            ts: Time(START),
+            step: 2,
+            python_version: None,
+            platform: None,
+            cpu_model: None,
+            cpu_cores: Some(64),
+            machine_cores: None,
+            machine_memory: None,
+            torch_version: Some(text("2.15.0")),
+            cuda_version: Some(text("13.2")),
+            cudnn_version: None,
+            gpu_count: None,
+            gpu_models: Some(text("NVIDIA H200")),
+            cuda_visible_devices: None,
+            default_dtype: Some(text("float32")),
+            autocast: Some(true),
+            autocast_dtype: Some(text("bfloat16")),
+            cudnn_benchmark: Some(true),
+            cudnn_deterministic: None,
+            deterministic_algorithms: None,
+            float32_matmul_precision: Some(text("high")),
+            matmul_tf32: None,
+            cudnn_tf32: None,
+            torch_threads: Some(8),
+            interop_threads: None,
+            model: None,
+            wrapper: None,
+            parameters: Some(1_000_000),
+            trainable_parameters: None,
+            parameter_bytes: None,
+            parameter_dtype: None,
+            device: None,
+            batch_shape: Some(text("[32, 128]")),
+            optimizer: None,
+            dataset: None,
+            sampler: None,
+            batch_size: None,
+            num_workers: Some(0),
+            prefetch_factor: None,
+            pin_memory: None,
+            persistent_workers: None,
+            drop_last: None,
+            start_method: None,
+        }
+    }
+
+    fn spans(&mut self, step: i64) -> [spans::Row; 2] {
+        let outer = self.strings.id("train_step");
+        let mut span = |name: &str, kind: &str, depth: i32| spans::Row {
+            step,
+            ts: Time(START + step * 1_000_000_000 + i64::from(depth)),
+            duration: if depth == 0 { 2.0 } else { 0.5 },
+            name: self.strings.id(name),
+            kind: self.strings.id(kind),
+            depth,
+            parent: (depth > 0).then_some(outer),
+            thread: 4000,
+        };
+        [span("loss", "record_function", 1), span("train_step", "span", 0)]
+    }
+
+    fn loss(&mut self, step: i64) -> metrics::Row {
+        let known = self.identity.rank == Some(0);
+        metrics::Row {
+            step,
+            ts: Time(START + step * 1_000_000_000),
+            name: self.strings.id("loss"),
+            value: known.then_some(1.0 / (step + 1) as f64),
+            reason: (!known).then(|| self.strings.id("on a device")),
+        }
+    }
+
     /// Rank 0 waits for the other one.
     fn step(&mut self, step: i64) -> steps::Row {
         let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
@@ -253,6 +329,8 @@ pub(crate) fn store() -> Arc<Store> {
     let store = Store::new(1 << 30);
     for rank in 0..2 {
         let mut agent = Agent::new(rank);
+        let row = agent.environment();
+        agent.send(&store, [row]);
         for step in 0..4 {
             let traces = agent.traces(step);
             agent.send(&store, traces);
@@ -268,6 +346,10 @@ pub(crate) fn store() -> Arc<Store> {
             let rows = [agent.memory(step, "cpu"), agent.memory(step, "cuda:0")];
             agent.send(&store, rows);
             let row = agent.metrics(step);
+            agent.send(&store, [row]);
+            let rows = agent.spans(step);
+            agent.send(&store, rows);
+            let row = agent.loss(step);
             agent.send(&store, [row]);
         }
         let stack = agent.stack();

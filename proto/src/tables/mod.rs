@@ -5,12 +5,15 @@ use crate::table::{Column, ColumnType, Table};
 pub mod agents;
 pub mod data_trace;
 pub mod drops;
+pub mod environment;
 pub mod evals;
 pub mod events;
 pub mod memory;
+pub mod metrics;
 pub mod nccl_trace;
 pub mod overhead;
 pub mod process_metrics;
+pub mod spans;
 pub mod stacks;
 pub mod steps;
 pub mod store;
@@ -25,6 +28,9 @@ pub static TABLES: &[&Table] = &[
     &stacks::TABLE,
     &memory::TABLE,
     &process_metrics::TABLE,
+    &environment::TABLE,
+    &spans::TABLE,
+    &metrics::TABLE,
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,

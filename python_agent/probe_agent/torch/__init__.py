@@ -12,7 +12,18 @@ import threading
 from typing import Callable
 
 from probe_agent import _native
-from probe_agent.torch import autograd, collectives, data, forward, memory, modules, optimizer, process
+from probe_agent.torch import (
+    autograd,
+    collectives,
+    data,
+    environment,
+    forward,
+    memory,
+    modules,
+    optimizer,
+    process,
+    spans,
+)
 from probe_agent.torch.layers import OFF, Unavailable, parse
 
 _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
@@ -26,6 +37,9 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     ],
     "memory": [("statistics", memory.use_statistics)],
     "process": [("proc", process.use_proc)],
+    "spans": [("record_function", spans.use_record_function), ("own", spans.use_own)],
+    "metrics": [("log", spans.use_log)],
+    "environment": [("torch", environment.use_torch)],
 }
 
 _lock = threading.Lock()
@@ -73,7 +87,7 @@ def uninstall() -> None:
             return
         _installed = False
         _native.enable(False)
-        for part in (forward, autograd, optimizer, data, collectives, modules, memory, process):
+        for part in (forward, autograd, optimizer, data, collectives, modules, memory, process, spans, environment):
             part.remove()
         for layer in _LAYERS:
             _native.set_layer(layer, OFF)

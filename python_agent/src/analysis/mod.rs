@@ -23,6 +23,7 @@ mod meter;
 mod modules;
 pub mod names;
 mod parts;
+mod spans;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,10 @@ pub(crate) const NCCL_TRACE: &str = "python.nccl_trace";
 pub(crate) const DATA_TRACE: &str = "python.data_trace";
 /// `python.memory`.
 pub(crate) const MEMORY: &str = "python.memory";
+/// `python.spans`.
+pub(crate) const SPANS: &str = "python.spans";
+/// `python.metrics`.
+pub(crate) const METRICS: &str = "python.metrics";
 /// Why rows are missing after a ring had no room.
 pub(crate) const RING_FULL: &str = "ring full";
 /// Why rows are missing of intervals whose end never came.
@@ -73,6 +78,8 @@ pub struct Analyser<N> {
     /// Peak memory of a device, as its allocator said at the end of the step under way.
     peak: Option<f64>,
     meter: Meter,
+    /// Shape given to an outermost module with parameters, the newest.
+    batch_shape: Option<Text>,
     words: Words,
 }
 
@@ -107,6 +114,7 @@ impl<N: Names> Analyser<N> {
             operations: collectives::Operations::default(),
             peak: None,
             meter: Meter::default(),
+            batch_shape: None,
             words: Words::default(),
         }
     }
@@ -176,7 +184,7 @@ impl<N: Names> Analyser<N> {
         }
         self.meter.count(kind);
         self.step_begin.get_or_insert(record.ts);
-        let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady];
+        let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady, Kind::Span, Kind::Metric, Kind::Memory];
         if !within_passes.contains(&kind) && !kind.is_about_collectives() {
             self.end_implicit_pass(thread, sink);
         }
@@ -200,6 +208,8 @@ impl<N: Names> Analyser<N> {
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
             Kind::Memory => self.memory(thread, record, sink),
+            Kind::Span => self.span(thread, record, sink),
+            Kind::Metric => self.metric(record, sink),
             Kind::Detail => {
                 self.detail = record.payload() & 1 != 0;
                 self.optimizers = Layers((record.payload() >> 1) as u8).has("optimizer");
@@ -364,6 +374,14 @@ impl<N: Names> Analyser<N> {
             _ => format!("[{}{more}]", listed.join(", ")),
         };
         call.shape = Some(sink.strings.id(&text));
+        if depth == 1 && is_root {
+            self.batch_shape = call.shape;
+        }
+    }
+
+    /// Shape of the first tensor given to an outermost module, the newest.
+    pub fn batch_shape(&self) -> Option<Text> {
+        self.batch_shape
     }
 
     /// The oldest call that is still open on any thread.

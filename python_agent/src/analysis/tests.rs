@@ -50,6 +50,9 @@ impl Names for Everyone {
             backend: "gloo".into(),
         })
     }
+    fn named(&self, _is_span: bool, id: u64) -> Option<String> {
+        (id < 4).then(|| format!("name {id}"))
+    }
     fn forget_before(&self, _ticks: u64) {}
 }
 

@@ -1,13 +1,13 @@
 //! From the rings to the analysis: all threads' records, merged by time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use super::clock::{self, ticks};
-use super::ring::{Class, LOST, Reader};
-use super::{ANALYSER, fork, names, overhead};
-use crate::analysis::{Analyser, DATA_TRACE, MEMORY, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
+use super::ring::{LOST, Reader};
+use super::{ANALYSER, fork, names, overhead, spans};
+use crate::analysis::{Analyser, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, TORCH_TRACE};
 use crate::sampling::Sampler;
 use crate::shared;
 use crate::sink::Sink;
@@ -26,15 +26,20 @@ static LAST: AtomicBool = AtomicBool::new(false);
 static SAMPLER: LazyLock<Mutex<Sampler>> = LazyLock::new(Mutex::default);
 
 /// Losses already counted into a sink.
-static COUNTED: Mutex<[u64; CLASSES.len()]> = Mutex::new([0; CLASSES.len()]);
+static COUNTED: Mutex<[u64; COUNTERS.len()]> = Mutex::new([0; COUNTERS.len()]);
 
-/// The table that misses what a class has lost.
-const CLASSES: [(Class, &str); 5] = [
-    (Class::Detail, TORCH_TRACE),
-    (Class::Step, STEPS),
-    (Class::Collective, NCCL_TRACE),
-    (Class::Data, DATA_TRACE),
-    (Class::Memory, MEMORY),
+/// What counts losses, the table that misses them, and why.
+static COUNTERS: [(&AtomicU64, &str, &str); 10] = [
+    (&LOST.detail, TORCH_TRACE, RING_FULL),
+    (&LOST.step, STEPS, RING_FULL),
+    (&LOST.collective, NCCL_TRACE, RING_FULL),
+    (&LOST.data, DATA_TRACE, RING_FULL),
+    (&LOST.memory, MEMORY, RING_FULL),
+    (&LOST.span, SPANS, RING_FULL),
+    (&LOST.metric, METRICS, RING_FULL),
+    (&spans::UNNAMED_SPANS, SPANS, "too many names"),
+    (&spans::UNNAMED_METRICS, METRICS, "too many names"),
+    (&spans::GIVEN_UP, SPANS, "too many open"),
 ];
 
 /// Chooses the clock and compares it for the first time.
@@ -78,8 +83,9 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
         sink.release();
     }
     count_losses(sink);
+    let shape = analyser.batch_shape();
     drop(analyser);
-    shared::lock(&SAMPLER).sample(sink);
+    shared::lock(&SAMPLER).sample(shape, last, sink);
 }
 
 /// A ring being read.
@@ -126,10 +132,10 @@ fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, 
 
 fn count_losses(sink: &mut Sink) {
     let mut counted = shared::lock(&COUNTED);
-    for ((class, table), counted) in CLASSES.into_iter().zip(counted.iter_mut()) {
-        let now = LOST.of(class).load(Ordering::Relaxed);
+    for ((counter, table, why), counted) in COUNTERS.iter().zip(counted.iter_mut()) {
+        let now = counter.load(Ordering::Relaxed);
         if now > *counted {
-            sink.dropped(table, RING_FULL, now - *counted);
+            sink.dropped(table, why, now - *counted);
             *counted = now;
         }
     }

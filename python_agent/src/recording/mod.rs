@@ -23,6 +23,7 @@ mod first_use;
 mod fork;
 mod forward;
 mod forward_hooks;
+mod interned;
 pub(crate) mod memory;
 mod names;
 mod optimizer;
@@ -33,6 +34,7 @@ mod record_function;
 mod ring;
 mod shape;
 mod slot;
+pub(crate) mod spans;
 mod test_mode;
 mod thread;
 pub(crate) mod usage;
@@ -91,7 +93,18 @@ fn prepare() {
 /// Says which mechanism runs a layer.
 #[pyfunction]
 fn set_layer(layer: &str, mechanism: String) {
-    let known = ["forward", "backward", "optimizer", "data", "collectives", "memory", "process"];
+    let known = [
+        "forward",
+        "backward",
+        "optimizer",
+        "data",
+        "collectives",
+        "memory",
+        "process",
+        "spans",
+        "metrics",
+        "environment",
+    ];
     if let Some(layer) = known.into_iter().find(|known| *known == layer) {
         shared::lock(&shared::LAYERS).insert(layer, mechanism);
     }
@@ -145,7 +158,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     record_function::register(module)?;
     shape::register(module)?;
     slot::register(module)?;
+    spans::register(module)?;
     test_mode::register(module)?;
+    crate::sampling::environment::register(module)?;
     module.add_function(wrap_pyfunction!(enable, module)?)?;
     module.add_function(wrap_pyfunction!(is_enabled, module)?)?;
     module.add_function(wrap_pyfunction!(prepare, module)?)?;

@@ -182,6 +182,10 @@ impl Names for Known {
         super::collectives::operation(id)
     }
 
+    fn named(&self, is_span: bool, id: u64) -> Option<String> {
+        super::spans::name_of(is_span, id)
+    }
+
     fn forget_before(&self, ticks: u64) {
         let mut registry = shared::lock(&REGISTRY);
         let registry = &mut *registry;

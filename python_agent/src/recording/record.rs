@@ -58,9 +58,13 @@ pub enum Kind {
     Resume,
     /// What a device's allocator says: two values, `a` and `b`, of [`super::memory`]. Payload: which two | device << 8.
     Memory,
+    /// A range that the program names ended. `a` when it began, `b` its step; see [`super::spans`] for the payload.
+    Span,
+    /// A number was logged. `a` its bits, `b` its step; payload: its name | why it is NULL << 16.
+    Metric,
 }
 
-const KINDS: [Kind; 25] = [
+const KINDS: [Kind; 27] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,
@@ -86,6 +90,8 @@ const KINDS: [Kind; 25] = [
     Kind::WaitEnd,
     Kind::Resume,
     Kind::Memory,
+    Kind::Span,
+    Kind::Metric,
 ];
 
 impl Kind {

@@ -16,7 +16,7 @@ use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD, TESTING};
-use super::{collectives, cost, optimizer};
+use super::{collectives, cost, optimizer, spans};
 use crate::shared::{ENABLED, TRAINING_THREAD};
 
 const SCOPES: usize = 10;
@@ -144,6 +144,7 @@ enum Range<'a> {
     Optimizer(&'a [u8]),
     Gloo,
     Test,
+    Named(&'a [u8]),
     Other,
 }
 
@@ -158,7 +159,7 @@ unsafe fn range_of<'a>(range: *const u8) -> Range<'a> {
     } else if name == TEST_RANGE {
         Range::Test
     } else {
-        Range::Other
+        Range::Named(name)
     }
 }
 
@@ -174,6 +175,7 @@ unsafe extern "C" fn range_start(context: *mut *mut c_void, range: *const u8) ->
                 thread::with(|state| optimizer::begin(state, class))
             }
             Range::Gloo => thread::with(|state| collectives::started(state, range as u64)),
+            Range::Named(name) => thread::with(|state| spans::range_began(state, range as u64, name)),
             _ => {}
         }
     }
@@ -194,6 +196,7 @@ unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
                 state.test_ranges.set(state.test_ranges.get() + 1);
             }
         }),
+        Range::Named(_) => thread::with(|state| spans::range_ended(state, range as u64)),
         _ => {}
     }
 }

@@ -31,6 +31,10 @@ pub(crate) enum Class {
     Data,
     /// Device memory: `python.memory`.
     Memory,
+    /// Ranges: `python.spans`.
+    Span,
+    /// Numbers: `python.metrics`.
+    Metric,
 }
 
 /// Intervals lost, by the table that misses them.
@@ -46,6 +50,10 @@ pub(crate) struct Lost {
     pub(crate) data: AtomicU64,
     /// `python.memory`.
     pub(crate) memory: AtomicU64,
+    /// `python.spans`.
+    pub(crate) span: AtomicU64,
+    /// `python.metrics`.
+    pub(crate) metric: AtomicU64,
 }
 
 impl Lost {
@@ -57,6 +65,8 @@ impl Lost {
             Class::Collective => &self.collective,
             Class::Data => &self.data,
             Class::Memory => &self.memory,
+            Class::Span => &self.span,
+            Class::Metric => &self.metric,
         }
     }
 }
@@ -68,6 +78,8 @@ pub(crate) static LOST: Lost = Lost {
     collective: AtomicU64::new(0),
     data: AtomicU64::new(0),
     memory: AtomicU64::new(0),
+    span: AtomicU64::new(0),
+    metric: AtomicU64::new(0),
 };
 
 /// One thread's records. The `Cell`s are its thread's alone.
@@ -222,7 +234,7 @@ impl Ring {
         let flag = match class {
             Class::Detail => LOST_DETAIL,
             Class::Step | Class::Data => LOST_OTHER,
-            Class::Collective | Class::Memory => 0,
+            Class::Collective | Class::Memory | Class::Span | Class::Metric => 0,
         };
         LOST.of(class).fetch_add(1, Ordering::Relaxed);
         self.lost.set(self.lost.get() | flag);

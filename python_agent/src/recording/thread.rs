@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::{Class, LOST, Ring};
+use super::spans::OpenSpans;
 use super::{fork, record_function};
 use crate::shared::ENABLED;
 
@@ -98,6 +99,8 @@ pub(crate) struct ThreadState {
     pub(crate) roots: [Cell<usize>; 8],
     /// See [`super::names::generation`].
     pub(crate) roots_generation: Cell<u64>,
+    /// Ranges that the program names.
+    pub(crate) spans: OpenSpans,
     /// What happened while [`TESTING`]: module calls, and user ranges of the right name.
     pub(crate) test_calls: Cell<u32>,
     /// See `test_calls`.
@@ -127,6 +130,7 @@ thread_local! {
             collective_timed: Cell::new(false),
             roots: [const { Cell::new(0) }; 8],
             roots_generation: Cell::new(0),
+            spans: OpenSpans::new(),
             test_calls: Cell::new(0),
             test_ranges: Cell::new(0),
         }

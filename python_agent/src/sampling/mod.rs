@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use probe_proto::table::Time;
+use probe_proto::table::{Text, Time};
 use probe_proto::tables::{memory, process_metrics};
 
 use crate::recording::usage::{Usage, page_size};
@@ -14,6 +14,7 @@ use crate::shared;
 use crate::sink::Sink;
 
 mod children;
+pub(crate) mod environment;
 mod proc;
 
 /// Whether `process.metrics` is wanted.
@@ -34,6 +35,7 @@ pub struct Sampler {
     process: Option<(Instant, Counters)>,
     memory: Option<(Instant, i64)>,
     children: Option<(Instant, Option<children::Children>)>,
+    environment: environment::Noted,
 }
 
 /// Counts since the process began.
@@ -45,8 +47,10 @@ struct Counters {
 
 impl Sampler {
     /// Adds the rows that are due.
-    pub fn sample(&mut self, sink: &mut Sink) {
+    /// `batch` is the newest batch's shape; `last`: nothing more is to come.
+    pub fn sample(&mut self, batch: Option<Text>, last: bool, sink: &mut Sink) {
         let now = Instant::now();
+        self.environment.note(now, batch, last, sink);
         let due = |last: Option<Instant>| last.is_none_or(|last| now.duration_since(last) >= SECOND);
         if PROCESS.load(Ordering::Relaxed) && due(self.process.map(|(last, _)| last)) {
             self.sample_process(now, sink);
