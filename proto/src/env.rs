@@ -24,8 +24,9 @@ variables! {
     PROBE_COLLECTOR = "PROBE_COLLECTOR", "a collector started by the first agent of the run", "Where agents send: unix:PATH or HOST:PORT.";
     PROBE_ENDPOINT = "PROBE_ENDPOINT", "the only live run", "What commands ask when no ENDPOINT is given.";
     PROBE_RUN = "PROBE_RUN", "the script's name", "The run's name.";
-    PROBE_DETAIL = "PROBE_DETAIL", "every-step", "Which steps have their modules recorded: every-step or off.";
-    PROBE_LAYERS = "PROBE_LAYERS", "all", "Layers of recording, comma-separated (forward, backward, optimizer, data, collectives); -NAME switches one off, NAME=MECHANISM chooses its mechanism.";
+    PROBE_DETAIL = "PROBE_DETAIL", "every-step", "Which steps have their modules recorded: every-step, auto (as many as PROBE_OVERHEAD_BUDGET allows, and all for a while when steps get slower), 1/N (every Nth) or off.";
+    PROBE_OVERHEAD_BUDGET = "PROBE_OVERHEAD_BUDGET", "1%", "What recording may cost, as a share of step time, where PROBE_DETAIL is auto: 1%, 0.5%.";
+    PROBE_LAYERS = "PROBE_LAYERS", "all", "Layers of recording, comma-separated (forward, backward, optimizer, data, collectives, memory, process, spans, metrics, environment); -NAME switches one off, NAME=MECHANISM chooses its mechanism.";
     PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets.";
     PROBE_HOME = "PROBE_HOME", "$XDG_STATE_HOME/probe, else ~/.local/state/probe", "Where run directories are kept.";
     PROBE_RUNTIME_DIR = "PROBE_RUNTIME_DIR", "$XDG_RUNTIME_DIR/probe, else a directory of mode 0700 under the temporary one", "Where sockets of live collectors are.";

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Literal, TypeVar
 
-__all__ = ["configure", "start", "status", "step", "stop"]
+    from probe_agent.spans import Span
+
+    _Item = TypeVar("_Item")
+
+__all__ = ["configure", "log", "span", "start", "status", "step", "stop", "watch"]
 
 
 def start(
     run: str | None = None,
     collector: str | None = None,
-    detail: Literal["every-step", "off"] | None = None,
+    detail: str | None = None,
 ) -> None:
     """Starts the agent in this process, before or after training has begun. A second call changes nothing but `detail`.
 
     :param run: the run's name; default `PROBE_RUN`, else the script's name.
     :param collector: where to send, `unix:PATH` or `HOST:PORT`; default `PROBE_COLLECTOR`, else a collector that is
         started here and ends when nobody needs it any more.
-    :param detail: which steps have their modules recorded; default `PROBE_DETAIL`, else `every-step`.
+    :param detail: which steps have their modules recorded: `every-step`, `auto`, `1/N` or `off`; default `PROBE_DETAIL`,
+        else `every-step`.
 
     `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in forked children, in
     workers of a DataLoader and in torchrun's launcher. Raises ValueError for a `detail` or `collector` that cannot be;
@@ -41,16 +47,19 @@ def stop() -> None:
     agent.stop()
 
 
-def configure(detail: Literal["every-step", "off"] | None = None) -> None:
-    """Changes settings while training runs, with or without a collector.
+def configure(detail: str | None = None, layers: str | None = None, overhead_budget: float | None = None) -> None:
+    """Changes settings of this process while training runs, with or without a collector, from the next step on. With
+    several ranks call it on all of them between the same two steps, or use `probe config`, which sees to that.
 
-    :param detail: which steps have their modules recorded, from the next step on.
+    :param detail: which steps have their modules recorded: `every-step`, `auto`, `1/N` or `off`.
+    :param layers: which layers record: `all`, `forward,data` (these), `-backward` (all but this).
+    :param overhead_budget: what `auto` may cost, as a share of step time.
 
     Raises ValueError that says what is allowed.
     """
     from probe_agent import agent
 
-    agent.configure(detail)
+    agent.configure(detail, layers, overhead_budget)
 
 
 def step() -> None:
@@ -59,6 +68,37 @@ def step() -> None:
     from probe_agent import agent
 
     agent.step()
+
+
+def span(name: str) -> Span:
+    """Names a part of the program: ``with probe_agent.span("eval"):``, or as a decorator of a function. Its times are in
+    `python.spans`, with how deep it is in others. Does nothing where the agent is off, and never raises."""
+    from probe_agent.spans import Span
+
+    return Span(name)
+
+
+def log(values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+    """Records numbers by name: ``probe_agent.log(loss=loss, lr=lr)``, or ``log({"train/loss": loss})``; a row each in
+    `python.metrics`.
+
+    Numbers, numpy's and tensors of one element on the CPU are read. A tensor on a device is not, because training would
+    wait for the device: its row has no value and says why (``loss.item()`` is a number, and waits).
+    Does nothing where the agent is off, and never raises.
+    """
+    from probe_agent import spans
+
+    spans.log(values, named)
+
+
+def watch(iterable: Iterable[_Item]) -> Iterable[_Item]:
+    """Makes what comes from an iterable count as data loading: ``for batch in probe_agent.watch(batches):``. A step's
+    `data_time` then has the time that the loop waits for it, `python.data_trace` a row a batch, and snippets that wait for
+    the boundary between two steps run there. A DataLoader is watched anyway and returned as it is. Where the agent is
+    off, iterating costs nothing more."""
+    from probe_agent import iterables
+
+    return iterables.watch(iterable)
 
 
 def status() -> dict[str, Any]:

@@ -102,6 +102,10 @@ pub(crate) struct AgentState {
     /// When `step` was said.
     pub(crate) reported: Instant,
     pub(crate) layers: BTreeMap<String, String>,
+    /// What recording costs it, and how fast it trains.
+    pub(crate) cost: Option<v1::Cost>,
+    /// Number of the newest plan it heard of, and whether that was too late.
+    pub(crate) plan: (u64, bool),
     /// Settings in force.
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) first_seen: i64,
@@ -143,6 +147,8 @@ impl Agent {
             steps_per_second: 0.0,
             reported: Instant::now(),
             layers: BTreeMap::new(),
+            cost: None,
+            plan: (0, false),
             settings: BTreeMap::new(),
             first_seen: now,
             last_seen: now,
@@ -322,6 +328,8 @@ impl Agent {
         state.problem = cut(status.problem, LONGEST_TEXT);
         state.layers = few(status.layers);
         state.settings = few(status.config);
+        state.cost = status.cost;
+        state.plan = (status.plan, status.plan_late);
         for (table, rows) in status.recorded {
             state.recorded(&cut(table, LONGEST_TEXT), rows);
         }

@@ -1,19 +1,24 @@
 //! The collector: keeps what the agents of one run send, and answers for it.
 //!
 //! [`session`] is one stream of an agent, [`registry`] everybody who was ever there, [`tables`] what SQL sees of them,
-//! [`control`] what commands ask beside SQL, [`settings`] what agents are told.
+//! [`control`] what commands ask beside SQL, [`settings`] what agents are told, [`governor`] how much they record.
 
 pub(crate) mod agent;
 mod budget;
 pub(crate) mod clock;
 mod control;
+#[allow(dead_code, reason = "written by parts that come one by one")]
+pub(crate) mod events;
+mod governor;
 mod hello;
 mod idle;
+mod local;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 mod service;
 mod session;
 mod settings;
+mod stacks;
 mod stop;
 mod tables;
 #[cfg(test)]
@@ -41,6 +46,7 @@ use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::{Reservation, RunInfo};
 use crate::server::{Bound, Servers, Token, flight};
 use crate::store::{Keeper, Store};
+use events::Events;
 use recovery::Recovered;
 use registry::Registry;
 use settings::Settings;
@@ -79,6 +85,8 @@ pub(crate) struct Shared {
     store: Arc<Store>,
     journal: Arc<Journal>,
     registry: Arc<Registry>,
+    /// What happened; [`Events::note`] adds to it.
+    events: Arc<Events>,
     settings: Settings,
     routes: Arc<Routes>,
     /// Cancelled when streams of agents are to end.
@@ -140,7 +148,7 @@ impl Collector {
         let memory = options.memory.saturating_sub(limits.memory).max(options.memory / 2);
         let name = Arc::clone(&run);
         let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
-        let Begun { store, registry, log, journal, keeper } =
+        let Begun { store, registry, log, events, journal, keeper } =
             recovering.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())))?;
         let shared = Arc::new(Shared {
             run,
@@ -151,16 +159,31 @@ impl Collector {
             store: Arc::clone(&store),
             journal,
             registry,
+            events,
             settings: Settings::default(),
             routes: Arc::default(),
             stopping: CancellationToken::new(),
         });
         let registry = Arc::clone(&shared.registry);
-        let system = recovery::system_tables(&shared.run, &registry, &store, &log);
+        let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events);
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
-        let control = control::ControlService { shared: Arc::clone(&shared), broker };
+        let captures = if options.resume { stacks::captures(&engine).await? } else { 0 };
+        let kept = local::Local::new(
+            &probe_proto::tables::stacks::TABLE,
+            Arc::clone(&shared.store),
+            Arc::clone(&shared.journal),
+            Arc::clone(&shared.registry),
+        );
+        let stacks = stacks::Stacks::new(
+            Arc::clone(&shared.registry),
+            Arc::clone(&broker),
+            kept,
+            Arc::clone(&shared.run),
+            captures,
+        );
+        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks: Arc::new(stacks) };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine)));
@@ -170,6 +193,7 @@ impl Collector {
         let servers = Servers::start(listeners, &services, token.as_ref());
         let exit_when_idle = options.exit_when_idle;
         let _stopping = shared.stopping.clone().drop_guard();
+        tokio::spawn(governor::run(Arc::clone(&shared)));
         Ok(Self { shared, keeper, system, engine, reservation, info, servers, endpoint, exit_when_idle, _stopping })
     }
 
@@ -213,6 +237,7 @@ struct Begun {
     store: Arc<Store>,
     registry: Arc<Registry>,
     log: Arc<Log>,
+    events: Arc<Events>,
     journal: Arc<Journal>,
     keeper: Keeper,
 }
@@ -220,7 +245,7 @@ struct Begun {
 /// Takes up what a run's directory has, which for a new run is nothing.
 fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
     let recovered = recovery::recover(directory, run)?;
-    let Recovered { store, registry, log, mut begin, remarks, left_over } = recovered;
+    let Recovered { store, registry, log, events, mut begin, remarks, left_over } = recovered;
     // The journal is part of what the run takes on disk, and only whole files of it can go.
     begin.file_bytes = begin.file_bytes.min(disk / 8);
     for remark in remarks {
@@ -229,8 +254,9 @@ fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<B
     left_over.set_aside()?;
     let journal = Journal::begin(&journal::directory(directory), begin)?;
     log.keep(Arc::clone(&journal));
+    events.keep(Arc::clone(&journal));
     let keeper = store.keep(directory, Arc::clone(&journal), memory, disk)?;
-    Ok(Begun { store, registry, log, journal, keeper })
+    Ok(Begun { store, registry, log, events, journal, keeper })
 }
 
 /// The run's own socket first, then what was asked for.

@@ -10,6 +10,7 @@ use probe_proto::tables::TABLES;
 use probe_proto::v1::{self, record, said};
 
 use super::budget::memory_limit;
+use super::events::Events;
 use super::hello::{DeclaredTable, understand};
 use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
@@ -30,6 +31,7 @@ pub(crate) struct Recovered {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) log: Arc<Log>,
+    pub(crate) events: Arc<Events>,
     /// What a collector that goes on begins its journal with.
     pub(crate) begin: Begin,
     /// What is to be said about it.
@@ -49,7 +51,7 @@ pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
     }
     let run: Arc<str> = RunInfo::read(directory)?.run.into();
     let recovered = recover(directory, &run)?;
-    let system = system_tables(&run, &recovered.registry, &recovered.store, &recovered.log);
+    let system = system_tables(&run, &recovered.registry, &recovered.store, &recovered.log, &recovered.events);
     Ok((Engine::with_limits(recovered.store, system, limits)?, recovered.remarks))
 }
 
@@ -59,12 +61,14 @@ pub(super) fn system_tables(
     registry: &Arc<Registry>,
     store: &Arc<Store>,
     log: &Arc<Log>,
+    events: &Arc<Events>,
 ) -> Vec<Arc<dyn SystemTable>> {
     vec![
         Arc::new(AgentsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
         Arc::new(DropsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
         Arc::new(Census::new(store, run)),
         Arc::clone(log) as _,
+        Arc::clone(events) as _,
     ]
 }
 
@@ -122,9 +126,10 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
     store.restore_evicted(run, &ledger.evicted);
     let registry = Arc::new(Registry::restore(run, &ledger, &written));
     let log = Arc::new(Log::restore(ledger.evals.values()));
+    let events = Arc::new(Events::restore(run, &ledger.events));
     let begin =
         Begin { ledger, older: left.files, number: left.next, appends: store.appends(), file_bytes: FILE_BYTES };
-    Ok(Recovered { store, registry, log, begin, remarks, left_over })
+    Ok(Recovered { store, registry, log, events, begin, remarks, left_over })
 }
 
 /// What files have of one agent and table.

@@ -179,12 +179,12 @@ impl World {
 
     /// recorded = stored + dropped + evicted, once nobody is there any more and so nothing is in flight.
     fn check_books(&self, count: usize, runtime: &tokio::runtime::Runtime) {
-        let Begun { store, registry, log, .. } = &self.begun;
+        let Begun { store, registry, log, events, .. } = &self.begun;
         for Connected { agent, connection, .. } in &self.agents {
             registry.disconnect(agent, *connection, false);
         }
         let _still = store.hold_still();
-        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log);
+        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events);
         let engine = Engine::new(Arc::clone(store), system).unwrap();
         let sql = "SELECT CAST(rows_recorded - rows_stored - COALESCE(d.lost, 0) AS BIGINT) FROM probe.agents
                    LEFT JOIN (SELECT pid, SUM(rows) AS lost FROM probe.drops GROUP BY pid) d USING (pid)";
@@ -197,9 +197,9 @@ impl World {
 
     /// Every agent's rows are there once, whole batches of them, or counted.
     fn check(&self, senders: &[Sender], runtime: &tokio::runtime::Runtime) {
-        let Begun { store, registry, log, .. } = &self.begun;
+        let Begun { store, registry, log, events, .. } = &self.begun;
         let _still = store.hold_still();
-        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log);
+        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events);
         let engine = Engine::new(Arc::clone(store), system).unwrap();
         let rows = |sql: String| {
             let batches: Vec<_> =
@@ -343,6 +343,39 @@ proptest! {
         world.check(&senders, &runtime);
         world.check_books(senders.len(), &runtime);
     }
+}
+
+#[test]
+fn events_outlive_the_collector_that_noticed_them() {
+    use super::events::{Event, Severity};
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::start(directory.path());
+    world.connect(1);
+    let identity = Arc::clone(&world.agents[0].agent.state().identity);
+    let hang = Event::new("hang", Severity::Error, "rank 1 has been in all_reduce for 60 s");
+    world.begun.events.note(hang.of(&identity).at_step(7).with(&serde_json::json!({ "seconds": 60 })));
+    assert_eq!(world.begun.journal.sync(), None);
+    world.kill();
+    // Once from the record, and once from the ledger that sums it up.
+    for _ in 0..2 {
+        world = World::start(directory.path());
+        world.kill();
+    }
+    world = World::start(directory.path());
+    world.begun.events.note(Event::new("slow", Severity::Warning, "slower"));
+    let engine = Engine::new(Arc::clone(&world.begun.store), vec![world.begun.events]).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let batches: Vec<RecordBatch> = runtime.block_on(async {
+        let sql = "SELECT id, kind, severity, run, pid, step, message, details FROM probe.events ORDER BY id";
+        engine.query(sql, None).await.unwrap().try_collect().await.unwrap()
+    });
+    let shown = arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string();
+    let rows: Vec<&str> = shown.lines().filter(|line| line.contains("gpt@1")).collect();
+    assert_eq!(rows.len(), 2, "{shown}");
+    for part in ["| 1 ", "| hang ", "| error ", "| 100 ", "| 7 ", "all_reduce for 60 s", r#"{"seconds":60}"#] {
+        assert!(rows[0].contains(part), "{part} in {shown}");
+    }
+    assert!(rows[1].contains("| 2 ") && rows[1].contains("| slow "), "{shown}");
 }
 
 /// What an agent does on a new connection.

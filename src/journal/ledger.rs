@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use probe_proto::v1::{self, record, said};
 
+use crate::collector::events::Kept;
+
 /// Evals that are kept, as many as `probe.evals` shows.
 const MOST_EVALS: usize = 10_000;
 
@@ -20,17 +22,22 @@ pub(crate) struct Ledger {
     pub(crate) evicted: Vec<v1::Evicted>,
     /// By number.
     pub(crate) evals: BTreeMap<i64, v1::Eval>,
+    /// The newest.
+    pub(crate) events: Kept,
 }
 
 impl Ledger {
     /// The one at the head of a file.
     pub(crate) fn from_message(ledger: v1::Ledger) -> Self {
         let instance = |agent: &v1::AgentRecord| agent.hello.as_ref().map(|hello| hello.instance.clone());
+        let mut events = Kept::default();
+        ledger.events.into_iter().for_each(|event| events.push(event));
         Self {
             agents: ledger.agents.into_iter().filter_map(|agent| Some((instance(&agent)?, agent))).collect(),
             connections: ledger.connections.into_iter().map(|open| (open.connection, open)).collect(),
             evicted: ledger.evicted,
             evals: ledger.evals.into_iter().map(|eval| (eval.id, eval)).collect(),
+            events,
         }
     }
 
@@ -41,6 +48,7 @@ impl Ledger {
             connections: self.connections.values().cloned().collect(),
             evicted: self.evicted.clone(),
             evals: self.evals.values().cloned().collect(),
+            events: self.events.iter().cloned().collect(),
         }
     }
 
@@ -66,6 +74,7 @@ impl Ledger {
                     self.evals.pop_first();
                 }
             }
+            Some(Record::Event(event)) => self.events.push(event.clone()),
             None => {}
         }
     }

@@ -6,7 +6,10 @@ use probe::query::{Engine, SystemRows, SystemTable};
 use probe::store::{Census, Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
-use probe_proto::tables::{agents, drops, evals, nccl_trace, steps, torch_trace};
+use probe_proto::tables::{
+    agents, data_trace, drops, environment, evals, events, memory, metrics, nccl_trace, process_metrics, spans, stacks,
+    steps, torch_trace,
+};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
@@ -121,7 +124,187 @@ impl Agent {
         }
     }
 
+    fn batch_handed(&mut self, step: i64) -> data_trace::Row {
+        let workers = self.identity.rank == Some(1);
+        let waits = workers && step == 2;
+        let of_workers = |value: i32| workers.then_some(value);
+        data_trace::Row {
+            step,
+            batch_index: Some(step),
+            dataset: Some(self.strings.id("Tokens")),
+            ts: Time(START + step * 1_000_000_000),
+            wait: match (workers, waits) {
+                (false, _) => 0.125,
+                (_, false) => 0.0625,
+                (_, true) => 0.5,
+            },
+            num_workers: Some(if workers { 2 } else { 0 }),
+            queue_depth: of_workers(if waits { 0 } else { 2 }),
+            tasks_outstanding: of_workers(4),
+            prefetch_factor: of_workers(2),
+            samples: Some(32),
+            bytes: workers.then_some(16384),
+            pinned: Some(false),
+            persistent_workers: Some(workers),
+            thread: 4000,
+        }
+    }
+
+    /// Rank 0 in an all_reduce, and rank 1 still in its own code, as capture 1 saw them.
+    fn stack(&mut self) -> Vec<stacks::Row> {
+        let (waits_for, frames) = match self.identity.rank {
+            Some(0) => ("collective all_reduce", vec![("all_reduce", false, 40), ("train", true, 7)]),
+            _ => ("", vec![("load", true, 3)]),
+        };
+        let waits_for = (!waits_for.is_empty()).then(|| self.strings.id(waits_for));
+        let mut rows = Vec::new();
+        for ((function, user_code, line), depth) in frames.into_iter().zip(0..) {
+            rows.push(stacks::Row {
+                capture: 1,
+                ts: Time(START + 4_000_000_000),
+                thread: 0,
+                thread_name: Some(self.strings.id("MainThread")),
+                os_thread: Some(i64::from(self.identity.pid)),
+                main: true,
+                gil: waits_for.is_none(),
+                running: waits_for.is_none(),
+                waits_for,
+                depth,
+                function: Some(self.strings.id(function)),
+                file: Some(self.strings.id(if user_code { "train.py" } else { "distributed_c10d.py" })),
+                line: Some(line),
+                user_code,
+                samples: 1,
+                moving: false,
+                method: self.strings.id("memory"),
+            });
+        }
+        rows
+    }
+
+    fn memory(&mut self, step: i64, device: &str) -> memory::Row {
+        let on_device = device != "cpu";
+        let size = |megabytes: f64| on_device.then_some(megabytes);
+        memory::Row {
+            step,
+            device: self.strings.id(device),
+            ts: Time(START + step * 1_000_000_000 + 3_000_000_000),
+            allocated: size(512.0),
+            reserved: size(1024.0),
+            max_allocated: size(768.0),
+            max_reserved: size(1024.0),
+            active: size(520.0),
+            inactive: size(64.0),
+            retries: on_device.then_some(i64::from(step == 3)),
+            ooms: on_device.then_some(0),
+            rss: (!on_device).then_some(2000.0 + 100.0 * step as f64),
+            max_rss: (!on_device).then_some(2500.0),
+            children: (!on_device).then_some(2),
+            children_rss: (!on_device).then_some(600.0),
+        }
+    }
+
+    fn metrics(&mut self, second: i64) -> process_metrics::Row {
+        let rate = |value: f64| (second > 0).then_some(value);
+        process_metrics::Row {
+            ts: Time(START + second * 1_000_000_000),
+            step: second,
+            cpu_user: 0.75 * second as f64,
+            cpu_system: 0.25 * second as f64,
+            user_percent: rate(75.0),
+            system_percent: rate(25.0),
+            threads: Some(12),
+            voluntary_switches: rate(100.0),
+            involuntary_switches: rate(if second == 2 { 2000.0 } else { 10.0 }),
+            minor_faults: rate(50.0),
+            major_faults: rate(0.0),
+            read_bytes: None,
+            write_bytes: None,
+            disk_read_bytes: None,
+            disk_write_bytes: None,
+            open_fds: Some(30),
+            rss: Some(2000.0),
+        }
+    }
+
+    fn environment(&mut self) -> environment::Row {
+        let mut text = |text: &str| self.strings.id(text);
+        environment::Row {
+            ts: Time(START),
+            step: 2,
+            python_version: None,
+            platform: None,
+            cpu_model: None,
+            cpu_cores: Some(64),
+            machine_cores: None,
+            machine_memory: None,
+            torch_version: Some(text("2.15.0")),
+            cuda_version: Some(text("13.2")),
+            cudnn_version: None,
+            gpu_count: None,
+            gpu_models: Some(text("NVIDIA H200")),
+            cuda_visible_devices: None,
+            default_dtype: Some(text("float32")),
+            autocast: Some(true),
+            autocast_dtype: Some(text("bfloat16")),
+            cudnn_benchmark: Some(true),
+            cudnn_deterministic: None,
+            deterministic_algorithms: None,
+            float32_matmul_precision: Some(text("high")),
+            matmul_tf32: None,
+            cudnn_tf32: None,
+            torch_threads: Some(8),
+            interop_threads: None,
+            model: None,
+            wrapper: None,
+            parameters: Some(1_000_000),
+            trainable_parameters: None,
+            parameter_bytes: None,
+            parameter_dtype: None,
+            device: None,
+            batch_shape: Some(text("[32, 128]")),
+            optimizer: None,
+            dataset: None,
+            sampler: None,
+            batch_size: None,
+            num_workers: Some(0),
+            prefetch_factor: None,
+            pin_memory: None,
+            persistent_workers: None,
+            drop_last: None,
+            start_method: None,
+        }
+    }
+
+    fn spans(&mut self, step: i64) -> [spans::Row; 2] {
+        let outer = self.strings.id("train_step");
+        let mut span = |name: &str, kind: &str, depth: i32| spans::Row {
+            step,
+            ts: Time(START + step * 1_000_000_000 + i64::from(depth)),
+            duration: if depth == 0 { 2.0 } else { 0.5 },
+            name: self.strings.id(name),
+            kind: self.strings.id(kind),
+            depth,
+            parent: (depth > 0).then_some(outer),
+            thread: 4000,
+        };
+        [span("loss", "record_function", 1), span("train_step", "span", 0)]
+    }
+
+    fn loss(&mut self, step: i64) -> metrics::Row {
+        let known = self.identity.rank == Some(0);
+        metrics::Row {
+            step,
+            ts: Time(START + step * 1_000_000_000),
+            name: self.strings.id("loss"),
+            value: known.then_some(1.0 / (step + 1) as f64),
+            reason: (!known).then(|| self.strings.id("on a device")),
+        }
+    }
+
+    /// Rank 0 waits for the other one.
     fn step(&mut self, step: i64) -> steps::Row {
+        let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
         steps::Row {
             step,
             ts: Time(START + step * 1_000_000_000),
@@ -130,8 +313,8 @@ impl Agent {
             forward_time: 0.75,
             backward_time: 1.625,
             optimizer_time: 0.125,
-            comm_time: 0.125,
-            other_time: 0.125,
+            comm_time: waited,
+            other_time: 0.25 - waited,
             clock: self.strings.id("host"),
             micro_steps: 1,
             samples: (step > 0).then_some(32),
@@ -146,6 +329,8 @@ pub(crate) fn store() -> Arc<Store> {
     let store = Store::new(1 << 30);
     for rank in 0..2 {
         let mut agent = Agent::new(rank);
+        let row = agent.environment();
+        agent.send(&store, [row]);
         for step in 0..4 {
             let traces = agent.traces(step);
             agent.send(&store, traces);
@@ -156,7 +341,19 @@ pub(crate) fn store() -> Arc<Store> {
             agent.send(&store, collectives);
             let row = agent.step(step);
             agent.send(&store, [row]);
+            let row = agent.batch_handed(step);
+            agent.send(&store, [row]);
+            let rows = [agent.memory(step, "cpu"), agent.memory(step, "cuda:0")];
+            agent.send(&store, rows);
+            let row = agent.metrics(step);
+            agent.send(&store, [row]);
+            let rows = agent.spans(step);
+            agent.send(&store, rows);
+            let row = agent.loss(step);
+            agent.send(&store, [row]);
         }
+        let stack = agent.stack();
+        agent.send(&store, stack);
     }
     store
 }
@@ -168,7 +365,13 @@ pub(crate) fn live() -> Engine {
 
 /// The collector's own tables.
 pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
-    vec![Arc::new(Agents), Arc::new(Drops), Arc::new(Census::new(&store(), &"gpt@1".into())), Arc::new(Evals)]
+    vec![
+        Arc::new(Agents),
+        Arc::new(Drops),
+        Arc::new(Census::new(&store(), &"gpt@1".into())),
+        Arc::new(Evals),
+        Arc::new(Events),
+    ]
 }
 
 fn system_rows<R: Row>(strings: StringTable, rows: impl IntoIterator<Item = R>) -> SystemRows {
@@ -251,5 +454,37 @@ impl SystemTable for Evals {
     }
     fn rows(&self) -> SystemRows {
         system_rows(StringTable::default(), std::iter::empty::<evals::Row>())
+    }
+}
+
+#[derive(Debug)]
+struct Events;
+
+impl SystemTable for Events {
+    fn table(&self) -> &'static Table {
+        &events::TABLE
+    }
+    fn rows(&self) -> SystemRows {
+        let mut strings = StringTable::default();
+        let mut text = |text: &str| -> Text { strings.id(text) };
+        let mut event = |step: i64, rank: Option<i32>, kind, severity, message, details: Option<&str>| events::Row {
+            id: step - 1,
+            ts: Time(START + step * 1_000_000_000),
+            kind: text(kind),
+            severity: text(severity),
+            run: text("gpt@1"),
+            host: rank.map(|_| text("node-1")),
+            pid: rank.map(|rank| 100 + rank),
+            rank,
+            step: Some(step),
+            message: text(message),
+            details: details.map(&mut text),
+        };
+        let slow = "steps take 0.2 s instead of 0.1 s";
+        let rows = [
+            event(2, None, "slow", "warning", slow, Some(r#"{"baseline":0.1,"recent":0.2}"#)),
+            event(3, Some(1), "hang", "error", "rank 1 has been in all_reduce for 60 s", None),
+        ];
+        system_rows(strings, rows)
     }
 }

@@ -3,9 +3,18 @@
 use crate::table::{Column, ColumnType, Table};
 
 pub mod agents;
+pub mod data_trace;
 pub mod drops;
+pub mod environment;
 pub mod evals;
+pub mod events;
+pub mod memory;
+pub mod metrics;
 pub mod nccl_trace;
+pub mod overhead;
+pub mod process_metrics;
+pub mod spans;
+pub mod stacks;
 pub mod steps;
 pub mod store;
 pub mod torch_trace;
@@ -15,6 +24,18 @@ pub static TABLES: &[&Table] = &[
     &torch_trace::TABLE,
     &nccl_trace::TABLE,
     &steps::TABLE,
+    &data_trace::TABLE,
+    &stacks::TABLE,
+    &memory::TABLE,
+    &process_metrics::TABLE,
+    &environment::TABLE,
+    &spans::TABLE,
+    &metrics::TABLE,
+    &agents::TABLE,
+    &drops::TABLE,
+    &evals::TABLE,
+    &overhead::TABLE,
+    &events::TABLE,
     &agents::TABLE,
     &drops::TABLE,
     &store::TABLE,

@@ -12,7 +12,18 @@ import threading
 from typing import Callable
 
 from probe_agent import _native
-from probe_agent.torch import autograd, collectives, data, forward, modules, optimizer
+from probe_agent.torch import (
+    autograd,
+    collectives,
+    data,
+    environment,
+    forward,
+    memory,
+    modules,
+    optimizer,
+    process,
+    spans,
+)
 from probe_agent.torch.layers import OFF, Unavailable, parse
 
 _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
@@ -24,6 +35,11 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
         ("pg_hooks", collectives.use_group_hooks),
         ("patched-functions", collectives.use_patched_functions),
     ],
+    "memory": [("statistics", memory.use_statistics)],
+    "process": [("proc", process.use_proc)],
+    "spans": [("record_function", spans.use_record_function), ("own", spans.use_own)],
+    "metrics": [("log", spans.use_log)],
+    "environment": [("torch", environment.use_torch)],
 }
 
 _lock = threading.Lock()
@@ -50,6 +66,7 @@ def install() -> None:
             _prepare()
             for layer, chain in _LAYERS.items():
                 _install_layer(layer, chain, wanted.mechanisms[layer], wanted.is_explicit(layer), problems)
+            autograd.measure_costs()
         except Exception as error:  # Training goes on, whatever happens to us.
             problems.append(f"recording is off: {error!r}")
             _native.enable(False)
@@ -70,7 +87,7 @@ def uninstall() -> None:
             return
         _installed = False
         _native.enable(False)
-        for part in (forward, autograd, optimizer, data, collectives, modules):
+        for part in (forward, autograd, optimizer, data, collectives, modules, memory, process, spans, environment):
             part.remove()
         for layer in _LAYERS:
             _native.set_layer(layer, OFF)

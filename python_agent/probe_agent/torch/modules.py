@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from probe_agent import _native
-from probe_agent.torch import forward
+from probe_agent.torch import environment, forward
 
 #: Classes of torch that wrap a module, and the attribute it is under, which is no part of a module's name.
 _WRAPPERS = {
@@ -56,6 +56,7 @@ def register(root: Any, again: bool) -> bool:
         module = entry.module
         compiled = entry.wrapper == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
         described.append((id(module), entry.shown, type(module).__name__, device, compiled, entry.has_parameters))
+    environment.root_called(root)
     root_reference = weakref.ref(root)
     for entry in found:
         _remember(entry.module, root_reference)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Callable
 
 from probe_agent import _native
-from probe_agent.torch import autograd, forward
+from probe_agent.torch import autograd, environment, forward
 from probe_agent.torch.layers import skipped_by_dynamo
 
 _handles: list[Any] = []
@@ -89,6 +89,7 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     address = id(optimizer)
     if address not in _seen:
         _seen[address] = weakref.ref(optimizer, partial(_gone, address))
+        environment.optimizer_stepped(optimizer)
     if _native.optimizer_pre(optimizer) and forward.slots_are_patched():
         # fx assigned nn.Module.__call__ (symbolic_trace), which put the original back into every slot.
         forward.patch_all()

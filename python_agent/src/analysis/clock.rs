@@ -95,6 +95,11 @@ impl Clock {
         (nanoseconds as i64).wrapping_add(self.unix_minus_monotonic)
     }
 
+    /// Seconds that so many ticks take.
+    pub(super) fn length(&self, ticks: u64) -> f64 {
+        ticks as f64 * self.line.front().map_or(1.0, |stretch| stretch.ns_per_tick) * 1e-9
+    }
+
     /// Ticks in `nanoseconds`.
     pub(super) fn ticks(&self, nanoseconds: u64) -> u64 {
         (nanoseconds as f64 / self.line.front().map_or(1.0, |stretch| stretch.ns_per_tick)) as u64

@@ -111,7 +111,7 @@ impl<N: Names> Analyser<N> {
         let is_async = self.operations.kinds.get(&id).is_some_and(|operation| operation.async_op);
         let inside = if self.threads[number].passes > 0 { Some(number) } else { self.explicit_pass() };
         if let Some(pass) = inside.and_then(|thread| self.threads[thread].outermost_pass()) {
-            pass.collectives = true;
+            pass.collective = Some(record.ts);
         }
         if self.operations.waiting.len() >= WAITING {
             sink.dropped(NCCL_TRACE, "too many under way", 1);

@@ -4,6 +4,7 @@
 //! stack of what is open on it ([`thread`]); the time between two records goes to the top of the stack, so that it is
 //! counted once and own times add up. Records may be missing or make no sense; nothing here panics over that.
 
+use probe_proto::config::Layers;
 use probe_proto::encode::StringTable;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace;
@@ -16,9 +17,13 @@ mod backward;
 mod calls;
 mod clock;
 mod collectives;
+mod data;
+mod memory;
+mod meter;
 mod modules;
 pub mod names;
 mod parts;
+mod spans;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -26,6 +31,8 @@ mod thread;
 
 use calls::{Call, CallId, Calls, NO_CALL};
 use clock::{Clock, seconds};
+pub(crate) use meter::Counts;
+use meter::Meter;
 use modules::Modules;
 use names::Names;
 use thread::{Frame, Thread};
@@ -36,6 +43,14 @@ pub(crate) const TORCH_TRACE: &str = "python.torch_trace";
 pub(crate) const STEPS: &str = "python.steps";
 /// `python.nccl_trace`.
 pub(crate) const NCCL_TRACE: &str = "python.nccl_trace";
+/// `python.data_trace`.
+pub(crate) const DATA_TRACE: &str = "python.data_trace";
+/// `python.memory`.
+pub(crate) const MEMORY: &str = "python.memory";
+/// `python.spans`.
+pub(crate) const SPANS: &str = "python.spans";
+/// `python.metrics`.
+pub(crate) const METRICS: &str = "python.metrics";
 /// Why rows are missing after a ring had no room.
 pub(crate) const RING_FULL: &str = "ring full";
 /// Why rows are missing of intervals whose end never came.
@@ -57,7 +72,14 @@ pub struct Analyser<N> {
     detail: bool,
     /// Something that the step's times are made of was lost.
     broken: bool,
+    /// Optimizers get rows.
+    optimizers: bool,
     operations: collectives::Operations,
+    /// Peak memory of a device, as its allocator said at the end of the step under way.
+    peak: Option<f64>,
+    meter: Meter,
+    /// Shape given to an outermost module with parameters, the newest.
+    batch_shape: Option<Text>,
     words: Words,
 }
 
@@ -88,7 +110,11 @@ impl<N: Names> Analyser<N> {
             step_begin: None,
             detail: false,
             broken: false,
+            optimizers: true,
             operations: collectives::Operations::default(),
+            peak: None,
+            meter: Meter::default(),
+            batch_shape: None,
             words: Words::default(),
         }
     }
@@ -106,6 +132,16 @@ impl<N: Names> Analyser<N> {
     /// Ticks in `nanoseconds`.
     pub fn ticks(&self, nanoseconds: u64) -> u64 {
         self.clock.as_ref().map_or(0, |clock| clock.ticks(nanoseconds))
+    }
+
+    /// Seconds that `ticks` take; 0 before the clocks have been compared.
+    pub(crate) fn seconds(&self, ticks: u64) -> f64 {
+        self.clock.as_ref().map_or(0.0, |clock| clock.length(ticks))
+    }
+
+    /// What the newest steps were like.
+    pub(crate) fn meter(&mut self) -> &mut Meter {
+        &mut self.meter
     }
 
     /// The thread behind the number `thread`, with its operating-system id. Numbers are small: rings in order.
@@ -146,8 +182,9 @@ impl<N: Names> Analyser<N> {
         if kind == Kind::Resume {
             return self.resume(record.ts);
         }
+        self.meter.count(kind);
         self.step_begin.get_or_insert(record.ts);
-        let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady];
+        let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady, Kind::Span, Kind::Metric, Kind::Memory];
         if !within_passes.contains(&kind) && !kind.is_about_collectives() {
             self.end_implicit_pass(thread, sink);
         }
@@ -166,11 +203,17 @@ impl<N: Names> Analyser<N> {
             }
             Kind::OptimizerEnd => self.optimizer_end(thread, record, sink),
             Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, sink),
-            Kind::DataBegin => self.threads[thread].push(Frame::Data),
-            Kind::DataEnd => self.close(thread, |frame| matches!(frame, Frame::Data), sink),
+            Kind::DataBegin => self.data_begin(thread, record),
+            Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
-            Kind::Detail => self.detail = record.payload() != 0,
+            Kind::Memory => self.memory(thread, record, sink),
+            Kind::Span => self.span(thread, record, sink),
+            Kind::Metric => self.metric(record, sink),
+            Kind::Detail => {
+                self.detail = record.payload() & 1 != 0;
+                self.optimizers = Layers((record.payload() >> 1) as u8).has("optimizer");
+            }
             Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
                 self.collective(thread, kind, record, sink);
@@ -331,6 +374,14 @@ impl<N: Names> Analyser<N> {
             _ => format!("[{}{more}]", listed.join(", ")),
         };
         call.shape = Some(sink.strings.id(&text));
+        if depth == 1 && is_root {
+            self.batch_shape = call.shape;
+        }
+    }
+
+    /// Shape of the first tensor given to an outermost module, the newest.
+    pub fn batch_shape(&self) -> Option<Text> {
+        self.batch_shape
     }
 
     /// The oldest call that is still open on any thread.

@@ -62,6 +62,8 @@ pub trait Names: Debug + Send {
     fn optimizer(&self, id: u64) -> Option<String>;
     /// The kind of collective behind an id.
     fn operation(&self, id: u64) -> Option<Operation>;
+    /// The name of a range (`is_span`) or of a logged number.
+    fn named(&self, is_span: bool, id: u64) -> Option<String>;
     /// Nothing before `ticks` will be asked for any more.
     fn forget_before(&self, ticks: u64);
 }

@@ -24,7 +24,7 @@ impl<N: Names> Analyser<N> {
             let is_outermost = !thread.frames.iter().any(|frame| matches!(frame, Frame::Optimizer { .. }));
             if !is_outermost {
                 thread.give(own, &mut self.calls);
-            } else if self.detail {
+            } else if self.detail && self.optimizers {
                 self.push_optimizer(number, begin, own, record.ts, class, sink);
             }
         }
@@ -72,11 +72,13 @@ impl<N: Names> Analyser<N> {
         if missed > 0 || self.broken {
             // The ends of steps were lost with their times: one row that spans several would be wrong.
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
+            self.meter.end_step(ended, None, self.detail);
         } else {
             self.push_step(ended, ts, now.saturating_sub(begin), parts, sink);
         }
         self.step = finished;
         self.broken = false;
+        self.peak = None;
         self.threads.iter_mut().for_each(|thread| begin_step(thread, now));
         let oldest = self.oldest_open();
         self.calls.forget_before(finished - 1, oldest);
@@ -97,6 +99,7 @@ impl<N: Names> Analyser<N> {
     fn push_step(&mut self, step: i64, ts: Time, whole: u64, mut parts: Parts, sink: &mut Sink) {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
+        self.meter.end_step(step, Some(seconds(duration)), self.detail);
         let row = steps::Row {
             step,
             ts,
@@ -109,8 +112,8 @@ impl<N: Names> Analyser<N> {
             other_time: seconds(duration.saturating_sub(parts.sum())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,
-            samples: parts.samples,
-            max_allocated: None,
+            samples: parts.samples.or(parts.batch_samples),
+            max_allocated: self.peak,
             detail: self.detail,
         };
         sink.push(row);

@@ -1,13 +1,14 @@
 //! From the rings to the analysis: all threads' records, merged by time.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use super::clock::{self, ticks};
 use super::ring::{LOST, Reader};
-use super::{ANALYSER, fork, names};
-use crate::analysis::{Analyser, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
+use super::{ANALYSER, fork, names, overhead, spans};
+use crate::analysis::{Analyser, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, TORCH_TRACE};
+use crate::sampling::Sampler;
 use crate::shared;
 use crate::sink::Sink;
 
@@ -22,8 +23,24 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 /// Nothing more is to come: the next drain takes everything.
 static LAST: AtomicBool = AtomicBool::new(false);
 
+static SAMPLER: LazyLock<Mutex<Sampler>> = LazyLock::new(Mutex::default);
+
 /// Losses already counted into a sink.
-static COUNTED: Mutex<[u64; 3]> = Mutex::new([0; 3]);
+static COUNTED: Mutex<[u64; COUNTERS.len()]> = Mutex::new([0; COUNTERS.len()]);
+
+/// What counts losses, the table that misses them, and why.
+static COUNTERS: [(&AtomicU64, &str, &str); 10] = [
+    (&LOST.detail, TORCH_TRACE, RING_FULL),
+    (&LOST.step, STEPS, RING_FULL),
+    (&LOST.collective, NCCL_TRACE, RING_FULL),
+    (&LOST.data, DATA_TRACE, RING_FULL),
+    (&LOST.memory, MEMORY, RING_FULL),
+    (&LOST.span, SPANS, RING_FULL),
+    (&LOST.metric, METRICS, RING_FULL),
+    (&spans::UNNAMED_SPANS, SPANS, "too many names"),
+    (&spans::UNNAMED_METRICS, METRICS, "too many names"),
+    (&spans::GIVEN_UP, SPANS, "too many open"),
+];
 
 /// Chooses the clock and compares it for the first time.
 pub(super) fn prepare() {
@@ -61,10 +78,14 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
         }
     }
     analyser.settle(until, last, sink);
+    overhead::note(&mut analyser, sample, last, sink);
     if last {
         sink.release();
     }
     count_losses(sink);
+    let shape = analyser.batch_shape();
+    drop(analyser);
+    shared::lock(&SAMPLER).sample(shape, last, sink);
 }
 
 /// A ring being read.
@@ -110,13 +131,11 @@ fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, 
 }
 
 fn count_losses(sink: &mut Sink) {
-    let counters: [(&AtomicU64, &'static str); 3] =
-        [(&LOST.detail, TORCH_TRACE), (&LOST.step, STEPS), (&LOST.collective, NCCL_TRACE)];
     let mut counted = shared::lock(&COUNTED);
-    for ((counter, table), counted) in counters.into_iter().zip(counted.iter_mut()) {
+    for ((counter, table, why), counted) in COUNTERS.iter().zip(counted.iter_mut()) {
         let now = counter.load(Ordering::Relaxed);
         if now > *counted {
-            sink.dropped(table, RING_FULL, now - *counted);
+            sink.dropped(table, why, now - *counted);
             *counted = now;
         }
     }

@@ -132,7 +132,7 @@ fn forget_module(address: u64) {
 
 /// Remembers the class name of a module type, for modules that no walk finds.
 #[pyfunction]
-fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
+pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
     if super::fork::is_child() {
         return Ok(());
     }
@@ -180,6 +180,10 @@ impl Names for Known {
 
     fn operation(&self, id: u64) -> Option<crate::analysis::names::Operation> {
         super::collectives::operation(id)
+    }
+
+    fn named(&self, is_span: bool, id: u64) -> Option<String> {
+        super::spans::name_of(is_span, id)
     }
 
     fn forget_before(&self, ticks: u64) {

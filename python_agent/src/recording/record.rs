@@ -17,21 +17,24 @@ pub enum Kind {
     NodeEnd,
     /// `backward()` (or `grad()`) was entered.
     BackwardBegin,
-    /// It ended. `a` when its first node began, `b` when its last one ended (0: there was none).
+    /// It ended. `a` when its first node began, `b` when its last one ended (0: there was none); payload 1 where nodes
+    /// were not watched.
     BackwardEnd,
     /// An optimizer's step began. Payload: id of its class name.
     OptimizerBegin,
     /// It ended. `a` 1 when this ended a training step, `b` steps finished now, payload as at the beginning.
     OptimizerEnd,
-    /// The DataLoader's `__next__` began.
+    /// A batch was asked for. Payload: address of the dataset's class (0: not known), `a` batches that workers had
+    /// finished, `b` batches that they had been told to load (`u64::MAX`: no workers).
     DataBegin,
-    /// It ended.
+    /// It was handed over, or there was none. See [`super::data`] for the payload, `a` its bytes (`u64::MAX`: not
+    /// known), `b` its number in the epoch, and its samples in the upper half (`u32::MAX` each: not known).
     DataEnd,
     /// A snippet began on this thread.
     SuspendBegin,
     /// It ended.
     SuspendEnd,
-    /// Modules are recorded from here on (payload 1) or not (0).
+    /// What is recorded from here on: payload bit 0 modules, above it a bit a layer.
     Detail,
     /// A training step was ended by hand. `b` steps finished now.
     MarkStep,
@@ -53,9 +56,15 @@ pub enum Kind {
     WaitEnd,
     /// Recording was off, and is on again.
     Resume,
+    /// What a device's allocator says: two values, `a` and `b`, of [`super::memory`]. Payload: which two | device << 8.
+    Memory,
+    /// A range that the program names ended. `a` when it began, `b` its step; see [`super::spans`] for the payload.
+    Span,
+    /// A number was logged. `a` its bits, `b` its step; payload: its name | why it is NULL << 16.
+    Metric,
 }
 
-const KINDS: [Kind; 24] = [
+const KINDS: [Kind; 27] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,
@@ -80,6 +89,9 @@ const KINDS: [Kind; 24] = [
     Kind::WaitBegin,
     Kind::WaitEnd,
     Kind::Resume,
+    Kind::Memory,
+    Kind::Span,
+    Kind::Metric,
 ];
 
 impl Kind {

@@ -1,12 +1,13 @@
 //! What each thread knows of itself: its ring, how deep it is in what, and whether it records at all.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::clock::ticks;
-use super::fork;
 use super::record::{Kind, Record};
 use super::ring::{Class, LOST, Ring};
+use super::spans::OpenSpans;
+use super::{fork, record_function};
 use crate::shared::ENABLED;
 
 /// Records.
@@ -98,6 +99,8 @@ pub(crate) struct ThreadState {
     pub(crate) roots: [Cell<usize>; 8],
     /// See [`super::names::generation`].
     pub(crate) roots_generation: Cell<u64>,
+    /// Ranges that the program names.
+    pub(crate) spans: OpenSpans,
     /// What happened while [`TESTING`]: module calls, and user ranges of the right name.
     pub(crate) test_calls: Cell<u32>,
     /// See `test_calls`.
@@ -127,6 +130,7 @@ thread_local! {
             collective_timed: Cell::new(false),
             roots: [const { Cell::new(0) }; 8],
             roots_generation: Cell::new(0),
+            spans: OpenSpans::new(),
             test_calls: Cell::new(0),
             test_ranges: Cell::new(0),
         }
@@ -213,7 +217,12 @@ impl ThreadState {
 
     /// Begins an interval that a stack of bits remembers.
     pub(crate) fn open(&self, bits: &Bits, class: Class, kind: Kind, payload: u64) {
-        let wanted = self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
+        self.open_if(true, bits, class, kind, payload);
+    }
+
+    /// The same, where its layer is on.
+    pub(crate) fn open_if(&self, on: bool, bits: &Bits, class: Class, kind: Kind, payload: u64) {
+        let wanted = on && self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
         bits.open(|| wanted && self.begin(class, Record::new(kind, payload, ticks(), 0, 0)));
     }
 
@@ -227,7 +236,7 @@ impl ThreadState {
     /// Whether this thread is inside a backward pass, its own or a node that the engine gave to it.
     #[inline(always)]
     pub(crate) fn is_in_backward(&self) -> bool {
-        self.backward.depth() + self.nodes.depth() > 0
+        self.backward.depth() + self.nodes.depth() > 0 || record_function::runs_elsewhere()
     }
 
     /// Whether nothing of training is open on this thread.
@@ -238,12 +247,7 @@ impl ThreadState {
 
 #[cold]
 fn without_ring(class: Class) -> bool {
-    let counter: &AtomicU64 = match class {
-        Class::Detail => &LOST.detail,
-        Class::Step => &LOST.step,
-        Class::Collective => &LOST.collective,
-    };
-    counter.fetch_add(1, Ordering::Relaxed);
+    LOST.of(class).fetch_add(1, Ordering::Relaxed);
     false
 }
 

@@ -153,7 +153,7 @@ fn configure(values: BTreeMap<String, String>) -> PyResult<()> {
     if FORKED.load(Ordering::Relaxed) {
         return Ok(());
     }
-    config::apply(&values).map_err(PyValueError::new_err)?;
+    config::apply(&values, None).map_err(PyValueError::new_err)?;
     if let Some(link) = link() {
         link.wake.notify_one();
     }
@@ -170,7 +170,7 @@ fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         facts.set_item("phase", "forked")?;
         return Ok(facts);
     }
-    let layers = lock(&shared::LAYERS).clone();
+    let layers = crate::recording::layers_now();
     facts.set_item("layers", layers.into_iter().collect::<BTreeMap<_, _>>())?;
     facts.set_item("config", config::in_force())?;
     facts.set_item("problem", lock(&shared::PROBLEM).clone())?;

@@ -77,6 +77,7 @@ impl Outbox {
 
     /// Recording to batches to buffer; what does not fit is counted.
     fn collect(&mut self) {
+        crate::recording::set_buffer_bytes(self.buffer.bytes());
         self.source.drain(&mut self.sink);
         self.pace.note(Instant::now(), shared::STEP.load(Ordering::Relaxed));
         while let Some(text) = self.sink.strings.get(Text(self.strings_counted as u32)) {

@@ -1,0 +1,17 @@
+//! `python.metrics`: numbers that the program logs.
+
+use crate::table::{Text, Time};
+
+crate::table! {
+    python.metrics, Agent, "One row per number given to probe_agent.log.";
+    sort: [step, ts];
+    examples: [
+        "SELECT step, rank, value FROM python.metrics WHERE name = 'loss' ORDER BY step DESC LIMIT 10",
+        "SELECT m.step, m.value AS loss, s.duration FROM python.metrics m JOIN python.steps s USING (run, rank, step) WHERE m.name = 'loss' AND s.duration > 2 * (SELECT AVG(duration) FROM python.steps)",
+    ];
+    step: i64, "", "The step it belongs to: the one under way, or, between an optimizer's step and the next batch or forward, the one just finished.";
+    ts: Time, "", "When it was logged.";
+    name: Text, "", "Its name, the first 127 bytes of it.";
+    value: Option<f64>, "", "The number; NULL where it was none, or could not be read without waiting for a device.";
+    reason: Option<Text>, "", "Why value is NULL: on a device (log loss.item() where waiting is wanted), not a number.";
+}

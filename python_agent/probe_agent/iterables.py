@@ -1,0 +1,82 @@
+"""Batches that come from no DataLoader.
+
+Only what is given to :func:`watch` is watched. Iterators of other libraries are not recognised by themselves: the same
+data sets are read inside DataLoaders, where each of their items would count as a batch.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any, TypeVar
+
+    _Item = TypeVar("_Item")
+
+
+def watch(iterable: Iterable[_Item]) -> Iterable[_Item]:
+    """See :func:`probe_agent.watch`."""
+    loaders: Any = sys.modules.get("torch.utils.data")
+    if isinstance(iterable, Watched) or (loaders is not None and isinstance(iterable, loaders.DataLoader)):
+        return iterable
+    return Watched(iterable)
+
+
+class Watched:
+    """An iterable whose items are batches. Everything else is the iterable's own: its length, its attributes."""
+
+    def __init__(self, iterable: Iterable[Any]) -> None:
+        self._iterable = iterable
+        self._pass: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """A pass over it."""
+        iterator = iter(self._iterable)
+        native: Any = sys.modules.get("probe_agent._native")
+        if native is None or not native.is_enabled() or native.layers().get("data", "off") == "off":
+            return iterator
+        return _Batches(iterator, self._iterable, native)
+
+    def __next__(self) -> Any:
+        """The next batch of an iterator that is watched."""
+        if self._pass is None:
+            if not hasattr(self._iterable, "__next__"):
+                raise TypeError(f"'{type(self._iterable).__name__}' object is not an iterator")
+            self._pass = iter(self)
+        return next(self._pass)
+
+    def __len__(self) -> int:
+        """How many batches there are."""
+        return len(self._iterable)  # type: ignore[arg-type]  # TypeError where it has none, as it should be
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else."""
+        if name == "_iterable":  # Of a copy that has nothing yet.
+            raise AttributeError(name)
+        return getattr(self._iterable, name)
+
+
+class _Batches:
+    """One pass over it."""
+
+    __slots__ = ("_begin", "_count", "_end", "_iterator", "_source")
+
+    def __init__(self, iterator: Iterator[Any], source: Iterable[Any], native: Any) -> None:
+        self._iterator, self._source, self._count = iterator, source, 0
+        self._begin, self._end = native.data_begin, native.data_end
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> Any:
+        self._begin(self, self._source)
+        try:
+            batch = next(self._iterator)
+        except BaseException:
+            self._end(self, False, None, self._count)
+            raise
+        self._end(self, True, batch, self._count)
+        self._count += 1
+        return batch

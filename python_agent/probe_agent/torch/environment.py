@@ -1,0 +1,211 @@
+"""The conditions of a measurement, noted where training comes by them anyway: when an outermost module is met, an
+optimizer steps for the first time, or a DataLoader is iterated. CUDA is never initialised by looking."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any, Callable
+
+from probe_agent import _native
+from probe_agent.torch.layers import skipped_by_dynamo
+
+_on = False
+_original: Any = None
+_ours: Any = None
+_model_size = -1
+_trains = False
+_optimizer_seen = False
+
+#: Classes of torch around a model, and the attribute it is under.
+_WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "OptimizedModule": "_orig_mod",
+}
+
+
+def use_torch(explicit: bool) -> None:
+    """Note what is known now, and more when it becomes known."""
+    global _on, _original, _ours, _model_size, _trains, _optimizer_seen
+    from torch.utils.data import dataloader
+
+    _on, _model_size, _trains, _optimizer_seen = True, -1, False, False
+    _note(_process)
+    _note(_flags)
+    if _original is None:
+        original = dataloader._BaseDataLoaderIter.__init__
+
+        def __init__(self: Any, loader: Any) -> None:
+            original(self, loader)
+            if _on and _native.is_enabled():
+                _note(_loader, loader)
+                _note(_flags)
+
+        _original, _ours = original, skipped_by_dynamo(__init__)
+        dataloader._BaseDataLoaderIter.__init__ = __init__
+
+
+def remove() -> None:
+    """Note no more."""
+    global _on, _original, _ours
+    _on = False
+    if _original is not None:
+        from torch.utils.data import dataloader
+
+        if dataloader._BaseDataLoaderIter.__init__ is _ours:
+            dataloader._BaseDataLoaderIter.__init__ = _original
+        _original = _ours = None
+
+
+def root_called(root: Any) -> None:
+    """An outermost module is about to be called for the first time."""
+    if _on:
+        _note(_model, root)
+        _note(_flags)
+
+
+def optimizer_stepped(optimizer: Any) -> None:
+    """An optimizer is about to step for the first time."""
+    if _on:
+        _note(_optimizer, optimizer)
+
+
+def _note(gather: Callable[..., dict[str, Any]], *arguments: Any) -> None:
+    """Note what ``gather`` finds. Whatever goes wrong there is nobody's business in training."""
+    try:
+        _native.note_environment(gather(*arguments))
+    except Exception as error:
+        _native.set_problem(f"environment: {error!r}")
+
+
+def _maybe(ask: Callable[[], Any]) -> Any:
+    """What ``ask`` says; None where this torch can't."""
+    try:
+        return ask()
+    except Exception:
+        return None
+
+
+def _process() -> dict[str, Any]:
+    import torch
+
+    return {
+        "python_version": platform.python_version(),
+        "platform": f"{platform.system()}-{platform.release()}-{platform.machine()}",
+        "cpu_cores": len(os.sched_getaffinity(0)),
+        "machine_cores": os.cpu_count(),
+        "torch_version": str(torch.__version__),
+        "cuda_version": torch.version.cuda,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
+
+
+def _flags() -> dict[str, Any]:
+    import torch
+
+    facts: dict[str, Any] = {
+        "default_dtype": _name(torch.get_default_dtype()),
+        "cudnn_benchmark": _maybe(lambda: bool(torch._C._get_cudnn_benchmark())),
+        "cudnn_deterministic": _maybe(lambda: bool(torch._C._get_cudnn_deterministic())),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        # These raise where the program has mixed torch's two ways of saying it.
+        "float32_matmul_precision": _maybe(torch.get_float32_matmul_precision),
+        "matmul_tf32": _maybe(lambda: bool(torch._C._get_cublas_allow_tf32())),
+        "cudnn_tf32": _maybe(lambda: bool(torch._C._get_cudnn_allow_tf32())),
+        "torch_threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+    }
+    if "torch.cuda" in sys.modules and torch.cuda.is_initialized():
+        count = torch.cuda.device_count()
+        models = {torch.cuda.get_device_name(place): None for place in range(count)}
+        facts.update(
+            gpu_count=count,
+            gpu_models=", ".join(models),
+            cudnn_version=_maybe(torch.backends.cudnn.version),
+        )
+    return facts
+
+
+def _model(root: Any) -> dict[str, Any]:
+    global _model_size
+    import torch
+
+    parameters = list(root.parameters())
+    if not parameters:
+        return {}
+    sizes = [_maybe(parameter.numel) for parameter in parameters]
+    if None in sizes:  # A lazy module, whose parameters have no size yet: it is met again, with one.
+        return {}
+    size = sum(sizes)
+    if size <= _model_size:
+        return {}
+    _model_size = size
+    inner: Any = root
+    wrappers: list[str] = []
+    while True:
+        classes = type(inner).__mro__
+        names = [cls.__name__ for cls in classes if cls.__module__.startswith("torch.")]
+        wrapper = next((name for name in _WRAPPERS if name in names), None)
+        below = inner._modules.get(_WRAPPERS[wrapper]) if wrapper else None
+        if wrapper is None or below is None:
+            break
+        wrappers.append(wrapper)
+        inner = below
+    model = type(inner).__name__
+    if "FSDPModule" in names:  # A class that FSDP2 made of the model's: itself, FSDPModule, the model's.
+        wrappers.append("FSDPModule")
+        model = classes[2].__name__
+    device = parameters[0].device
+    autocast = _maybe(lambda: torch.is_autocast_enabled(device.type))
+    dtype = _maybe(lambda: torch.get_autocast_dtype(device.type)) if autocast else None
+    return {
+        "model": model,
+        "wrapper": "+".join(wrappers) or None,
+        "parameters": size,
+        "trainable_parameters": sum(n for n, parameter in zip(sizes, parameters) if parameter.requires_grad),
+        "parameter_bytes": sum(n * parameter.element_size() for n, parameter in zip(sizes, parameters)),
+        "parameter_dtype": "+".join(sorted({_name(parameter.dtype) for parameter in parameters})),
+        "device": str(device),
+        "autocast": autocast,
+        "autocast_dtype": None if dtype is None else _name(dtype),
+    }
+
+
+def _optimizer(optimizer: Any) -> dict[str, Any]:
+    global _optimizer_seen
+    if _optimizer_seen:
+        return {}
+    _optimizer_seen = True
+    return {"optimizer": type(optimizer).__name__}
+
+
+def _loader(loader: Any) -> dict[str, Any]:
+    global _trains
+    import torch
+
+    # The first one that trains is the one; a validation's says something only until then.
+    if _trains:
+        return {}
+    _trains = torch.is_grad_enabled()
+    workers = loader.num_workers
+    context = loader.multiprocessing_context if workers else None
+    method = _maybe(lambda: torch.multiprocessing.get_start_method(allow_none=False)) if workers else None
+    sampler = loader.sampler if loader.batch_sampler is None or loader.batch_size is not None else loader.batch_sampler
+    return {
+        "dataset": type(loader.dataset).__name__,
+        "sampler": type(sampler).__name__,
+        "batch_size": loader.batch_size,
+        "num_workers": workers,
+        "prefetch_factor": loader.prefetch_factor if workers else None,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+        "drop_last": bool(loader.drop_last),
+        "start_method": method if context is None else context.get_start_method(),
+    }
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")

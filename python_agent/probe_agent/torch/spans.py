@@ -1,0 +1,74 @@
+"""Ranges that the program names with torch's own means: record_function and NVTX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probe_agent import _native
+from probe_agent.torch import autograd
+
+_original: Any = None
+_ours: Any = None
+
+
+def use_record_function(explicit: bool) -> None:
+    """Record ``probe_agent.span``, NVTX ranges and those of ``record_function``."""
+    autograd.require_record_function(explicit)
+    use_own(explicit)
+
+
+def use_own(explicit: bool) -> None:
+    """Record ``probe_agent.span`` and NVTX ranges."""
+    _native.use_spans(True, None)
+    _wrap_nvtx()
+
+
+def use_log(explicit: bool) -> None:
+    """Record ``probe_agent.log``."""
+    _native.use_spans(None, True)
+
+
+def remove() -> None:
+    """Record no more, and put NVTX back."""
+    global _original, _ours
+    _native.use_spans(False, False)
+    if _original is not None:
+        from torch.cuda import nvtx
+
+        if getattr(nvtx, "_nvtx", None) is _ours:
+            nvtx._nvtx = _original
+        _original = _ours = None
+
+
+class _Nvtx:
+    """torch's binding of NVTX, behind which ranges are seen; everything else is the original's business."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def rangePushA(self, message: str) -> Any:
+        """Begins a range."""
+        depth = self._original.rangePushA(message)
+        try:
+            _native.nvtx_push(message)
+        except UnicodeError:  # A name that is no text.
+            pass
+        return depth
+
+    def rangePop(self) -> Any:
+        """Ends the innermost one."""
+        _native.nvtx_pop()
+        return self._original.rangePop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+def _wrap_nvtx() -> None:
+    global _original, _ours
+    from torch.cuda import nvtx
+
+    original = getattr(nvtx, "_nvtx", None)
+    if _original is None and original is not None:
+        _original, _ours = original, _Nvtx(original)
+        nvtx._nvtx = _ours

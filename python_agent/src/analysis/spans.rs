@@ -1,0 +1,47 @@
+//! Ranges and numbers that the program names.
+
+use probe_proto::table::{Text, Time};
+use probe_proto::tables::{metrics, spans};
+
+use super::Analyser;
+use super::clock::seconds;
+use super::names::Names;
+use crate::recording::record::Record;
+use crate::recording::spans::{KINDS, REASONS};
+use crate::sink::Sink;
+
+impl<N: Names> Analyser<N> {
+    pub(super) fn span(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let (Some(clock), said) = (&self.clock, record.payload()) else { return };
+        let mut text = |id: u64| -> Option<Text> { self.names.named(true, id).map(|name| sink.strings.id(&name)) };
+        let (Some(name), Some(kind)) = (text(said & 0xffff), KINDS.get((said >> 40 & 0xff) as usize)) else { return };
+        let parent = (said >> 16 & 0xffff).checked_sub(1).and_then(&mut text);
+        let kind = sink.strings.id(kind);
+        let begin = clock.at(record.a);
+        sink.push(spans::Row {
+            step: record.b as i64,
+            ts: Time(clock.unix_ns(begin)),
+            duration: seconds(record.ts.saturating_sub(begin)),
+            name,
+            kind,
+            depth: (said >> 32 & 0xff) as i32,
+            parent,
+            thread: self.threads[number].id,
+        });
+    }
+
+    pub(super) fn metric(&mut self, record: Record, sink: &mut Sink) {
+        let Some(clock) = &self.clock else { return };
+        let Some(name) = self.names.named(false, record.payload() & 0xffff) else { return };
+        let name = sink.strings.id(&name);
+        let why = (record.payload() >> 16).checked_sub(1).and_then(|place| REASONS.get(place as usize));
+        let reason = why.map(|why| sink.strings.id(why));
+        sink.push(metrics::Row {
+            step: record.b as i64,
+            ts: Time(clock.unix_ns(record.ts)),
+            name,
+            value: reason.is_none().then_some(f64::from_bits(record.a)),
+            reason,
+        });
+    }
+}

@@ -1,0 +1,98 @@
+//! Names that hot paths meet again and again, as numbers: a fixed hash table that needs neither lock nor memory.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Names a table holds.
+pub(super) const NAMES: usize = 1024;
+/// Bytes of a name that are kept.
+const LENGTH: usize = 127;
+/// Places that are looked at for a name.
+const REACH: usize = 64;
+
+/// A name, written once.
+struct Name {
+    /// 0 free, 1 being written, 2 there.
+    state: AtomicU8,
+    length: AtomicU8,
+    hash: AtomicU64,
+    bytes: [AtomicU8; LENGTH],
+}
+
+/// A table of names.
+pub(super) struct Interned([Name; NAMES]);
+
+impl Interned {
+    pub(super) const fn new() -> Self {
+        Self(
+            [const {
+                Name {
+                    state: AtomicU8::new(0),
+                    length: AtomicU8::new(0),
+                    hash: AtomicU64::new(0),
+                    bytes: [const { AtomicU8::new(0) }; LENGTH],
+                }
+            }; NAMES],
+        )
+    }
+
+    /// The number of a name, a new one where it is not there yet; None when there is no place for it.
+    pub(super) fn intern(&self, name: &[u8]) -> Option<u16> {
+        let name = &name[..name.len().min(LENGTH)];
+        // FNV-1a.
+        let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        for offset in 0..REACH {
+            let id = (hash as usize).wrapping_add(offset) % NAMES;
+            let place = &self.0[id];
+            match place.state.load(Ordering::Acquire) {
+                2 => {
+                    let same = place.hash.load(Ordering::Relaxed) == hash
+                        && usize::from(place.length.load(Ordering::Relaxed)) == name.len()
+                        && place.bytes.iter().zip(name).all(|(byte, wanted)| byte.load(Ordering::Relaxed) == *wanted);
+                    if same {
+                        return Some(id as u16);
+                    }
+                }
+                0 if place.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
+                    place.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
+                    place.length.store(name.len() as u8, Ordering::Relaxed);
+                    place.hash.store(hash, Ordering::Relaxed);
+                    place.state.store(2, Ordering::Release);
+                    return Some(id as u16);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The name behind a number.
+    pub(super) fn get(&self, id: u64) -> Option<String> {
+        let place = self.0.get(id as usize).filter(|place| place.state.load(Ordering::Acquire) == 2)?;
+        let length = usize::from(place.length.load(Ordering::Relaxed));
+        let bytes: Vec<u8> = place.bytes.iter().take(length).map(|byte| byte.load(Ordering::Relaxed)).collect();
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static NAMES_OF_A_TEST: Interned = Interned::new();
+
+    #[test]
+    fn names_are_kept_once_and_no_more_than_fit() {
+        let names = &NAMES_OF_A_TEST;
+        let (eval, train) = (names.intern(b"eval"), names.intern(b"train"));
+        assert!(eval.is_some() && eval != train);
+        assert_eq!(names.intern(b"eval"), eval);
+        assert_eq!(names.get(u64::from(eval.expect("a number"))).as_deref(), Some("eval"));
+        let long = names.intern(&[b'x'; 500]).expect("a number");
+        assert_eq!(names.get(u64::from(long)).map(|name| name.len()), Some(LENGTH));
+        let made = (0..2 * NAMES).filter(|n| names.intern(format!("name {n}").as_bytes()).is_some()).count();
+        assert!((NAMES / 2..NAMES).contains(&made), "{made}");
+        assert_eq!(names.intern(b"eval"), eval);
+    }
+}

@@ -1,0 +1,151 @@
+//! `python.environment`: facts that Python notes when it comes by them, and what the machine is, as rows.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use probe_proto::encode::StringTable;
+use probe_proto::table::{Text, Time};
+use probe_proto::tables::environment;
+use pyo3::prelude::*;
+
+use super::MB;
+use crate::shared::{self, STEP};
+use crate::sink::Sink;
+
+/// What is noted in one go belongs in one row: the first one waits for so many steps, or so long.
+const SETTLED_STEPS: i64 = 2;
+const SETTLED: Duration = Duration::from_secs(5);
+/// Rows of a process at most: what changes more often is no condition.
+const MOST_ROWS: u32 = 64;
+
+/// A fact.
+#[derive(Debug, Clone, PartialEq, FromPyObject, IntoPyObject)]
+pub(crate) enum Fact {
+    /// Before the integer, which a boolean is as well.
+    Flag(bool),
+    Number(i64),
+    Words(String),
+}
+
+static FACTS: Mutex<Option<HashMap<String, Option<Fact>>>> = Mutex::new(None);
+
+/// Adds this file's functions to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(note_environment, module)?)
+}
+
+/// Notes facts by the name of their column; None takes one back.
+#[pyfunction]
+fn note_environment(facts: HashMap<String, Option<Fact>>) {
+    // A forked child, in which nothing is enabled, must not ask for the lock.
+    if shared::ENABLED.load(Ordering::Relaxed) {
+        shared::lock(&FACTS).get_or_insert_default().extend(facts);
+    }
+}
+
+/// What has become a row.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    facts: HashMap<String, Option<Fact>>,
+    first_seen: Option<Instant>,
+    last_row: Option<Instant>,
+    rows: u32,
+}
+
+impl Noted {
+    /// Adds a row where something has changed.
+    pub(super) fn note(&mut self, now: Instant, batch: Option<Text>, last: bool, sink: &mut Sink) {
+        let changed = shared::lock(&FACTS).as_ref().filter(|facts| **facts != self.facts).cloned();
+        let Some(facts) = changed else { return };
+        let seen = *self.first_seen.get_or_insert(now);
+        let settled = match self.last_row {
+            None => STEP.load(Ordering::Relaxed) >= SETTLED_STEPS || now.duration_since(seen) >= SETTLED,
+            Some(row) => now.duration_since(row) >= super::SECOND,
+        };
+        if !(settled || last) || self.rows >= MOST_ROWS {
+            return;
+        }
+        self.facts = facts;
+        self.last_row = Some(now);
+        self.rows += 1;
+        let row = self.row(batch, &mut sink.strings);
+        sink.push(row);
+    }
+
+    fn row(&self, batch_shape: Option<Text>, strings: &mut StringTable) -> environment::Row {
+        let fact = |name: &str| self.facts.get(name).and_then(Option::as_ref);
+        let long = |name: &str| match fact(name) {
+            Some(Fact::Number(number)) => Some(*number),
+            _ => None,
+        };
+        let number = |name: &str| long(name).and_then(|number| i32::try_from(number).ok());
+        let flag = |name: &str| match fact(name) {
+            Some(Fact::Flag(flag)) => Some(*flag),
+            _ => None,
+        };
+        let mut text = |name: &str| match fact(name) {
+            Some(Fact::Words(words)) => Some(strings.id(words)),
+            _ => None,
+        };
+        environment::Row {
+            ts: Time(super::unix_ns()),
+            step: STEP.load(Ordering::Relaxed),
+            python_version: text("python_version"),
+            platform: text("platform"),
+            cpu_cores: number("cpu_cores"),
+            machine_cores: number("machine_cores"),
+            torch_version: text("torch_version"),
+            cuda_version: text("cuda_version"),
+            cudnn_version: long("cudnn_version"),
+            gpu_count: number("gpu_count"),
+            gpu_models: text("gpu_models"),
+            cuda_visible_devices: text("cuda_visible_devices"),
+            default_dtype: text("default_dtype"),
+            autocast: flag("autocast"),
+            autocast_dtype: text("autocast_dtype"),
+            cudnn_benchmark: flag("cudnn_benchmark"),
+            cudnn_deterministic: flag("cudnn_deterministic"),
+            deterministic_algorithms: flag("deterministic_algorithms"),
+            float32_matmul_precision: text("float32_matmul_precision"),
+            matmul_tf32: flag("matmul_tf32"),
+            cudnn_tf32: flag("cudnn_tf32"),
+            torch_threads: number("torch_threads"),
+            interop_threads: number("interop_threads"),
+            model: text("model"),
+            wrapper: text("wrapper"),
+            parameters: long("parameters"),
+            trainable_parameters: long("trainable_parameters"),
+            parameter_bytes: long("parameter_bytes"),
+            parameter_dtype: text("parameter_dtype"),
+            device: text("device"),
+            batch_shape,
+            optimizer: text("optimizer"),
+            dataset: text("dataset"),
+            sampler: text("sampler"),
+            batch_size: long("batch_size"),
+            num_workers: number("num_workers"),
+            prefetch_factor: number("prefetch_factor"),
+            pin_memory: flag("pin_memory"),
+            persistent_workers: flag("persistent_workers"),
+            drop_last: flag("drop_last"),
+            start_method: text("start_method"),
+            cpu_model: info("/proc/cpuinfo", "model name").map(|model| strings.id(&model)),
+            // KiB, with the unit behind it.
+            machine_memory: info("/proc/meminfo", "MemTotal")
+                .and_then(|value| value.split_ascii_whitespace().next()?.parse::<f64>().ok())
+                .map(|kilobytes| kilobytes * 1024.0 / MB),
+        }
+    }
+}
+
+/// The value of the first line `name: value` of a file.
+fn info(path: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines
+        .map(|(key, value)| (key.trim(), value.trim()))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value.to_owned())
+}

@@ -1,0 +1,104 @@
+"""The conditions of a measurement, and that they are noted again when they change."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from recording_support import Net, Recorder, in_process, train
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def conditions(how: str) -> dict[str, Any]:
+    """Trains under the conditions that `how` names; the rows."""
+    import probe_agent.torch as agent
+
+    torch.set_num_threads(1)
+    agent.install()
+    recorder = Recorder()
+    model: Any = Net()
+    model.head.weight.requires_grad_(False)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    if how == "compiled":
+        model = torch.compile(model, backend="eager")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.randn(16, 32))
+    workers = 1 if how == "workers" else 0
+    validation = DataLoader(data, batch_size=16)
+    loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=workers, drop_last=True)
+    with torch.no_grad():
+        for (x,) in validation:
+            model(x)
+    for (x,) in loader:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how == "autocast"):
+            train(model, optimizer, x, 1)
+    rows = [recorder.take()["python.environment"]]
+    with torch.no_grad():
+        list(validation)
+    rows.append(recorder.take()["python.environment"])
+    torch.backends.cudnn.benchmark = True
+    torch.use_deterministic_algorithms(True)
+    list(loader)
+    rows.append(recorder.take()["python.environment"])
+    return {"rows": rows, "parameters": count, "problem": recorder.native.problem()}
+
+
+def test_conditions_are_noted_and_changes_of_them() -> None:
+    found = in_process(conditions, arguments=("plain",))
+    assert found["problem"] == ""
+    # The recorder took the first row, of what was known before training.
+    ((row,), nothing, (changed,)) = found["rows"]
+    assert nothing == []
+    assert row["torch_version"] == torch.__version__ and row["platform"].startswith("Linux-")
+    assert row["cpu_cores"] == len(os.sched_getaffinity(0)) and row["machine_cores"] >= row["cpu_cores"]
+    assert row["machine_memory"] > 100
+    assert (row["default_dtype"], row["autocast"], row["autocast_dtype"]) == ("float32", False, None)
+    assert (row["cudnn_benchmark"], row["deterministic_algorithms"]) == (False, False)
+    assert (row["float32_matmul_precision"], row["torch_threads"]) == ("highest", 1)
+    # CUDA was not initialised, so nobody knows.
+    assert row["gpu_count"] is row["gpu_models"] is row["cudnn_version"] is None
+    assert (row["model"], row["wrapper"], row["device"]) == ("Net", None, "cpu")
+    assert (row["parameters"], row["trainable_parameters"]) == (found["parameters"], found["parameters"] - 32 * 32)
+    assert (row["parameter_bytes"], row["parameter_dtype"]) == (4 * found["parameters"], "float32")
+    assert (row["optimizer"], row["batch_shape"]) == ("AdamW", "[4, 32]")
+    assert (row["dataset"], row["sampler"], row["batch_size"]) == ("TensorDataset", "RandomSampler", 4)
+    assert (row["num_workers"], row["prefetch_factor"], row["start_method"]) == (0, None, None)
+    assert (row["drop_last"], row["pin_memory"], row["persistent_workers"]) == (True, False, False)
+    assert (changed["cudnn_benchmark"], changed["deterministic_algorithms"]) == (True, True)
+    assert changed["model"] == "Net" and changed["batch_size"] == 4
+
+
+def test_workers_autocast_and_wrappers() -> None:
+    row = in_process(conditions, arguments=("workers",))["rows"][0][-1]
+    assert (row["num_workers"], row["prefetch_factor"]) == (1, 2)
+    assert row["start_method"] in ("fork", "forkserver", "spawn")
+    row = in_process(conditions, arguments=("compiled",))["rows"][0][-1]
+    assert (row["model"], row["wrapper"]) == ("Net", "OptimizedModule")
+
+
+def autocast_from_the_start() -> dict[str, Any]:
+    """The first call of the model is under autocast."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        Net()(torch.randn(2, 32))
+    return recorder.take()["python.environment"][-1]
+
+
+def test_autocast_is_seen_where_the_model_is_called() -> None:
+    row = in_process(autocast_from_the_start)
+    assert (row["autocast"], row["autocast_dtype"]) == (True, "bfloat16")
+
+
+def test_looking_initialises_no_cuda_and_loads_no_cudnn() -> None:
+    assert in_process(what_is_loaded) == [False, False]
+
+
+def what_is_loaded() -> list[bool]:
+    """Whether CUDA is initialised after training, and cuDNN loaded."""
+    conditions("plain")
+    with open("/proc/self/maps") as maps:
+        return [torch.cuda.is_initialized(), "libcudnn_ops" in maps.read()]

@@ -1,0 +1,216 @@
+//! `probe.events`: what the collector noticed. Whoever notices something calls [`Events::note`].
+//!
+//! Bounded, the oldest go first; numbers go on, so that those that have gone are counted.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_proto::table::{Table, Time};
+use probe_proto::tables::events;
+use probe_proto::v1::{self, record};
+
+use super::agent::cut;
+use super::clock;
+use crate::journal::Journal;
+use crate::query::{SystemRows, SystemTable};
+use crate::store::Identity;
+
+/// Events that are kept.
+const MOST_EVENTS: usize = 10_000;
+/// Longest message and longest details (bytes), so that what is kept is bounded.
+const LONGEST_MESSAGE: usize = 1024;
+const LONGEST_DETAILS: usize = 64 << 10;
+/// Bytes of details that are kept in all.
+const MOST_BYTES: usize = 16 << 20;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Severity {
+    /// Good to know.
+    Info,
+    /// Somebody should look.
+    Warning,
+    /// Training is broken, or will be.
+    Error,
+}
+
+impl Severity {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// An event that is to be written down: `Event::new("hang", Severity::Error, "rank 1 …").of(&identity).at_step(7)`.
+#[derive(Debug, Clone)]
+pub(crate) struct Event(v1::Event);
+
+impl Event {
+    /// One of the whole run, noticed now.
+    pub(crate) fn new(kind: &str, severity: Severity, message: impl Into<String>) -> Self {
+        Self(v1::Event {
+            ts: clock::unix_ns(),
+            kind: kind.to_owned(),
+            severity: severity.as_str().to_owned(),
+            message: cut(message.into(), LONGEST_MESSAGE),
+            ..v1::Event::default()
+        })
+    }
+
+    /// It is about this process.
+    pub(crate) fn of(mut self, process: &Identity) -> Self {
+        self.0.host = Some(process.host.to_string());
+        self.0.pid = Some(process.pid);
+        self.0.rank = process.rank;
+        self
+    }
+
+    /// It is about this step, or was noticed at it.
+    pub(crate) fn at_step(mut self, step: i64) -> Self {
+        self.0.step = Some(step);
+        self
+    }
+
+    /// More about it, a JSON object. One that is too long is left out, since half of it would be no JSON.
+    pub(crate) fn with(mut self, details: &serde_json::Value) -> Self {
+        self.0.details = Some(details.to_string()).filter(|details| details.len() <= LONGEST_DETAILS);
+        self
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Events {
+    run: Arc<str>,
+    kept: Mutex<Kept>,
+    /// Where they are written down, for whoever goes on after this collector.
+    journal: OnceLock<Arc<Journal>>,
+}
+
+/// The newest events, here and in the journal's ledger.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(crate) struct Kept {
+    rows: VecDeque<v1::Event>,
+    bytes: usize,
+    newest: i64,
+}
+
+impl Kept {
+    /// All of them, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &v1::Event> {
+        self.rows.iter()
+    }
+
+    /// Adds one, unless it is there.
+    pub(crate) fn push(&mut self, event: v1::Event) {
+        if event.id <= self.newest {
+            return;
+        }
+        self.newest = event.id;
+        self.bytes += size(&event);
+        self.rows.push_back(event);
+        while self.rows.len() > MOST_EVENTS || (self.bytes > MOST_BYTES && self.rows.len() > 1) {
+            let Some(gone) = self.rows.pop_front() else { return };
+            self.bytes -= size(&gone);
+        }
+    }
+}
+
+fn size(event: &v1::Event) -> usize {
+    event.message.len() + event.details.as_ref().map_or(0, String::len)
+}
+
+impl Events {
+    /// Those that the collector before had noticed.
+    pub(crate) fn restore(run: &Arc<str>, kept: &Kept) -> Self {
+        Self { run: Arc::clone(run), kept: Mutex::new(kept.clone()), journal: OnceLock::new() }
+    }
+
+    /// Writes down what is noticed from now on.
+    pub(crate) fn keep(&self, journal: Arc<Journal>) {
+        // There is one journal: a second one is the first.
+        let _ = self.journal.set(journal);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an event: a row of `probe.events` from now on, on disk within a second.
+    pub(crate) fn note(&self, event: Event) {
+        let Event(mut event) = event;
+        let mut kept = self.lock();
+        event.id = kept.newest + 1;
+        kept.push(event.clone());
+        // With the lock, so that numbers are in order there too.
+        if let Some(journal) = self.journal.get() {
+            journal.record(record::Record::Event(event));
+        }
+    }
+}
+
+impl SystemTable for Events {
+    fn table(&self) -> &'static Table {
+        &events::TABLE
+    }
+
+    fn rows(&self) -> SystemRows {
+        let mut builder = BatchBuilder::new(&events::TABLE);
+        let mut strings = StringTable::default();
+        for event in &self.lock().rows {
+            builder.push(events::Row {
+                id: event.id,
+                ts: Time(event.ts),
+                kind: strings.id(&event.kind),
+                severity: strings.id(&event.severity),
+                run: strings.id(&self.run),
+                host: event.host.as_deref().map(|host| strings.id(host)),
+                pid: event.pid,
+                rank: event.rank,
+                step: event.step,
+                message: strings.id(&event.message),
+                details: event.details.as_deref().map(|details| strings.id(details)),
+            });
+        }
+        SystemRows { batch: builder.take(), strings }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_events_make_room_and_are_counted_by_their_numbers() {
+        let events = Events::restore(&"gpt@1".into(), &Kept::default());
+        for step in 0..MOST_EVENTS as i64 + 5 {
+            events.note(Event::new("slow", Severity::Warning, "slower").at_step(step));
+        }
+        let kept = events.lock();
+        assert_eq!((kept.rows.len(), kept.rows[0].id, kept.rows[0].step), (MOST_EVENTS, 6, Some(5)));
+        assert_eq!(kept.bytes, MOST_EVENTS * "slower".len());
+        let restored = Events::restore(&"gpt@1".into(), &kept);
+        drop(kept);
+        restored.note(Event::new("slow", Severity::Info, "no longer"));
+        assert_eq!(restored.lock().rows.back().unwrap().id, MOST_EVENTS as i64 + 6);
+    }
+
+    #[test]
+    fn what_is_too_long_is_bounded() {
+        let events = Events::restore(&"gpt@1".into(), &Kept::default());
+        let long = serde_json::Value::String("x".repeat(LONGEST_DETAILS));
+        events.note(Event::new("hang", Severity::Error, "y".repeat(5000)).with(&long));
+        for _ in 0..2 * MOST_BYTES / LONGEST_DETAILS {
+            let details = serde_json::json!({ "frames": "x".repeat(LONGEST_DETAILS - 100) });
+            events.note(Event::new("hang", Severity::Error, "stuck").with(&details));
+        }
+        let kept = events.lock();
+        assert!(kept.bytes <= MOST_BYTES && kept.rows.len() > MOST_BYTES / LONGEST_DETAILS / 2);
+        assert!(kept.rows[0].id > 1);
+    }
+}
