@@ -190,7 +190,7 @@ def log_of(address: str) -> str:
     return os.path.splitext(address[len("unix:") :])[0] + ".log"
 
 
-def revival(address: str) -> tuple[str, list[str], list[tuple[str, str]], str] | None:
+def revival(address: str) -> dict[str, object] | None:
     """How the collector at `address` is started again should it die: program, words after `serve --resume RUN`,
     environment, log. None for one that is not this machine's and user's own, or that listens where somebody chose."""
     try:
@@ -199,7 +199,12 @@ def revival(address: str) -> tuple[str, list[str], list[tuple[str, str]], str] |
         program = os.path.abspath(binary())
     except (NoCollectorError, OSError):
         return None
-    return program, ["--listen", address, "--exit-when-idle", IDLE], list(_environment().items()), log_of(address)
+    return {
+        "program": program,
+        "arguments": ["--listen", address, "--exit-when-idle", IDLE],
+        "environment": list(_environment().items()),
+        "log": log_of(address),
+    }
 
 
 def _environment() -> dict[str, str]:

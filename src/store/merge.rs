@@ -49,7 +49,7 @@ impl Store {
         let directory = table_directory(&kept.directory, table);
         let name = format!("{:08}-{:08}.parquet", first.0, last.1);
         let groups = by_agent(files);
-        let described = |(file, group): &(Arc<ParquetFile>, usize)| file.groups[*group].clone();
+        let described = |(file, group): &Place| file.groups[*group].clone();
         let notes = groups.iter().map(|groups| {
             let groups: Vec<RowGroup> = groups.iter().map(described).collect();
             Note::merged(&groups.iter().collect::<Vec<_>>(), table)
@@ -86,9 +86,12 @@ impl Store {
     }
 }
 
+/// A row group: its file, and its number there.
+type Place = (Arc<ParquetFile>, usize);
+
 /// Row groups that become one: of one agent, as many as make a segment.
-fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<(Arc<ParquetFile>, usize)>> {
-    let mut merged: Vec<(Vec<(Arc<ParquetFile>, usize)>, usize)> = Vec::new();
+fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<Place>> {
+    let mut merged: Vec<(Vec<Place>, usize)> = Vec::new();
     let whose = |group: &RowGroup| (group.identity.clone(), group.origins.first().map(|o| Arc::clone(&o.instance)));
     for file in files {
         for (number, group) in file.groups.iter().enumerate() {

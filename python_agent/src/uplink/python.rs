@@ -55,7 +55,7 @@ struct StartSettings {
     token_file: Option<PathBuf>,
     patience_s: f64,
     hint: String,
-    revival: Option<(PathBuf, Vec<String>, Vec<(String, String)>, PathBuf)>,
+    revival: Option<RevivalSettings>,
     instance: String,
     run: String,
     host: String,
@@ -67,6 +67,16 @@ struct StartSettings {
     world_size: Option<i32>,
 }
 
+/// How a collector that died is started again, as a dictionary.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+struct RevivalSettings {
+    program: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    log: PathBuf,
+}
+
 /// Starts the background thread; False where one runs already.
 #[pyfunction]
 fn start(settings: StartSettings) -> PyResult<bool> {
@@ -76,9 +86,10 @@ fn start(settings: StartSettings) -> PyResult<bool> {
     }
     let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
     let identity = Identity { rank: settings.rank, local_rank: settings.local_rank, world_size: settings.world_size };
-    let revival = settings.revival;
-    let revival =
-        revival.map(|(program, arguments, environment, log)| Revival { program, arguments, environment, log });
+    let revival = settings.revival.map(|revival| {
+        let RevivalSettings { program, arguments, environment, log } = revival;
+        Revival { program, arguments, environment, log }
+    });
     let settings = Settings {
         address,
         token_file: settings.token_file,
