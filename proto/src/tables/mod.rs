@@ -25,18 +25,15 @@ pub static TABLES: &[&Table] = &[
     &nccl_trace::TABLE,
     &steps::TABLE,
     &data_trace::TABLE,
-    &stacks::TABLE,
     &memory::TABLE,
-    &process_metrics::TABLE,
-    &environment::TABLE,
     &spans::TABLE,
     &metrics::TABLE,
+    &environment::TABLE,
+    &stacks::TABLE,
+    &process_metrics::TABLE,
     &agents::TABLE,
-    &drops::TABLE,
-    &evals::TABLE,
-    &overhead::TABLE,
     &events::TABLE,
-    &agents::TABLE,
+    &overhead::TABLE,
     &drops::TABLE,
     &store::TABLE,
     &evals::TABLE,
@@ -88,3 +85,16 @@ pub static IDENTITY: &[Column] = &[
     },
     Column { name: "role", kind: ColumnType::Text, nullable: false, unit: "", doc: "What the process is: trainer." },
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::TABLES;
+
+    #[test]
+    fn names_are_unique() {
+        let names: HashSet<String> = TABLES.iter().map(|table| table.full_name()).collect();
+        assert_eq!(names.len(), TABLES.len());
+    }
+}
