@@ -10,6 +10,7 @@ pub mod compare;
 pub mod endpoint;
 pub mod error;
 pub mod eval;
+mod hang;
 mod journal;
 pub mod output;
 pub mod paths;

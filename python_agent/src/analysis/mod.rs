@@ -59,6 +59,8 @@ pub struct Analyser<N> {
     broken: bool,
     operations: collectives::Operations,
     words: Words,
+    /// When the newest record was made.
+    newest: u64,
 }
 
 /// Strings that many rows have, by id.
@@ -90,6 +92,7 @@ impl<N: Names> Analyser<N> {
             broken: false,
             operations: collectives::Operations::default(),
             words: Words::default(),
+            newest: 0,
         }
     }
 
@@ -135,6 +138,7 @@ impl<N: Names> Analyser<N> {
         // between two of them is counted once and exactly.
         let mut record = record;
         record.ts = self.threads[thread].not_before(clock.take(ticks));
+        self.newest = self.newest.max(record.ts);
         if kind == Kind::BackwardEnd {
             let at = |ticks| if ticks == 0 { 0 } else { clock.at(ticks) };
             (record.a, record.b) = (at(record.a), at(record.b));
@@ -343,5 +347,9 @@ impl<N: Names> Analyser<N> {
         self.names.forget_before(ticks);
         let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));
         self.give_up_collectives(now, last, sink);
+        self.report_groups(now, sink);
+        if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
+            sink.last_record_ns = clock.unix_ns(self.newest);
+        }
     }
 }

@@ -93,6 +93,8 @@ impl Reporter {
             problem: facts.problem.clone(),
             unix_ns: link::unix_ns(),
             recorded: sink.recorded().collect(),
+            groups: sink.groups.clone(),
+            last_record_ns: sink.last_record_ns,
         };
         self.last = Some((Instant::now(), facts));
         status
