@@ -25,7 +25,7 @@ variables! {
     PROBE_ENDPOINT = "PROBE_ENDPOINT", "the only live run", "What commands ask when no ENDPOINT is given.";
     PROBE_RUN = "PROBE_RUN", "the script's name", "The run's name.";
     PROBE_DETAIL = "PROBE_DETAIL", "every-step", "Which steps have their modules recorded: every-step or off.";
-    PROBE_LAYERS = "PROBE_LAYERS", "all", "Layers of recording, comma-separated (forward, backward, optimizer, data, collectives); -NAME switches one off, NAME=MECHANISM chooses its mechanism.";
+    PROBE_LAYERS = "PROBE_LAYERS", "all", "Layers of recording, comma-separated (forward, backward, optimizer, data, collectives, memory, process); -NAME switches one off, NAME=MECHANISM chooses its mechanism.";
     PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets.";
     PROBE_HOME = "PROBE_HOME", "$XDG_STATE_HOME/probe, else ~/.local/state/probe", "Where run directories are kept.";
     PROBE_RUNTIME_DIR = "PROBE_RUNTIME_DIR", "$XDG_RUNTIME_DIR/probe, else a directory of mode 0700 under the temporary one", "Where sockets of live collectors are.";

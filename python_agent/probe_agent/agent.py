@@ -199,6 +199,9 @@ def step() -> None:
     """See :func:`probe_agent.step`."""
     native = sys.modules.get("probe_agent._native")
     if native is not None and not _elsewhere():
+        memory = sys.modules.get("probe_agent.torch.memory")
+        if memory is not None:
+            memory.sample()
         native.mark_step()
         from probe_agent.eval import boundary
 

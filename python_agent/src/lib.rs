@@ -2,12 +2,13 @@
 //!
 //! [`recording`] is what runs on training's threads: slots, callbacks, rings. [`analysis`] turns what they recorded
 //! into rows of the tables, and [`uplink`] sends the rows; both run on one background thread that never takes the GIL.
-//! [`shared`] is the little state that all of them, and the Python half, look at.
+//! [`sampling`] asks the operating system, on that thread too. [`shared`] is the little state that all of them, and the Python half, look at.
 
 use pyo3::prelude::*;
 
 pub mod analysis;
 pub mod recording;
+pub mod sampling;
 pub mod shared;
 pub mod sink;
 pub mod uplink;

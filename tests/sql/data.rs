@@ -6,7 +6,9 @@ use probe::query::{Engine, SystemRows, SystemTable};
 use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
-use probe_proto::tables::{agents, drops, evals, events, nccl_trace, stacks, steps, torch_trace};
+use probe_proto::tables::{
+    agents, data_trace, drops, evals, events, memory, nccl_trace, process_metrics, stacks, steps, torch_trace,
+};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
@@ -121,6 +123,32 @@ impl Agent {
         }
     }
 
+    fn batch_handed(&mut self, step: i64) -> data_trace::Row {
+        let workers = self.identity.rank == Some(1);
+        let waits = workers && step == 2;
+        let of_workers = |value: i32| workers.then_some(value);
+        data_trace::Row {
+            step,
+            batch_index: Some(step),
+            dataset: Some(self.strings.id("Tokens")),
+            ts: Time(START + step * 1_000_000_000),
+            wait: match (workers, waits) {
+                (false, _) => 0.125,
+                (_, false) => 0.0625,
+                (_, true) => 0.5,
+            },
+            num_workers: Some(if workers { 2 } else { 0 }),
+            queue_depth: of_workers(if waits { 0 } else { 2 }),
+            tasks_outstanding: of_workers(4),
+            prefetch_factor: of_workers(2),
+            samples: Some(32),
+            bytes: workers.then_some(16384),
+            pinned: Some(false),
+            persistent_workers: Some(workers),
+            thread: 4000,
+        }
+    }
+
     /// Rank 0 in an all_reduce, and rank 1 still in its own code, as capture 1 saw them.
     fn stack(&mut self) -> Vec<stacks::Row> {
         let (waits_for, frames) = match self.identity.rank {
@@ -151,6 +179,51 @@ impl Agent {
             });
         }
         rows
+    }
+
+    fn memory(&mut self, step: i64, device: &str) -> memory::Row {
+        let on_device = device != "cpu";
+        let size = |megabytes: f64| on_device.then_some(megabytes);
+        memory::Row {
+            step,
+            device: self.strings.id(device),
+            ts: Time(START + step * 1_000_000_000 + 3_000_000_000),
+            allocated: size(512.0),
+            reserved: size(1024.0),
+            max_allocated: size(768.0),
+            max_reserved: size(1024.0),
+            active: size(520.0),
+            inactive: size(64.0),
+            retries: on_device.then_some(i64::from(step == 3)),
+            ooms: on_device.then_some(0),
+            rss: (!on_device).then_some(2000.0 + 100.0 * step as f64),
+            max_rss: (!on_device).then_some(2500.0),
+            children: (!on_device).then_some(2),
+            children_rss: (!on_device).then_some(600.0),
+        }
+    }
+
+    fn metrics(&mut self, second: i64) -> process_metrics::Row {
+        let rate = |value: f64| (second > 0).then_some(value);
+        process_metrics::Row {
+            ts: Time(START + second * 1_000_000_000),
+            step: second,
+            cpu_user: 0.75 * second as f64,
+            cpu_system: 0.25 * second as f64,
+            user_percent: rate(75.0),
+            system_percent: rate(25.0),
+            threads: Some(12),
+            voluntary_switches: rate(100.0),
+            involuntary_switches: rate(if second == 2 { 2000.0 } else { 10.0 }),
+            minor_faults: rate(50.0),
+            major_faults: rate(0.0),
+            read_bytes: None,
+            write_bytes: None,
+            disk_read_bytes: None,
+            disk_write_bytes: None,
+            open_fds: Some(30),
+            rss: Some(2000.0),
+        }
     }
 
     /// Rank 0 waits for the other one.
@@ -189,6 +262,12 @@ pub(crate) fn store() -> Arc<Store> {
             }
             agent.send(&store, collectives);
             let row = agent.step(step);
+            agent.send(&store, [row]);
+            let row = agent.batch_handed(step);
+            agent.send(&store, [row]);
+            let rows = [agent.memory(step, "cpu"), agent.memory(step, "cuda:0")];
+            agent.send(&store, rows);
+            let row = agent.metrics(step);
             agent.send(&store, [row]);
         }
         let stack = agent.stack();

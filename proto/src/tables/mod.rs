@@ -3,10 +3,13 @@
 use crate::table::{Column, ColumnType, Table};
 
 pub mod agents;
+pub mod data_trace;
 pub mod drops;
 pub mod evals;
 pub mod events;
+pub mod memory;
 pub mod nccl_trace;
+pub mod process_metrics;
 pub mod stacks;
 pub mod steps;
 pub mod torch_trace;
@@ -16,7 +19,10 @@ pub static TABLES: &[&Table] = &[
     &torch_trace::TABLE,
     &nccl_trace::TABLE,
     &steps::TABLE,
+    &data_trace::TABLE,
     &stacks::TABLE,
+    &memory::TABLE,
+    &process_metrics::TABLE,
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,

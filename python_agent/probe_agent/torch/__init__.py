@@ -12,7 +12,7 @@ import threading
 from typing import Callable
 
 from probe_agent import _native
-from probe_agent.torch import autograd, collectives, data, forward, modules, optimizer
+from probe_agent.torch import autograd, collectives, data, forward, memory, modules, optimizer, process
 from probe_agent.torch.layers import OFF, Unavailable, parse
 
 _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
@@ -24,6 +24,8 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
         ("pg_hooks", collectives.use_group_hooks),
         ("patched-functions", collectives.use_patched_functions),
     ],
+    "memory": [("statistics", memory.use_statistics)],
+    "process": [("proc", process.use_proc)],
 }
 
 _lock = threading.Lock()
@@ -70,7 +72,7 @@ def uninstall() -> None:
             return
         _installed = False
         _native.enable(False)
-        for part in (forward, autograd, optimizer, data, collectives, modules):
+        for part in (forward, autograd, optimizer, data, collectives, modules, memory, process):
             part.remove()
         for layer in _LAYERS:
             _native.set_layer(layer, OFF)

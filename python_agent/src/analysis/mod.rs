@@ -16,6 +16,8 @@ mod backward;
 mod calls;
 mod clock;
 mod collectives;
+mod data;
+mod memory;
 mod modules;
 pub mod names;
 mod parts;
@@ -36,6 +38,10 @@ pub(crate) const TORCH_TRACE: &str = "python.torch_trace";
 pub(crate) const STEPS: &str = "python.steps";
 /// `python.nccl_trace`.
 pub(crate) const NCCL_TRACE: &str = "python.nccl_trace";
+/// `python.data_trace`.
+pub(crate) const DATA_TRACE: &str = "python.data_trace";
+/// `python.memory`.
+pub(crate) const MEMORY: &str = "python.memory";
 /// Why rows are missing after a ring had no room.
 pub(crate) const RING_FULL: &str = "ring full";
 /// Why rows are missing of intervals whose end never came.
@@ -58,6 +64,8 @@ pub struct Analyser<N> {
     /// Something that the step's times are made of was lost.
     broken: bool,
     operations: collectives::Operations,
+    /// Peak memory of a device, as its allocator said at the end of the step under way.
+    peak: Option<f64>,
     words: Words,
     /// When the newest record was made.
     newest: u64,
@@ -91,6 +99,7 @@ impl<N: Names> Analyser<N> {
             detail: false,
             broken: false,
             operations: collectives::Operations::default(),
+            peak: None,
             words: Words::default(),
             newest: 0,
         }
@@ -170,10 +179,11 @@ impl<N: Names> Analyser<N> {
             }
             Kind::OptimizerEnd => self.optimizer_end(thread, record, sink),
             Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, sink),
-            Kind::DataBegin => self.threads[thread].push(Frame::Data),
-            Kind::DataEnd => self.close(thread, |frame| matches!(frame, Frame::Data), sink),
+            Kind::DataBegin => self.data_begin(thread, record),
+            Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
+            Kind::Memory => self.memory(thread, record, sink),
             Kind::Detail => self.detail = record.payload() != 0,
             Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {

@@ -26,6 +26,8 @@ pub(crate) struct Parts {
     pub(crate) comm_until: u64,
     pub(crate) micro_steps: i32,
     pub(crate) samples: Option<i64>,
+    /// Of the batches that were handed over.
+    pub(crate) batch_samples: Option<i64>,
 }
 
 impl Parts {

@@ -77,6 +77,7 @@ impl<N: Names> Analyser<N> {
         }
         self.step = finished;
         self.broken = false;
+        self.peak = None;
         self.threads.iter_mut().for_each(|thread| begin_step(thread, now));
         let oldest = self.oldest_open();
         self.calls.forget_before(finished - 1, oldest);
@@ -109,8 +110,8 @@ impl<N: Names> Analyser<N> {
             other_time: seconds(duration.saturating_sub(parts.sum())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,
-            samples: parts.samples,
-            max_allocated: None,
+            samples: parts.samples.or(parts.batch_samples),
+            max_allocated: self.peak,
             detail: self.detail,
         };
         sink.push(row);

@@ -51,7 +51,14 @@ pub(crate) enum Frame {
         own: u64,
         class: u64,
     },
-    Data,
+    /// A batch was asked for at `begin`; the rest as in the record.
+    Data {
+        begin: u64,
+        step: i64,
+        class: u64,
+        ready: u64,
+        outstanding: u64,
+    },
     Suspended,
 }
 
@@ -77,6 +84,8 @@ pub(crate) struct Thread {
     pub(crate) wait_began: Option<u64>,
     /// A synchronous operation whose completion only the end of the wait for it will show.
     pub(crate) shown_by_wait: Option<u64>,
+    /// A device's memory, on its way.
+    pub(super) memory: super::memory::Sample,
     last: u64,
 }
 
@@ -105,7 +114,7 @@ impl Thread {
                     pass.work.entry(owner).or_default().own += time;
                 }
             }
-            Some(Frame::Data | Frame::Suspended) | None => {}
+            Some(Frame::Data { .. } | Frame::Suspended) | None => {}
         }
     }
 
@@ -146,7 +155,7 @@ impl Thread {
             Some(Frame::Module { .. }) if self.passes == 0 => Part::Forward,
             Some(Frame::Module { .. } | Frame::Node { .. } | Frame::Pass(_)) => Part::Backward,
             Some(Frame::Optimizer { .. }) => Part::Optimizer,
-            Some(Frame::Data) => Part::Data,
+            Some(Frame::Data { .. }) => Part::Data,
             Some(Frame::Suspended) => Part::Suspended,
         }
     }

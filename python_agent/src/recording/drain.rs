@@ -1,13 +1,14 @@
 //! From the rings to the analysis: all threads' records, merged by time.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use super::clock::{self, ticks};
-use super::ring::{LOST, Reader};
+use super::ring::{Class, LOST, Reader};
 use super::{ANALYSER, fork, names};
-use crate::analysis::{Analyser, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
+use crate::analysis::{Analyser, DATA_TRACE, MEMORY, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
+use crate::sampling::Sampler;
 use crate::shared;
 use crate::sink::Sink;
 
@@ -22,8 +23,19 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 /// Nothing more is to come: the next drain takes everything.
 static LAST: AtomicBool = AtomicBool::new(false);
 
+static SAMPLER: LazyLock<Mutex<Sampler>> = LazyLock::new(Mutex::default);
+
 /// Losses already counted into a sink.
-static COUNTED: Mutex<[u64; 3]> = Mutex::new([0; 3]);
+static COUNTED: Mutex<[u64; CLASSES.len()]> = Mutex::new([0; CLASSES.len()]);
+
+/// The table that misses what a class has lost.
+const CLASSES: [(Class, &str); 5] = [
+    (Class::Detail, TORCH_TRACE),
+    (Class::Step, STEPS),
+    (Class::Collective, NCCL_TRACE),
+    (Class::Data, DATA_TRACE),
+    (Class::Memory, MEMORY),
+];
 
 /// Chooses the clock and compares it for the first time.
 pub(super) fn prepare() {
@@ -65,6 +77,8 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
         sink.release();
     }
     count_losses(sink);
+    drop(analyser);
+    shared::lock(&SAMPLER).sample(sink);
 }
 
 /// A ring being read.
@@ -110,11 +124,9 @@ fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, 
 }
 
 fn count_losses(sink: &mut Sink) {
-    let counters: [(&AtomicU64, &'static str); 3] =
-        [(&LOST.detail, TORCH_TRACE), (&LOST.step, STEPS), (&LOST.collective, NCCL_TRACE)];
     let mut counted = shared::lock(&COUNTED);
-    for ((counter, table), counted) in counters.into_iter().zip(counted.iter_mut()) {
-        let now = counter.load(Ordering::Relaxed);
+    for ((class, table), counted) in CLASSES.into_iter().zip(counted.iter_mut()) {
+        let now = LOST.of(class).load(Ordering::Relaxed);
         if now > *counted {
             sink.dropped(table, RING_FULL, now - *counted);
             *counted = now;

@@ -16,12 +16,14 @@ mod backward;
 mod boundary;
 pub(crate) mod clock;
 mod collectives;
+pub(crate) mod data;
 mod debug;
 mod drain;
 mod first_use;
 mod fork;
 mod forward;
 mod forward_hooks;
+pub(crate) mod memory;
 mod names;
 mod optimizer;
 pub mod record;
@@ -31,6 +33,7 @@ mod shape;
 mod slot;
 mod test_mode;
 mod thread;
+pub(crate) mod usage;
 
 pub use drain::{drain, flush_open};
 use record::{Kind, Record};
@@ -90,7 +93,7 @@ fn prepare() {
 /// Says which mechanism runs a layer.
 #[pyfunction]
 fn set_layer(layer: &str, mechanism: String) {
-    let known = ["forward", "backward", "optimizer", "data", "collectives"];
+    let known = ["forward", "backward", "optimizer", "data", "collectives", "memory", "process"];
     if let Some(layer) = known.into_iter().find(|known| *known == layer) {
         shared::lock(&shared::LAYERS).insert(layer, mechanism);
     }
@@ -119,11 +122,13 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     backward::register(module)?;
     boundary::register(module)?;
     collectives::register(module)?;
+    data::register(module)?;
     debug::register(module)?;
     first_use::register(module)?;
     fork::register(module)?;
     forward::register(module)?;
     forward_hooks::register(module)?;
+    memory::register(module)?;
     names::register(module)?;
     optimizer::register(module)?;
     record_function::register(module)?;

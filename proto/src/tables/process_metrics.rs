@@ -1,0 +1,29 @@
+//! `process.metrics`: what the operating system says of each training process.
+
+use crate::table::Time;
+
+crate::table! {
+    process.metrics, Agent, "What the operating system says of each training process, once a second; rates are over the time since the row before and NULL in the first.";
+    sort: [ts];
+    examples: [
+        "SELECT rank, AVG(user_percent) AS user, AVG(system_percent) AS system, MAX(threads) AS threads, MAX(rss) AS rss FROM process.metrics GROUP BY rank ORDER BY rank",
+        "SELECT ts, rank, involuntary_switches, major_faults, disk_read_bytes FROM process.metrics WHERE involuntary_switches > 1000 OR major_faults > 0 ORDER BY ts",
+    ];
+    ts: Time, "", "When it was measured.";
+    step: i64, "", "Optimizer steps finished then.";
+    cpu_user: f64, "s", "Processor time of all threads in user code since the process began.";
+    cpu_system: f64, "s", "The same in the kernel.";
+    user_percent: Option<f64>, "%", "Processor time in user code over time passed: 100 is one core.";
+    system_percent: Option<f64>, "%", "The same in the kernel: much of it is copying, faulting or waiting for locks.";
+    threads: Option<i32>, "", "Threads.";
+    voluntary_switches: Option<f64>, "1/s", "Times that a thread waited for something and gave its core away.";
+    involuntary_switches: Option<f64>, "1/s", "Times that a thread was made to give its core away: more threads than cores.";
+    minor_faults: Option<f64>, "1/s", "Page faults that needed no disk: memory touched for the first time, or after a fork.";
+    major_faults: Option<f64>, "1/s", "Page faults that waited for a disk.";
+    read_bytes: Option<f64>, "B/s", "Bytes read by system calls, from files, pipes and sockets, cached or not; NULL where the kernel does not tell.";
+    write_bytes: Option<f64>, "B/s", "Bytes written by system calls.";
+    disk_read_bytes: Option<f64>, "B/s", "Bytes that had to come from a disk.";
+    disk_write_bytes: Option<f64>, "B/s", "Bytes given to a disk to write.";
+    open_fds: Option<i32>, "", "Open file descriptors.";
+    rss: Option<f64>, "MB", "Resident memory, in 10^6 bytes.";
+}

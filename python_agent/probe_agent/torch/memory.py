@@ -1,0 +1,68 @@
+"""Memory: torch's allocators at the end of each optimizer step. The host's is measured by the background thread.
+
+CUDA is never initialised by this: where training has not done so, there is nothing to ask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probe_agent import _native
+
+#: Steps between two looks at which devices are in use.
+_LOOK_EVERY = 64
+
+_handle: Any = None
+_statistics: Any = None
+_cuda: dict[str, Any] = {}
+_is_compiling: Any = None
+_devices: list[int] = []
+_samples = 0
+
+
+def use_statistics(explicit: bool) -> None:
+    """Ask the caching allocators once a step, and have the background thread measure the host's memory."""
+    global _handle, _statistics, _cuda, _is_compiling, _samples
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    _native.use_sampling("memory", True)
+    _samples = 0
+    _statistics = getattr(torch._C, "_cuda_memoryStats", None)
+    if _statistics is not None and torch.version.cuda is not None:
+        _cuda, _is_compiling = torch.cuda.__dict__, torch.compiler.is_compiling
+        _handle = register_optimizer_step_post_hook(_after_step)
+
+
+def remove() -> None:
+    """Ask no more."""
+    global _handle
+    _native.use_sampling("memory", False)
+    if _handle is not None:
+        _handle.remove()
+        _handle = None
+
+
+def sample() -> None:
+    """Record what the devices in use hold now. Never raises."""
+    global _samples, _devices, _statistics
+    if _handle is None or _statistics is None or not _cuda.get("_initialized"):
+        return
+    try:
+        if _samples % _LOOK_EVERY == 0:
+            _devices = [place for place in range(_cuda["device_count"]()) if _holds(_statistics(place))]
+        _samples += 1
+        for place in _devices:
+            _native.memory_sample(place, _statistics(place))
+    except Exception as error:
+        _statistics = None
+        _native.set_problem(f"memory: the allocator can't be asked: {error!r}")
+
+
+def _holds(statistics: dict[str, Any]) -> bool:
+    return bool(statistics) and statistics["reserved_bytes"]["all"]["peak"] > 0
+
+
+def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if not _is_compiling():
+        sample()

@@ -1,0 +1,66 @@
+//! What allocators of devices said at the end of a step.
+
+use probe_proto::table::Time;
+use probe_proto::tables::memory;
+
+use super::Analyser;
+use super::names::Names;
+use crate::recording::memory::COUNT;
+use crate::recording::record::Record;
+use crate::sampling::MB;
+use crate::sink::Sink;
+
+/// A device's values on their way, two a record.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    /// The part that comes next; 0: none is on its way.
+    next: usize,
+    device: u64,
+    ts: u64,
+    values: [u64; COUNT],
+}
+
+impl<N: Names> Analyser<N> {
+    pub(super) fn memory(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let (part, device) = ((record.payload() & 0xff) as usize, record.payload() >> 8);
+        let sample = &mut self.threads[number].memory;
+        if part == 0 {
+            *sample = Sample { device, ts: record.ts, ..Sample::default() };
+        } else if part != sample.next || device != sample.device {
+            sample.next = 0;
+            return;
+        }
+        let Some([first, second]) = sample.values.get_mut(2 * part..2 * part + 2) else { return };
+        (*first, *second) = (record.a, record.b);
+        sample.next = part + 1;
+        if sample.next * 2 < COUNT {
+            return;
+        }
+        sample.next = 0;
+        let (values, ts) = (sample.values, sample.ts);
+        let Some(clock) = &self.clock else { return };
+        let size = |place: usize| (values[place] != u64::MAX).then(|| values[place] as f64 / MB);
+        let count = |place: usize| i64::try_from(values[place]).ok();
+        if let Some(peak) = size(1) {
+            self.peak = Some(self.peak.unwrap_or_default().max(peak));
+        }
+        let device = sink.strings.id(&format!("cuda:{device}"));
+        sink.push(memory::Row {
+            step: self.step,
+            device,
+            ts: Time(clock.unix_ns(ts)),
+            allocated: size(0),
+            reserved: size(2),
+            max_allocated: size(1),
+            max_reserved: size(3),
+            active: size(4),
+            inactive: size(5),
+            retries: count(6),
+            ooms: count(7),
+            rss: None,
+            max_rss: None,
+            children: None,
+            children_rss: None,
+        });
+    }
+}

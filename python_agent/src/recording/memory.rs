@@ -1,0 +1,69 @@
+//! Device memory: what torch's caching allocator says at the end of a step, put into the ring.
+
+use std::sync::atomic::Ordering;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::clock::ticks;
+use super::record::{Kind, Record};
+use super::ring::Class;
+use super::thread::{self, RECORD};
+use crate::sampling;
+use crate::shared::ENABLED;
+
+/// Where a value is in the dictionary of `torch._C._cuda_memoryStats`: statistic, and below `all` its aspect; without an
+/// aspect it is a plain number.
+const VALUES: [(&str, &str); 8] = [
+    ("allocated_bytes", "current"),
+    ("allocated_bytes", "peak"),
+    ("reserved_bytes", "current"),
+    ("reserved_bytes", "peak"),
+    ("active_bytes", "current"),
+    ("inactive_split_bytes", "current"),
+    ("num_alloc_retries", ""),
+    ("num_ooms", ""),
+];
+
+/// Values of a device: as many as [`VALUES`], `u64::MAX` for what the allocator does not say.
+pub(crate) const COUNT: usize = VALUES.len();
+
+/// Records what the allocator of a device says now.
+#[pyfunction]
+fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
+    if !ENABLED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let mut values = [u64::MAX; COUNT];
+    for (value, (statistic, aspect)) in values.iter_mut().zip(VALUES) {
+        let Some(found) = statistics.get_item(statistic)? else { continue };
+        *value =
+            if aspect.is_empty() { found.extract()? } else { found.get_item("all")?.get_item(aspect)?.extract()? };
+    }
+    thread::with(|state| {
+        if state.mode.get() != RECORD {
+            return;
+        }
+        for (part, pair) in values.chunks_exact(2).enumerate() {
+            let payload = u64::from(device) << 8 | part as u64;
+            // A row is written whole or not at all: whoever reads begins anew at part 0.
+            if !state.instant(Class::Memory, Record::new(Kind::Memory, payload, ticks(), pair[0], pair[1])) {
+                break;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Chooses what the background thread measures by itself.
+#[pyfunction]
+fn use_sampling(name: &str, on: bool) {
+    let switch = if name == "memory" { &sampling::MEMORY } else { &sampling::PROCESS };
+    switch.store(on, Ordering::Relaxed);
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(memory_sample, module)?)?;
+    module.add_function(wrap_pyfunction!(use_sampling, module)?)
+}
