@@ -38,5 +38,6 @@ variables! {
     PROBE_QUERY_ROWS = "PROBE_QUERY_ROWS", "100000000", "Rows that a collector's answer to a query may have.";
     PROBE_QUERY_BYTES = "PROBE_QUERY_BYTES", "8G", "How large a collector's answer to a query may be: bytes, or 512M, 2G.";
     PROBE_QUERIES = "PROBE_QUERIES", "as many as there are cores, at least 4", "Queries that a collector runs at a time; 32 more may wait.";
+    PROBE_HANG_AFTER = "PROBE_HANG_AFTER", "30s", "How long no rank may finish a step, beside ten times what its steps take, until the collector looks why and says so in probe.events: 30s, 5m; off is never.";
     PROBE_BIN = "PROBE_BIN", "the one installed with the wheel, else on PATH", "The probe binary that an agent starts when it finds no collector.";
 }

@@ -103,6 +103,11 @@ impl Live {
         Ok(control.stacks(request).await?.into_inner())
     }
 
+    pub(super) async fn hang(&mut self) -> Result<v1::HangAnswer> {
+        let request = self.request(v1::HangCall {});
+        Ok(self.control().hang(request).await?.into_inner())
+    }
+
     fn control(&self) -> ControlClient<Channel> {
         ControlClient::new(self.channel.clone())
     }

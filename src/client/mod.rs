@@ -138,6 +138,11 @@ impl Client {
         self.live("asked where its processes are")?.stacks(call).await
     }
 
+    /// Why no step is finished.
+    pub async fn hang(&mut self) -> Result<v1::HangAnswer> {
+        self.live("asked why it hangs")?.hang().await
+    }
+
     fn live(&mut self, what: &str) -> Result<&mut live::Live> {
         match &mut self.way {
             Way::Live(live) => Ok(live),

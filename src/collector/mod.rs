@@ -10,9 +10,11 @@ mod control;
 #[allow(dead_code, reason = "written by parts that come one by one")]
 pub(crate) mod events;
 mod governor;
+mod hang;
 mod hello;
 mod idle;
 mod local;
+mod pending;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 mod service;
@@ -124,6 +126,7 @@ impl Collector {
     /// As [`Collector::start`].
     pub async fn start_in(places: &Places, options: Options) -> Result<Self> {
         let limits = Limits::of_collector(options.memory)?;
+        let hang_after = hang::after()?;
         let token = options.token_file.as_deref().map(Token::read).transpose()?;
         let reservation = match options.resume {
             true => Reservation::resume(places, &options.run)?,
@@ -183,7 +186,17 @@ impl Collector {
             Arc::clone(&shared.run),
             captures,
         );
-        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks: Arc::new(stacks) };
+        let stacks = Arc::new(stacks);
+        let hangs = Arc::new(hang::Hangs {
+            registry: Arc::clone(&shared.registry),
+            stacks: Arc::clone(&stacks),
+            broker: Arc::clone(&broker),
+            events: Arc::clone(&shared.events),
+        });
+        if let Some(after) = hang_after {
+            tokio::spawn(Arc::clone(&hangs).watch(after, shared.stopping.clone()));
+        }
+        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine)));

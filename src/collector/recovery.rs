@@ -12,6 +12,7 @@ use probe_proto::v1::{self, record, said};
 use super::budget::memory_limit;
 use super::events::Events;
 use super::hello::{DeclaredTable, understand};
+use super::pending::PendingTable;
 use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
 use crate::error::Result;
@@ -67,6 +68,7 @@ pub(super) fn system_tables(
         Arc::new(AgentsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
         Arc::new(DropsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
         Arc::new(Census::new(store, run)),
+        Arc::new(PendingTable { registry: Arc::clone(registry) }),
         Arc::clone(log) as _,
         Arc::clone(events) as _,
     ]

@@ -91,6 +91,10 @@ impl Control for Answering {
         Ok(Response::new(v1::ConfigAnswer { agents: vec![agent(1), agent(0)] }))
     }
 
+    async fn hang(&self, _: Request<v1::HangCall>) -> Result<Response<v1::HangAnswer>, Status> {
+        Ok(Response::new(crate::stacks::hang()))
+    }
+
     async fn stacks(&self, call: Request<v1::StacksCall>) -> Result<Response<v1::StacksAnswer>, Status> {
         Ok(Response::new(crate::stacks::answer(&call.into_inner())))
     }

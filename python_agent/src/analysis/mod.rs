@@ -81,6 +81,8 @@ pub struct Analyser<N> {
     /// Shape given to an outermost module with parameters, the newest.
     batch_shape: Option<Text>,
     words: Words,
+    /// When the newest record was made.
+    newest: u64,
 }
 
 /// Strings that many rows have, by id.
@@ -116,6 +118,7 @@ impl<N: Names> Analyser<N> {
             meter: Meter::default(),
             batch_shape: None,
             words: Words::default(),
+            newest: 0,
         }
     }
 
@@ -171,6 +174,7 @@ impl<N: Names> Analyser<N> {
         // between two of them is counted once and exactly.
         let mut record = record;
         record.ts = self.threads[thread].not_before(clock.take(ticks));
+        self.newest = self.newest.max(record.ts);
         if kind == Kind::BackwardEnd {
             let at = |ticks| if ticks == 0 { 0 } else { clock.at(ticks) };
             (record.a, record.b) = (at(record.a), at(record.b));
@@ -394,5 +398,9 @@ impl<N: Names> Analyser<N> {
         self.names.forget_before(ticks);
         let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));
         self.give_up_collectives(now, last, sink);
+        self.report_groups(now, sink);
+        if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
+            sink.last_record_ns = clock.unix_ns(self.newest);
+        }
     }
 }

@@ -99,6 +99,8 @@ impl Reporter {
             cost: recording::cost(),
             plan: facts.plan.0,
             plan_late: facts.plan.1,
+            groups: sink.groups.clone(),
+            last_record_ns: sink.last_record_ns,
         };
         self.last = Some((Instant::now(), facts));
         status
