@@ -16,4 +16,5 @@ pub mod paths;
 pub mod query;
 pub mod runs;
 pub mod server;
+mod stacks;
 pub mod store;

@@ -24,6 +24,8 @@ mod pages;
 mod run;
 #[path = "cli/runs.rs"]
 mod runs;
+#[path = "cli/stacks.rs"]
+mod stacks;
 #[path = "cli/terminal.rs"]
 mod terminal;
 #[path = "cli/watch.rs"]

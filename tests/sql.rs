@@ -123,7 +123,27 @@ async fn recorded() {
 #[test]
 fn every_table_has_its_file() {
     let names: Vec<String> = files().iter().map(|file| file.file_stem().unwrap().display().to_string()).collect();
-    for table in probe_proto::tables::TABLES {
-        assert!(names.contains(&table.name.to_owned()), "tests/sql/{}.slt is missing", table.name);
+    let views = probe::query::views().into_iter().map(|view| view.name);
+    for name in probe_proto::tables::TABLES.iter().map(|table| table.name).chain(views) {
+        assert!(names.contains(&name.to_owned()), "tests/sql/{name}.slt is missing");
+    }
+}
+
+/// What a view's file says of its columns is what its query answers with, and its examples run.
+#[tokio::test]
+async fn views_answer_as_declared() {
+    let engine = data::live();
+    for view in probe::query::views() {
+        let name = view.full_name();
+        let schema = engine.schema(&format!("SELECT * FROM {name}"), None).await.unwrap();
+        let answered: Vec<_> = schema.fields().iter().map(|field| (field.name().as_str(), field.data_type())).collect();
+        let declared = probe::store::arrow_schema(view);
+        let declared = probe::query::plain_schema(&declared);
+        let said: Vec<_> = declared.fields().iter().map(|field| (field.name().as_str(), field.data_type())).collect();
+        assert_eq!(answered, said, "{name}");
+        assert!(!view.examples.is_empty(), "{name}");
+        for example in view.examples {
+            assert!(!rows(&engine, example, None).await.unwrap().is_empty(), "{example}");
+        }
     }
 }

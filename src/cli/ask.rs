@@ -18,6 +18,12 @@ pub(super) struct Connection {
     token_file: Option<PathBuf>,
 }
 
+impl Connection {
+    pub(super) fn token_file(&self) -> Option<&std::path::Path> {
+        self.token_file.as_deref()
+    }
+}
+
 /// Finds ENDPOINT, and does `work` with whoever is there. Ctrl-C drops the work, which ends it at the other end too.
 pub(super) fn ask<F>(endpoint: Option<&str>, connection: &Connection, work: F) -> Result<Status>
 where
@@ -49,6 +55,15 @@ pub(super) async fn open(endpoint: Option<&str>, connection: &Connection) -> Res
     let target = endpoint::find(endpoint).await?;
     let client = Client::open(&target, connection.token_file.as_deref()).await?;
     Ok((client, target))
+}
+
+/// Does work that waits for others, in one thread, until it is done or Ctrl-C drops it and ends with status
+/// `interrupted`.
+pub(super) fn interruptible_alone(interrupted: Status, work: impl Future<Output = Result<Status>>) -> Result<Status> {
+    let runtime = one_thread()?;
+    let status = runtime.block_on(unless_interrupted(interrupted, work));
+    runtime.shutdown_background();
+    status
 }
 
 /// The same with other runs beside it, for queries that name them.

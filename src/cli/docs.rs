@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use clap::CommandFactory;
 use probe_proto::env;
 use probe_proto::table::{Source, Table};
-use probe_proto::tables::{IDENTITY, TABLES};
+use probe_proto::tables::IDENTITY;
 
 use super::tables::type_name;
 use super::{Probe, Status};
 use crate::error::{Error, Result};
+use crate::query::relations;
 
 /// Write the generated pages of the documentation
 #[derive(Debug, clap::Args)]
@@ -71,13 +72,13 @@ fn all_tables() -> String {
     let mut out = format!(
         "{GENERATED}# Tables\n\n`probe tables` and `probe tables NAME` say the same. NULL means not measured; times are UTC.\n\n"
     );
-    for table in TABLES {
+    for table in relations() {
         let anchor = table.full_name().replace('.', "");
         let _ = writeln!(out, "- [`{}`](#{anchor}): {}", table.full_name(), table.doc);
     }
     out.push_str("\n## Who a row came from\n\nEvery row of the `python` tables begins with these columns.\n\n");
     columns(&mut out, IDENTITY);
-    for table in TABLES {
+    for table in relations() {
         one_table(&mut out, table);
     }
     out

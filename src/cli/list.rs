@@ -1,5 +1,6 @@
 //! `probe list`: live training processes.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -10,12 +11,15 @@ use crate::client::Client;
 use crate::endpoint::{Place, Target};
 use crate::error::{Error, Result};
 use crate::output::{Format, rows};
+use crate::stacks::without_agent;
 use crate::{paths, runs};
 
 /// How long a collector may take to say who is there.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// List live runs and their processes
+///
+/// Processes of this user that have torch in them and no agent are listed too, without a run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe list
@@ -24,6 +28,9 @@ pub(super) struct Args {
     /// Also show processes that have ended
     #[arg(short, long)]
     all: bool,
+    /// Leave out training processes that have no agent
+    #[arg(long)]
+    with_agent: bool,
     /// How the list looks
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -31,7 +38,9 @@ pub(super) struct Args {
 
 /// A process, or a collector that has none.
 struct Row {
-    run: String,
+    /// None of a process that no collector knows.
+    run: Option<String>,
+    pid: Option<u32>,
     agent: Option<v1::AgentInfo>,
     command: String,
 }
@@ -51,6 +60,15 @@ pub(super) fn run(args: Args) -> Result<Status> {
             Err(error) => report::note(format_args!("{run} at {} does not answer: {error}", socket.display())),
         }
     }
+    let known: BTreeSet<u32> = found.iter().filter_map(|row| row.pid).collect();
+    let others = if args.with_agent { Vec::new() } else { without_agent::find(&known) };
+    let example = others.first().map(|other| other.pid);
+    found.extend(others.into_iter().map(|other| Row {
+        run: None,
+        pid: Some(other.pid),
+        agent: None,
+        command: other.command,
+    }));
     if found.is_empty() && args.format == Format::Table {
         report::note("nothing is live");
         let recorded = runs::list_runs().unwrap_or_default();
@@ -61,6 +79,13 @@ pub(super) fn run(args: Args) -> Result<Status> {
         return Ok(0);
     }
     show(&found, args.format)?;
+    if let Some(pid) = example
+        && args.format == Format::Table
+    {
+        report::hint(format_args!(
+            "probe {pid} stack shows where a process without an agent is; probe run records it from the start"
+        ));
+    }
     Ok(0)
 }
 
@@ -69,10 +94,23 @@ fn rows_of(description: v1::Description, all: bool) -> Vec<Row> {
     let mut agents: Vec<_> = agents.into_iter().filter(|agent| all || agent.state != "ended").collect();
     agents.sort_by_key(|agent| (agent.rank, agent.pid));
     if agents.is_empty() {
-        return vec![Row { run, agent: None, command }];
+        return vec![Row { run: Some(run), pid: None, agent: None, command }];
     }
-    let row = |agent: v1::AgentInfo| Row { run: run.clone(), command: agent.command.clone(), agent: Some(agent) };
+    let row = |agent: v1::AgentInfo| Row {
+        run: Some(run.clone()),
+        pid: Some(agent.pid),
+        command: agent.command.clone(),
+        agent: Some(agent),
+    };
     agents.into_iter().map(row).collect()
+}
+
+fn state(row: &Row) -> &str {
+    match (&row.agent, &row.run) {
+        (Some(agent), _) => &agent.state,
+        (None, Some(_)) => "no process",
+        (None, None) => "no agent",
+    }
 }
 
 fn show(found: &[Row], format: Format) -> Result<()> {
@@ -80,10 +118,10 @@ fn show(found: &[Row], format: Format) -> Result<()> {
     let speed = |agent: &v1::AgentInfo| (agent.steps_per_second > 0.0).then_some(agent.steps_per_second);
     rows::show(
         vec![
-            ("run", rows::text(found.iter().map(|row| Some(&row.run)))),
-            ("pid", rows::integers(agents().map(|agent| agent.map(|agent| i64::from(agent.pid))))),
+            ("run", rows::text(found.iter().map(|row| row.run.as_ref()))),
+            ("pid", rows::integers(found.iter().map(|row| row.pid.map(i64::from)))),
             ("rank", rows::integers(agents().map(|agent| agent?.rank.map(i64::from)))),
-            ("state", rows::text(agents().map(|agent| Some(agent.map_or("no process", |agent| &agent.state))))),
+            ("state", rows::text(found.iter().map(|row| Some(state(row))))),
             ("step", rows::integers(agents().map(|agent| agent.map(|agent| agent.step)))),
             ("steps_per_second", rows::floats(agents().map(|agent| agent.and_then(speed)))),
             ("command", rows::text(found.iter().map(|row| Some(&row.command)))),

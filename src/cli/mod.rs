@@ -7,7 +7,9 @@ mod compare;
 mod completions;
 mod config;
 mod docs;
+mod doctor;
 mod eval;
+mod flamegraph;
 mod input;
 mod launch;
 mod list;
@@ -20,6 +22,7 @@ mod run;
 mod runs;
 mod serve;
 mod signals;
+mod stack;
 mod tables;
 mod watch;
 mod words;
@@ -56,8 +59,11 @@ enum Command {
     Compare(compare::Args),
     Tables(tables::Args),
     Eval(eval::Args),
+    Stack(stack::Args),
+    Flamegraph(flamegraph::Args),
     Config(config::Args),
     Runs(runs::Args),
+    Doctor(doctor::Args),
     Completions(completions::Args),
     GenerateDocs(docs::Args),
 }
@@ -102,6 +108,8 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
     match command {
         Command::Query(args) => query::run(args, endpoint),
         Command::Eval(args) => eval::run(args, endpoint),
+        Command::Stack(args) => stack::run(args, endpoint),
+        Command::Flamegraph(args) => flamegraph::run(args, endpoint),
         Command::Config(args) => config::run(args, endpoint),
         Command::Tables(args) => tables::run(args, endpoint),
         Command::Compare(args) => match endpoint {
@@ -113,6 +121,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Serve(args) => without("serve").and_then(|()| serve::run(args)),
         Command::List(args) => without("list").and_then(|()| list::run(args)),
         Command::Runs(args) => without("runs").and_then(|()| runs::run(args)),
+        Command::Doctor(args) => without("doctor").and_then(|()| doctor::run(&args)),
         Command::Completions(args) => without("completions").and_then(|()| completions::run(args)),
         Command::GenerateDocs(args) => without("generate-docs").and_then(|()| docs::run(args)),
     }

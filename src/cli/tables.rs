@@ -5,13 +5,14 @@ use std::fmt::Write;
 use arrow::array::{AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use probe_proto::table::{Column, ColumnType, Table};
-use probe_proto::tables::{TABLES, find};
+use probe_proto::tables::TABLES;
 
 use super::Status;
 use super::ask::{Connection, ask};
 use crate::client::{Client, collect};
 use crate::error::{Error, Result};
 use crate::output::{self, Format, Terminal, rows};
+use crate::query::relations;
 
 /// List tables, or the columns of one
 ///
@@ -48,13 +49,15 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
 /// A table by its full name, or by its own where only one has it.
 fn find_by(name: &str) -> Result<&'static Table> {
     let wanted = name.to_lowercase();
-    let found = find(&wanted).or_else(|| TABLES.iter().find(|table| table.name == wanted).copied());
+    let found = relations()
+        .find(|table| table.full_name() == wanted)
+        .or_else(|| relations().find(|table| table.name == wanted));
     found.ok_or_else(|| {
         let near = |table: &&Table| {
             strsim::damerau_levenshtein(&table.full_name(), &wanted)
                 .min(strsim::damerau_levenshtein(table.name, &wanted))
         };
-        let nearest = TABLES.iter().copied().min_by_key(near).filter(|table| near(table) <= 5);
+        let nearest = relations().min_by_key(near).filter(|table| near(table) <= 5);
         let hint = match nearest {
             Some(table) => format!("did you mean {}; probe tables lists them all", table.full_name()),
             None => "probe tables lists them all".to_owned(),
@@ -75,11 +78,13 @@ async fn count(mut client: Client) -> Result<Vec<i64>> {
 }
 
 fn all(counts: Option<Vec<i64>>, format: Format) -> Result<()> {
-    let mut columns = vec![("table", rows::text(TABLES.iter().map(|table| Some(table.full_name()))))];
+    let mut columns = vec![("table", rows::text(relations().map(|table| Some(table.full_name()))))];
     if let Some(counts) = counts {
-        columns.push(("rows", std::sync::Arc::new(Int64Array::from(counts))));
+        // To count a view's rows is to run it.
+        let counts = relations().enumerate().map(|(place, _)| counts.get(place).copied());
+        columns.push(("rows", std::sync::Arc::new(counts.collect::<Int64Array>())));
     }
-    columns.push(("what", rows::text(TABLES.iter().map(|table| Some(table.doc)))));
+    columns.push(("what", rows::text(relations().map(|table| Some(table.doc)))));
     rows::show(columns, format)
 }
 

@@ -148,14 +148,14 @@ struct Shown {
 
 /// A terminal that is drawn over and over.
 #[derive(Default)]
-struct Screen {
+pub(super) struct Screen {
     /// What was drawn on last; None before the first time.
     last: Option<Terminal>,
 }
 
 impl Screen {
     /// All of it in one write, each line over the old one, so that nothing flickers.
-    fn draw<'a>(&mut self, lines: impl Iterator<Item = &'a str>, terminal: Terminal) -> io::Result<()> {
+    pub(super) fn draw<'a>(&mut self, lines: impl Iterator<Item = &'a str>, terminal: Terminal) -> io::Result<()> {
         // Cleared only where what is there does not line up with what comes. Lines that are too long are not wrapped.
         let mut frame =
             String::from(if self.last == Some(terminal) { "\x1b[H\x1b[?7l" } else { "\x1b[2J\x1b[H\x1b[?7l" });

@@ -89,6 +89,13 @@ impl Live {
         Ok(self.control().config(request).await?.into_inner())
     }
 
+    pub(super) async fn stacks(&mut self, call: v1::StacksCall) -> Result<v1::StacksAnswer> {
+        let request = self.request(call);
+        // Ten seconds of a busy process can be more than gRPC's 4 MiB.
+        let mut control = self.control().max_decoding_message_size(usize::MAX);
+        Ok(control.stacks(request).await?.into_inner())
+    }
+
     fn control(&self) -> ControlClient<Channel> {
         ControlClient::new(self.channel.clone())
     }

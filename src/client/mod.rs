@@ -120,6 +120,12 @@ impl Client {
         self.live("configured")?.config(values).await
     }
 
+    /// Where the run's processes are now.
+    pub async fn stacks(&mut self, mut call: v1::StacksCall) -> Result<v1::StacksAnswer> {
+        call.pid = self.pid;
+        self.live("asked where its processes are")?.stacks(call).await
+    }
+
     fn live(&mut self, what: &str) -> Result<&mut live::Live> {
         match &mut self.way {
             Way::Live(live) => Ok(live),

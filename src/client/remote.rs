@@ -17,11 +17,10 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use futures::{StreamExt, TryStreamExt};
 use probe_proto::table::Table;
-use probe_proto::tables::TABLES;
 
 use super::live::Live;
 use crate::error::Error;
-use crate::query::{plain_schema, schemas};
+use crate::query::{plain_schema, relations, schemas};
 use crate::store::arrow_schema;
 
 /// All tables of a live run.
@@ -58,14 +57,14 @@ struct RemoteSchema {
 
 impl RemoteSchema {
     fn find(&self, name: &str) -> Option<&'static Table> {
-        TABLES.iter().copied().find(|table| table.schema == self.name && table.name == name)
+        relations().find(|table| table.schema == self.name && table.name == name)
     }
 }
 
 #[async_trait]
 impl SchemaProvider for RemoteSchema {
     fn table_names(&self) -> Vec<String> {
-        TABLES.iter().filter(|table| table.schema == self.name).map(|table| table.name.to_owned()).collect()
+        relations().filter(|table| table.schema == self.name).map(|table| table.name.to_owned()).collect()
     }
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let table = self.find(name).map(|table| {
@@ -254,7 +253,7 @@ mod tests {
 
     #[test]
     fn only_what_is_needed_is_asked() {
-        let steps = TABLES.iter().find(|table| table.full_name() == "python.steps").unwrap();
+        let steps = relations().find(|table| table.full_name() == "python.steps").unwrap();
         let schema = plain_schema(&arrow_schema(steps));
         let place = schema.index_of("step").unwrap();
         let sql = select(steps, &schema.project(&[place]).unwrap(), &[col("step").gt(lit(5_i64))], Some(3));

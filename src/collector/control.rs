@@ -5,12 +5,14 @@ use std::sync::Arc;
 use probe_proto::VERSION;
 use probe_proto::v1::control_server::Control;
 use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
+use probe_proto::v1::{StacksAnswer, StacksCall};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 use tonic::{Extensions, Request, Response, Status};
 
 use super::Shared;
 use super::events::{Event, Severity};
+use super::stacks::Stacks;
 use crate::error::Error;
 use crate::eval::Broker;
 
@@ -19,6 +21,7 @@ use crate::eval::Broker;
 pub(crate) struct ControlService {
     pub(crate) shared: Arc<Shared>,
     pub(crate) broker: Arc<Broker>,
+    pub(crate) stacks: Arc<Stacks>,
 }
 
 #[tonic::async_trait]
@@ -83,6 +86,11 @@ impl Control for ControlService {
             self.shared.events.note(Event::new("config", Severity::Info, message));
         }
         Ok(Response::new(answer))
+    }
+
+    async fn stacks(&self, request: Request<StacksCall>) -> Result<Response<StacksAnswer>, Status> {
+        let asked_by = asked_by(request.extensions());
+        Ok(Response::new(self.stacks.take(request.into_inner(), &asked_by).await?))
     }
 }
 

@@ -12,11 +12,13 @@ pub(crate) mod events;
 mod governor;
 mod hello;
 mod idle;
+mod local;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 mod service;
 mod session;
 mod settings;
+mod stacks;
 mod stop;
 mod tables;
 #[cfg(test)]
@@ -167,7 +169,21 @@ impl Collector {
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
-        let control = control::ControlService { shared: Arc::clone(&shared), broker };
+        let captures = if options.resume { stacks::captures(&engine).await? } else { 0 };
+        let kept = local::Local::new(
+            &probe_proto::tables::stacks::TABLE,
+            Arc::clone(&shared.store),
+            Arc::clone(&shared.journal),
+            Arc::clone(&shared.registry),
+        );
+        let stacks = stacks::Stacks::new(
+            Arc::clone(&shared.registry),
+            Arc::clone(&broker),
+            kept,
+            Arc::clone(&shared.run),
+            captures,
+        );
+        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks: Arc::new(stacks) };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine)));

@@ -8,6 +8,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::agent::{About, Agent, Downlink, Presence};
+use super::local::is_local;
 use super::recovery::AllWritten;
 use crate::journal::Ledger;
 use crate::store::Identity;
@@ -69,7 +70,7 @@ impl Registry {
         known.sort_by_key(|(_, agent)| agent.first_seen);
         {
             let mut agents = registry.lock();
-            for (instance, record) in known {
+            for (instance, record) in known.into_iter().filter(|(instance, _)| !is_local(instance)) {
                 agents.next_key += 1;
                 let agent = Arc::new(Agent::restore(agents.next_key, run, instance, record, written));
                 agents.in_order.push(Arc::clone(&agent));

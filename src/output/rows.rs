@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, TimestampSecondArray,
+    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
+    TimestampSecondArray,
 };
 
 use super::{Format, Terminal, table, unless_closed};
@@ -18,6 +19,11 @@ pub fn text<S: AsRef<str>>(values: impl IntoIterator<Item = Option<S>>) -> Array
 /// A column of integers.
 pub fn integers(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
     Arc::new(values.into_iter().collect::<Int64Array>())
+}
+
+/// A column of truths.
+pub fn flags(values: impl IntoIterator<Item = bool>) -> ArrayRef {
+    Arc::new(values.into_iter().map(Some).collect::<BooleanArray>())
 }
 
 /// A column of floats.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
 use datafusion::common::Result;
+use datafusion::execution::SessionState;
 use probe_proto::table::Table;
 use probe_proto::tables::TABLES;
 
 use super::provider::RowsTable;
 use super::running::Running;
 use super::system::SystemTable;
+use super::views;
 use crate::store::Store;
 
 /// The name of the only catalog.
@@ -36,20 +38,37 @@ pub(crate) fn is_taken(name: &str) -> bool {
     name == CATALOG || name == NO_SCHEMA || name == "information_schema" || schemas().contains(&name)
 }
 
-/// All tables as one query sees them.
+/// All tables as one query sees them, and the views over them.
 #[derive(Debug, Clone)]
 pub(super) struct Catalog {
     tables: Arc<Vec<(&'static Table, Arc<RowsTable>)>>,
+    /// What a view is planned with.
+    state: SessionState,
 }
 
 impl Catalog {
-    /// The tables now; with `pid`, only the rows of that process. `scans` counts those who read them.
-    pub(super) fn new(store: &Store, system: &[Arc<dyn SystemTable>], pid: Option<i32>, scans: &Running) -> Self {
+    /// The tables now; with `pid`, only the rows of that process. `scans` counts those who read them, `state` is what the
+    /// query is planned with.
+    pub(super) fn new(
+        store: &Store,
+        system: &[Arc<dyn SystemTable>],
+        pid: Option<i32>,
+        scans: &Running,
+        state: &SessionState,
+    ) -> Self {
         let table = |(table, snapshot): (&&'static Table, _)| {
             let filled = system.iter().find(|filled| std::ptr::eq(filled.table(), *table)).cloned();
             (*table, Arc::new(RowsTable::new(table, snapshot, filled, pid, scans.clone())))
         };
-        Self { tables: Arc::new(TABLES.iter().zip(store.snapshot()).map(table).collect()) }
+        let tables = TABLES.iter().zip(store.snapshot()).map(table).collect();
+        Self { tables: Arc::new(tables), state: state.clone() }
+    }
+
+    /// What a view over these tables, and no others, is planned with.
+    fn planner(&self) -> SessionState {
+        let mut state = self.state.clone();
+        state.register_catalog_list(Arc::new(Catalogs { own: self.clone(), others: Arc::from([]) }));
+        state
     }
 }
 
@@ -108,12 +127,16 @@ impl Schema {
 impl SchemaProvider for Schema {
     fn table_names(&self) -> Vec<String> {
         let tables = self.catalog.tables.iter().filter(|(table, _)| table.schema == self.name);
-        tables.map(|(table, _)| table.name.to_owned()).collect()
+        let views = views::VIEWS.iter().map(|view| &view.table).filter(|view| view.schema == self.name);
+        tables.map(|(table, _)| table.name).chain(views.map(|view| view.name)).map(str::to_owned).collect()
     }
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        Ok(self.find(name).map(|rows| rows as Arc<dyn TableProvider>))
+        match views::find(self.name, name) {
+            Some(view) => view.plan(&self.catalog.planner()).await.map(Some),
+            None => Ok(self.find(name).map(|rows| rows as Arc<dyn TableProvider>)),
+        }
     }
     fn table_exist(&self, name: &str) -> bool {
-        self.find(name).is_some()
+        self.find(name).is_some() || views::find(self.name, name).is_some()
     }
 }

@@ -1,12 +1,11 @@
 //! What goes wrong with a query, in words for people.
 
-use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
-use datafusion::sql::sqlparser::parser::ParserError;
-use probe_proto::tables::TABLES;
-
 use super::limits::Limits;
 use super::names::{list, nearest};
+use super::views::relations;
 use crate::error::{Error, Result};
+use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
+use datafusion::sql::sqlparser::parser::ParserError;
 
 /// An error of planning or running a query.
 pub fn from_datafusion(error: &DataFusionError) -> Error {
@@ -144,28 +143,25 @@ pub(super) fn no_table(asked: &TableReference) -> Error {
         || name.contains('\\')
         || [".parquet", ".csv", ".json", ".arrow", ".ndjson"].iter().any(|end| lower.ends_with(end));
     if file {
-        return Error::denied(format!("'{name}' is not a table, and queries can't read files"))
-            .hint(format!("there is {}", tables()));
+        return Error::denied(format!("'{name}' is not a table, and queries can't read files")).hint(EVERY_TABLE);
     }
     let error = Error::failed(format!("there is no table '{asked}'"));
-    if let Some(same) = TABLES.iter().find(|table| table.name == lower) {
+    if let Some(same) = relations().find(|table| table.name == lower) {
         return error.hint(format!("did you mean {}?", same.full_name()));
     }
-    let full: Vec<String> = TABLES.iter().map(|table| table.full_name()).collect();
+    let full: Vec<String> = relations().map(|table| table.full_name()).collect();
     let near = nearest(&asked.to_string(), full.iter().map(String::as_str)).or_else(|| {
-        let near = nearest(name, TABLES.iter().map(|table| table.name))?;
+        let near = nearest(name, relations().map(|table| table.name))?;
         full.iter().find(|full| full.ends_with(&format!(".{near}"))).map(String::as_str)
     });
     match near {
         Some(near) => error.hint(format!("did you mean {near}?")),
-        None => error.hint(format!("there is {}", tables())),
+        None => error.hint(EVERY_TABLE),
     }
 }
 
-fn tables() -> String {
-    let full: Vec<String> = TABLES.iter().map(|table| table.full_name()).collect();
-    list(full.iter().map(String::as_str))
-}
+/// Where no name is near: there are too many to say them all.
+const EVERY_TABLE: &str = "SHOW TABLES lists what there is, and so does probe tables";
 
 /// Shorthand for mapping.
 pub(super) fn or_say<T>(result: std::result::Result<T, DataFusionError>) -> Result<T> {

@@ -22,6 +22,7 @@ mod source;
 mod stopping;
 mod system;
 mod threads;
+mod views;
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,9 +46,11 @@ use tokio::time::Instant;
 pub(crate) use self::catalog::{CATALOG, is_taken, schemas};
 pub use self::errors::from_datafusion;
 pub use self::limits::{Asked, Limits};
-pub(crate) use self::output::plain_schema;
+pub use self::output::plain_schema;
 pub(crate) use self::system::system_segment;
 pub use self::system::{SystemRows, SystemTable};
+pub(crate) use self::views::relations;
+pub use self::views::views;
 
 use self::admission::Admission;
 use self::answer::{AHEAD, Bounds, EndOnDrop};
@@ -133,8 +136,8 @@ impl Engine {
 
     /// Its own tables as they are now, for the queries of another engine.
     pub fn catalog(&self, pid: Option<i32>) -> Arc<dyn CatalogProvider> {
-        let Planner { store, system, scans, .. } = &*self.planner;
-        Arc::new(Catalog::new(store, system, pid, scans))
+        let Planner { store, system, scans, state, .. } = &*self.planner;
+        Arc::new(Catalog::new(store, system, pid, scans, state))
     }
 
     /// Runs a query over the tables as they are now; rows come as they are found. With `pid`, tables have only that
@@ -250,7 +253,7 @@ impl Planner {
 
     async fn logical(&self, sql: &str, pid: Option<i32>) -> Result<(SessionContext, LogicalPlan)> {
         let statement = guard::parse(sql)?;
-        let own = Catalog::new(&self.store, &self.system, pid, &self.scans);
+        let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::clone(&catalogs));

@@ -16,7 +16,7 @@ use futures::StreamExt;
 
 /// The schema that a client sees. Every column may be NULL: the planner's and the executor's opinions on that differ,
 /// and clients compare what they were told with what they get.
-pub(crate) fn plain_schema(schema: &Schema) -> SchemaRef {
+pub fn plain_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| Field::new(field.name(), plain(field.data_type()), true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }

@@ -31,7 +31,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::error::Error;
-use crate::query::{Asked, CATALOG, Engine, from_datafusion, schemas};
+use crate::query::{Asked, CATALOG, Engine, from_datafusion, schemas, views};
 use crate::store::arrow_schema;
 
 /// Request metadata with the process id to which a query is to be limited.
@@ -51,6 +51,8 @@ const MAX_REQUEST: usize = 16 << 20;
 
 /// What `table_type` says of every table.
 const TABLE: &str = "TABLE";
+/// That of named queries.
+const VIEW: &str = "VIEW";
 
 /// The service, ready for a tonic server.
 pub fn service(engine: Arc<Engine>) -> FlightServiceServer<impl FlightService> {
@@ -300,10 +302,11 @@ impl FlightSqlService for Service {
 
     async fn do_get_tables(&self, command: CommandGetTables, _: Request<Ticket>) -> Reply<Answer> {
         let mut found = command.into_builder();
-        for table in TABLES {
+        let tables = TABLES.iter().map(|table| (*table, TABLE)).chain(views().into_iter().map(|view| (view, VIEW)));
+        for (table, kind) in tables {
             // As a query over it answers: text is Utf8 there, whatever it is within.
             let schema = crate::query::plain_schema(&arrow_schema(table));
-            found.append(CATALOG, table.schema, table.name, TABLE, &schema).map_err(internal)?;
+            found.append(CATALOG, table.schema, table.name, kind, &schema).map_err(internal)?;
         }
         one(found.build().map_err(internal)?)
     }
@@ -319,6 +322,7 @@ impl FlightSqlService for Service {
     async fn do_get_table_types(&self, command: CommandGetTableTypes, _: Request<Ticket>) -> Reply<Answer> {
         let mut types = command.into_builder();
         types.append(TABLE);
+        types.append(VIEW);
         one(types.build().map_err(internal)?)
     }
 

@@ -30,7 +30,7 @@ fn nobody_at_the_endpoint() {
     check!(home, "nothing_ever", Home::empty().probe(["query", "SELECT 1"]));
     check!(home, "eval_of_an_ended_run", home.probe(["gpt", "eval", "1"]));
     check!(home, "config_of_an_ended_run", home.probe(["gpt", "config"]));
-    check!(home, "list_of_nothing", home.probe(["list"]));
+    check!(home, "list_of_nothing", home.probe(["list", "--with-agent"]));
 }
 
 #[test]

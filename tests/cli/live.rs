@@ -90,6 +90,10 @@ impl Control for Answering {
         };
         Ok(Response::new(v1::ConfigAnswer { agents: vec![agent(1), agent(0)] }))
     }
+
+    async fn stacks(&self, call: Request<v1::StacksCall>) -> Result<Response<v1::StacksAnswer>, Status> {
+        Ok(Response::new(crate::stacks::answer(&call.into_inner())))
+    }
 }
 
 /// A live collector; it ends when this is dropped.
@@ -214,8 +218,8 @@ fn several_live_runs_have_to_be_told_apart() {
 #[test]
 fn live_processes_are_listed() {
     let live = Live::start();
-    check!(live.home, "list", live.home.probe(["list"]));
-    check!(live.home, "list_all_json", live.home.probe(["list", "--all", "--format", "json"]));
+    check!(live.home, "list", live.home.probe(["list", "--with-agent"]));
+    check!(live.home, "list_all_json", live.home.probe(["list", "--with-agent", "--all", "--format", "json"]));
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn a_live_name_is_refused_and_answers_meanwhile() {
     let said = first_line(child.stderr.as_mut().unwrap());
     assert!(said.contains("one@1") && said.contains("probe one query"), "{said}");
     assert_eq!(home.stdout(["one", "query", "SELECT 1 AS n", "--format", "csv"]), "n\n1\n");
-    assert!(home.stdout(["list"]).contains("no process"), "a collector without agents is listed");
+    assert!(home.stdout(["list", "--with-agent"]).contains("no process"), "a collector without agents is listed");
     assert!(home.stdout(["runs", "--format", "ndjson"]).contains("\"state\":\"live\""));
     let second = home.probe(["run", "--name", "one", "true"]);
     assert_eq!(second.status.code(), Some(1), "{}", home.shown(&second));

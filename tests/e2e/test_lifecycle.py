@@ -28,7 +28,7 @@ def test_a_run_that_has_ended_answers_the_same(home: Home) -> None:
     )
     assert counted == agents[0]["rows_stored"]
     assert "digits@1" in home.probe("runs").stdout
-    assert "digits" not in home.probe("list").stdout
+    assert "digits" not in home.probe("list", "--with-agent").stdout
     # The name may be used again, and then means the newest; the first one is still there.
     home.train("python", "examples/train_digits.py", "--epochs", "1", name="digits").finish()
     assert run.query("SELECT COUNT(*) AS n FROM python.steps") == [{"n": 23}]
@@ -90,7 +90,7 @@ def reached(home: Home, sql: str) -> bool:
 
 def test_probe_in_the_environment_is_enough(home: Home) -> None:
     trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1")
-    wait_for("a collector of its own", lambda: "train_gpt" in home.probe("list").stdout)
+    wait_for("a collector of its own", lambda: "train_gpt" in home.probe("list", "--with-agent").stdout)
     wait_for("rows", lambda: home.query("train_gpt", "SELECT COUNT(*) AS n FROM python.torch_trace")[0]["n"] > 0)
     # A pid is an endpoint too, and means that process's rows.
     rows = home.query(str(trainer.pid), "SELECT DISTINCT pid FROM python.steps")

@@ -6,7 +6,7 @@ use probe::query::{Engine, SystemRows, SystemTable};
 use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
-use probe_proto::tables::{agents, drops, evals, events, nccl_trace, steps, torch_trace};
+use probe_proto::tables::{agents, data_trace, drops, evals, events, nccl_trace, stacks, steps, torch_trace};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
@@ -121,7 +121,67 @@ impl Agent {
         }
     }
 
+    fn batch_handed(&mut self, step: i64) -> data_trace::Row {
+        let workers = self.identity.rank == Some(1);
+        let waits = workers && step == 2;
+        let of_workers = |value: i32| workers.then_some(value);
+        data_trace::Row {
+            step,
+            batch_index: Some(step),
+            dataset: Some(self.strings.id("Tokens")),
+            ts: Time(START + step * 1_000_000_000),
+            wait: match (workers, waits) {
+                (false, _) => 0.125,
+                (_, false) => 0.0625,
+                (_, true) => 0.5,
+            },
+            num_workers: Some(if workers { 2 } else { 0 }),
+            queue_depth: of_workers(if waits { 0 } else { 2 }),
+            tasks_outstanding: of_workers(4),
+            prefetch_factor: of_workers(2),
+            samples: Some(32),
+            bytes: workers.then_some(16384),
+            pinned: Some(false),
+            persistent_workers: Some(workers),
+            thread: 4000,
+        }
+    }
+
+    /// Rank 0 in an all_reduce, and rank 1 still in its own code, as capture 1 saw them.
+    fn stack(&mut self) -> Vec<stacks::Row> {
+        let (waits_for, frames) = match self.identity.rank {
+            Some(0) => ("collective all_reduce", vec![("all_reduce", false, 40), ("train", true, 7)]),
+            _ => ("", vec![("load", true, 3)]),
+        };
+        let waits_for = (!waits_for.is_empty()).then(|| self.strings.id(waits_for));
+        let mut rows = Vec::new();
+        for ((function, user_code, line), depth) in frames.into_iter().zip(0..) {
+            rows.push(stacks::Row {
+                capture: 1,
+                ts: Time(START + 4_000_000_000),
+                thread: 0,
+                thread_name: Some(self.strings.id("MainThread")),
+                os_thread: Some(i64::from(self.identity.pid)),
+                main: true,
+                gil: waits_for.is_none(),
+                running: waits_for.is_none(),
+                waits_for,
+                depth,
+                function: Some(self.strings.id(function)),
+                file: Some(self.strings.id(if user_code { "train.py" } else { "distributed_c10d.py" })),
+                line: Some(line),
+                user_code,
+                samples: 1,
+                moving: false,
+                method: self.strings.id("memory"),
+            });
+        }
+        rows
+    }
+
+    /// Rank 0 waits for the other one.
     fn step(&mut self, step: i64) -> steps::Row {
+        let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
         steps::Row {
             step,
             ts: Time(START + step * 1_000_000_000),
@@ -130,8 +190,8 @@ impl Agent {
             forward_time: 0.75,
             backward_time: 1.625,
             optimizer_time: 0.125,
-            comm_time: 0.125,
-            other_time: 0.125,
+            comm_time: waited,
+            other_time: 0.25 - waited,
             clock: self.strings.id("host"),
             micro_steps: 1,
             samples: (step > 0).then_some(32),
@@ -156,7 +216,11 @@ pub(crate) fn store() -> Arc<Store> {
             agent.send(&store, collectives);
             let row = agent.step(step);
             agent.send(&store, [row]);
+            let row = agent.batch_handed(step);
+            agent.send(&store, [row]);
         }
+        let stack = agent.stack();
+        agent.send(&store, stack);
     }
     store
 }

@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use probe::error::{Error, Kind};
 use probe::query::Engine;
 use probe::server::flight;
+use probe_proto::tables::TABLES;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
@@ -136,20 +137,20 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
     assert_eq!(cells(&served.fetch(info).await.unwrap()), [["probe", "probe"], ["probe", "python"]]);
 
     let info = served.client.get_table_types().await.unwrap();
-    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["TABLE"]]);
+    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["TABLE"], ["VIEW"]]);
 
     let filter = CommandGetTables { db_schema_filter_pattern: Some("py%".into()), ..Default::default() };
     let info = served.client.get_tables(filter).await.unwrap();
     let tables = cells(&served.fetch(info).await.unwrap());
     let names: Vec<&str> = tables.iter().map(|row| row[2].as_str()).collect();
-    let mut declared: Vec<&str> =
-        probe_proto::tables::TABLES.iter().filter(|table| table.schema == "python").map(|table| table.name).collect();
-    declared.sort_unstable();
-    assert_eq!(names, declared);
+    let known = TABLES.iter().copied().chain(probe::query::views());
+    let mut expected: Vec<&str> = known.filter(|table| table.schema == "python").map(|table| table.name).collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
 
     let with_schema = CommandGetTables { include_schema: true, ..Default::default() };
     let info = served.client.get_tables(with_schema).await.unwrap();
-    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), probe_proto::tables::TABLES.len());
+    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), TABLES.len() + probe::query::views().len());
 
     let info = served.client.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerReadOnly]).await;
     let facts = cells(&served.fetch(info.unwrap()).await.unwrap());

@@ -3,11 +3,13 @@
 use crate::table::{Column, ColumnType, Table};
 
 pub mod agents;
+pub mod data_trace;
 pub mod drops;
 pub mod evals;
 pub mod events;
 pub mod nccl_trace;
 pub mod overhead;
+pub mod stacks;
 pub mod steps;
 pub mod torch_trace;
 
@@ -16,6 +18,8 @@ pub static TABLES: &[&Table] = &[
     &torch_trace::TABLE,
     &nccl_trace::TABLE,
     &steps::TABLE,
+    &data_trace::TABLE,
+    &stacks::TABLE,
     &agents::TABLE,
     &drops::TABLE,
     &evals::TABLE,

@@ -20,7 +20,7 @@ crate::table! {
     other_time: f64, "s", "The rest.";
     clock: Text, "", "Clock of the stage times: host, or device where they were timed there.";
     micro_steps: i32, "", "Root forward calls in the step.";
-    samples: Option<i64>, "", "Sum over the step's root forwards of the first dimension of their first tensor; NULL where none was given.";
+    samples: Option<i64>, "", "Sum over the step's root forwards of the first dimension of their first tensor; where they were given none, of the batches handed to the loop (python.data_trace); NULL where neither says.";
     max_allocated: Option<f64>, "MB", "Peak device memory allocated in the step; NULL without a device allocator.";
     detail: bool, "", "Whether the step's modules were recorded.";
 }

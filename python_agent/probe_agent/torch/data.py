@@ -1,7 +1,8 @@
-"""Data: how long training waits for its DataLoader."""
+"""Data: how long training waits for its DataLoader, and what the DataLoader was doing."""
 
 from __future__ import annotations
 
+import collections
 import functools
 from typing import Any, Callable
 
@@ -21,14 +22,18 @@ def use_next_patch(explicit: bool) -> None:
         return
     original = dataloader._BaseDataLoaderIter.__next__
     begin, end = _native.data_begin, _native.data_end
+    _native.set_user_dict(collections.UserDict)
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
-        begin()
+        begin(self)
         try:
-            return original(self)
-        finally:
-            end()
+            batch = original(self)
+        except BaseException:
+            end(self, False, None)
+            raise
+        end(self, True, batch)
+        return batch
 
     _original, _ours = original, skipped_by_dynamo(__next__)
     dataloader._BaseDataLoaderIter.__next__ = __next__

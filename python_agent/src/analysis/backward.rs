@@ -10,6 +10,7 @@ use probe_proto::table::Time;
 use probe_proto::tables::torch_trace;
 
 use super::calls::{CallId, NO_CALL};
+use super::clock::seconds;
 use super::modules::IntMap;
 use super::names::Names;
 use super::thread::{Frame, Pass, Work};
@@ -72,13 +73,13 @@ impl<N: Names> Analyser<N> {
         let Some(Frame::Pass(pass)) = thread.frames.last_mut() else { return };
         let newest = pass.newest.get_or_insert_with(|| calls.iter().map(|(id, call)| (call.address, id)).collect());
         let owner = newest.get(&record.a).copied().unwrap_or(NO_CALL);
-        let ticks =
+        let time =
             std::mem::take(&mut pass.linger) + if pass.owner.is_none() { std::mem::take(&mut pass.head) } else { 0 };
         let work = pass.work.entry(owner).or_default();
         if work.begin == 0 {
-            work.begin = record.ts.saturating_sub(ticks);
+            work.begin = record.ts.saturating_sub(time);
         }
-        work.own += ticks;
+        work.own += time;
         pass.owner = Some(owner);
     }
 
@@ -177,7 +178,7 @@ impl<N: Names> Analyser<N> {
         let outside = outside.reduce(|a, b| Work { own: a.own + b.own, begin: a.begin.min(b.begin) });
         let (Some(outside), Some(clock)) = (outside, &self.clock) else { return };
         let on_host = self.modules.computes_on_host();
-        let host_duration = clock.seconds(outside.own);
+        let host_duration = seconds(outside.own);
         sink.push(torch_trace::Row {
             step: self.step,
             micro_step,

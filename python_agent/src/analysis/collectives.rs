@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use probe_proto::table::Time;
 use probe_proto::tables::nccl_trace;
 
+use super::clock::{SECOND, seconds};
 use super::modules::IntMap;
 use super::names::{Names, Operation};
 use super::{Analyser, NCCL_TRACE};
@@ -12,7 +13,7 @@ use crate::recording::record::{Kind, Record};
 use crate::sink::Sink;
 
 /// An operation whose completion has not been seen for this long gets its row as issued, so that a hang shows.
-const GIVE_UP_NS: u64 = 120_000_000_000;
+const GIVE_UP: u64 = 120 * SECOND;
 /// Operations that may wait; beyond it new ones are not kept.
 const WAITING: usize = 1 << 16;
 
@@ -162,7 +163,7 @@ impl<N: Names> Analyser<N> {
     fn push_operation(&self, issued: &Issued, end: End, failed: bool, sink: &mut Sink) {
         let (Some(clock), Some(operation)) = (&self.clock, self.operations.kinds.get(&issued.kind)) else { return };
         let seconds = match end {
-            End::At(end) if end > issued.at => Some(clock.seconds(end - issued.at)),
+            End::At(end) if end > issued.at => Some(seconds(end - issued.at)),
             _ => None,
         };
         let speed = seconds.filter(|_| !failed && issued.bytes > 0).map(|seconds| issued.bytes as f64 / seconds / 1e9);
@@ -195,7 +196,7 @@ impl<N: Names> Analyser<N> {
         if self.operations.waiting.is_empty() {
             return;
         }
-        let before = if last { u64::MAX } else { now.saturating_sub(self.ticks(GIVE_UP_NS)) };
+        let before = if last { u64::MAX } else { now.saturating_sub(GIVE_UP) };
         let late: Vec<u64> =
             self.operations.waiting.iter().filter(|(_, issued)| issued.at < before).map(|(key, _)| *key).collect();
         for key in late {

@@ -17,6 +17,7 @@ mod backward;
 mod calls;
 mod clock;
 mod collectives;
+mod data;
 mod meter;
 mod modules;
 pub mod names;
@@ -27,7 +28,7 @@ mod tests;
 mod thread;
 
 use calls::{Call, CallId, Calls, NO_CALL};
-use clock::Clock;
+use clock::{Clock, seconds};
 pub(crate) use meter::Counts;
 use meter::Meter;
 use modules::Modules;
@@ -40,6 +41,8 @@ pub(crate) const TORCH_TRACE: &str = "python.torch_trace";
 pub(crate) const STEPS: &str = "python.steps";
 /// `python.nccl_trace`.
 pub(crate) const NCCL_TRACE: &str = "python.nccl_trace";
+/// `python.data_trace`.
+pub(crate) const DATA_TRACE: &str = "python.data_trace";
 /// Why rows are missing after a ring had no room.
 pub(crate) const RING_FULL: &str = "ring full";
 /// Why rows are missing of intervals whose end never came.
@@ -109,17 +112,17 @@ impl<N: Names> Analyser<N> {
 
     /// Whether the clocks have been compared over less than a few milliseconds when `sample` was taken.
     pub fn is_new_at(&self, sample: Sample) -> bool {
-        self.clock.is_none_or(|clock| clock.is_new_at(sample))
+        self.clock.as_ref().is_none_or(|clock| clock.is_new_at(sample))
     }
 
     /// Ticks in `nanoseconds`.
     pub fn ticks(&self, nanoseconds: u64) -> u64 {
-        self.clock.map_or(0, |clock| clock.ticks(nanoseconds))
+        self.clock.as_ref().map_or(0, |clock| clock.ticks(nanoseconds))
     }
 
     /// Seconds that `ticks` take; 0 before the clocks have been compared.
     pub(crate) fn seconds(&self, ticks: u64) -> f64 {
-        self.clock.map_or(0.0, |clock| clock.seconds(ticks))
+        self.clock.as_ref().map_or(0.0, |clock| clock.seconds_in(ticks))
     }
 
     /// What the newest steps were like.
@@ -148,6 +151,16 @@ impl<N: Names> Analyser<N> {
     /// Takes the next record of `thread`.
     pub fn feed(&mut self, thread: usize, record: Record, sink: &mut Sink) {
         let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
+        let Some(clock) = &mut self.clock else { return };
+        let ticks = record.ts;
+        // From here on all times are points in whole units (clock.rs), which never go back on a thread: what passes
+        // between two of them is counted once and exactly.
+        let mut record = record;
+        record.ts = self.threads[thread].not_before(clock.take(ticks));
+        if kind == Kind::BackwardEnd {
+            let at = |ticks| if ticks == 0 { 0 } else { clock.at(ticks) };
+            (record.a, record.b) = (at(record.a), at(record.b));
+        }
         if record.lost_detail() {
             self.threads[thread].taint();
         }
@@ -163,7 +176,7 @@ impl<N: Names> Analyser<N> {
         }
         self.threads[thread].advance(record.ts, &mut self.calls);
         match kind {
-            Kind::Enter => self.enter(thread, record, sink),
+            Kind::Enter => self.enter(thread, record, ticks, sink),
             Kind::Exit => self.exit(thread, record, sink),
             Kind::Shape => self.shape(thread, record, sink),
             Kind::NodeStart => self.node_start(thread, record),
@@ -176,8 +189,8 @@ impl<N: Names> Analyser<N> {
             }
             Kind::OptimizerEnd => self.optimizer_end(thread, record, sink),
             Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, sink),
-            Kind::DataBegin => self.threads[thread].push(Frame::Data),
-            Kind::DataEnd => self.close(thread, |frame| matches!(frame, Frame::Data), sink),
+            Kind::DataBegin => self.data_begin(thread, record),
+            Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
             Kind::Detail => {
@@ -200,7 +213,8 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn enter(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    /// `ticks`: of the record, for the registry.
+    fn enter(&mut self, number: usize, record: Record, ticks: u64, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let outermost = thread.outermost_call();
         let recompute = thread.passes > 0;
@@ -208,7 +222,7 @@ impl<N: Names> Analyser<N> {
             self.modules.refresh(&self.names);
         }
         let root = outermost.map_or(record.a, |(_, address)| address);
-        let module = self.modules.find(&self.names, &mut sink.strings, record.a, record.b, record.ts, root);
+        let module = self.modules.find(&self.names, &mut sink.strings, record.a, record.b, ticks, root);
         if let Some(call) =
             thread.innermost_call().filter(|_| self.modules.get(module).is_some_and(|module| !module.known))
         {
@@ -281,7 +295,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// A row about a module call: `own` and `total` ticks of it in `stage`, from `begin` on.
+    /// A row about a module call: `own` and `total` of it in `stage`, from `begin` on.
     #[expect(clippy::too_many_arguments, reason = "what a row differs in")]
     fn push_call(
         &self,
@@ -296,7 +310,7 @@ impl<N: Names> Analyser<N> {
     ) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
-        let host_duration = clock.seconds(own);
+        let host_duration = seconds(own);
         sink.push(torch_trace::Row {
             step: call.step,
             micro_step: call.micro_step,
@@ -308,7 +322,7 @@ impl<N: Names> Analyser<N> {
             ts: Time(clock.unix_ns(begin)),
             // What was launched on a device is not done when the call returns.
             duration: module.on_host.then_some(host_duration),
-            total_duration: module.on_host.then_some(clock.seconds(total)),
+            total_duration: module.on_host.then_some(seconds(total)),
             host_duration,
             allocated: None,
             allocated_delta: None,
@@ -353,6 +367,7 @@ impl<N: Names> Analyser<N> {
     /// Everything up to `ticks` has been fed: forgets what only the past needed, and gives up what never ended.
     pub fn settle(&mut self, ticks: u64, last: bool, sink: &mut Sink) {
         self.names.forget_before(ticks);
-        self.give_up_collectives(ticks, last, sink);
+        let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));
+        self.give_up_collectives(now, last, sink);
     }
 }

@@ -11,7 +11,7 @@ pub(crate) enum Part {
     Other,
 }
 
-/// Times of a step so far, in ticks, and what is counted along.
+/// Times of a step so far, in units of the clock, and what is counted along.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Parts {
     pub(crate) data: u64,
@@ -26,12 +26,14 @@ pub(crate) struct Parts {
     pub(crate) comm_until: u64,
     pub(crate) micro_steps: i32,
     pub(crate) samples: Option<i64>,
+    /// Of the batches that were handed over.
+    pub(crate) batch_samples: Option<i64>,
 }
 
 impl Parts {
-    /// `ticks` more for `part`.
+    /// `time` more for `part`.
     #[inline]
-    pub(crate) fn credit(&mut self, part: Part, ticks: u64) {
+    pub(crate) fn credit(&mut self, part: Part, time: u64) {
         let place = match part {
             Part::Data => &mut self.data,
             Part::Forward => &mut self.forward,
@@ -40,7 +42,7 @@ impl Parts {
             Part::Suspended => &mut self.suspended,
             Part::Other => return,
         };
-        *place += ticks;
+        *place += time;
     }
 
     /// The thread waited for a collective from `begin` to `end`; what of it is counted already is not counted again.

@@ -3,6 +3,7 @@
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{steps, torch_trace};
 
+use super::clock::seconds;
 use super::names::Names;
 use super::parts::Parts;
 use super::thread::{Frame, Thread};
@@ -36,7 +37,7 @@ impl<N: Names> Analyser<N> {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
         let class: Option<Text> = self.names.optimizer(class).map(|class| sink.strings.id(&class));
         let on_host = self.modules.computes_on_host();
-        let host_duration = clock.seconds(own);
+        let host_duration = seconds(own);
         let row = torch_trace::Row {
             step: self.step,
             micro_step: (thread.parts.micro_steps - 1).max(0),
@@ -47,7 +48,7 @@ impl<N: Names> Analyser<N> {
             stage: word(&mut self.words.step, &mut sink.strings, "step"),
             ts: Time(clock.unix_ns(begin)),
             duration: on_host.then_some(host_duration),
-            total_duration: on_host.then_some(clock.seconds(end.saturating_sub(begin))),
+            total_duration: on_host.then_some(seconds(end.saturating_sub(begin))),
             host_duration,
             allocated: None,
             allocated_delta: None,
@@ -63,7 +64,8 @@ impl<N: Names> Analyser<N> {
 
     /// A training step ended on thread `number` at `now`; with it, `finished` steps have.
     pub(super) fn end_step(&mut self, number: usize, now: u64, finished: i64, sink: &mut Sink) {
-        let (Some(clock), Some(begin)) = (self.clock, self.step_begin.replace(now)) else { return };
+        let (Some(clock), Some(begin)) = (&self.clock, self.step_begin.replace(now)) else { return };
+        let ts = Time(clock.unix_ns(begin));
         let parts = std::mem::take(&mut self.threads[number].parts);
         let ended = finished - 1;
         let missed = ended.saturating_sub(self.step);
@@ -72,7 +74,7 @@ impl<N: Names> Analyser<N> {
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
             self.meter.end_step(ended, None, self.detail);
         } else {
-            self.push_step(&clock, ended, begin, now, parts, sink);
+            self.push_step(ended, ts, now.saturating_sub(begin), parts, sink);
         }
         self.step = finished;
         self.broken = false;
@@ -93,23 +95,23 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn push_step(&mut self, clock: &super::Clock, step: i64, begin: u64, end: u64, mut parts: Parts, sink: &mut Sink) {
+    fn push_step(&mut self, step: i64, ts: Time, whole: u64, mut parts: Parts, sink: &mut Sink) {
         parts.backward += std::mem::take(&mut parts.pending);
-        let duration = end.saturating_sub(begin).saturating_sub(parts.suspended);
-        self.meter.end_step(step, Some(clock.seconds(duration)), self.detail);
+        let duration = whole.saturating_sub(parts.suspended);
+        self.meter.end_step(step, Some(seconds(duration)), self.detail);
         let row = steps::Row {
             step,
-            ts: Time(clock.unix_ns(begin)),
-            duration: clock.seconds(duration),
-            data_time: clock.seconds(parts.data),
-            forward_time: clock.seconds(parts.forward),
-            backward_time: clock.seconds(parts.backward),
-            optimizer_time: clock.seconds(parts.optimizer),
-            comm_time: clock.seconds(parts.comm),
-            other_time: clock.seconds(duration.saturating_sub(parts.sum())),
+            ts,
+            duration: seconds(duration),
+            data_time: seconds(parts.data),
+            forward_time: seconds(parts.forward),
+            backward_time: seconds(parts.backward),
+            optimizer_time: seconds(parts.optimizer),
+            comm_time: seconds(parts.comm),
+            other_time: seconds(duration.saturating_sub(parts.sum())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,
-            samples: parts.samples,
+            samples: parts.samples.or(parts.batch_samples),
             max_allocated: None,
             detail: self.detail,
         };

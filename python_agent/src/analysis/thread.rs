@@ -51,7 +51,14 @@ pub(crate) enum Frame {
         own: u64,
         class: u64,
     },
-    Data,
+    /// A batch was asked for at `begin`; the rest as in the record.
+    Data {
+        begin: u64,
+        step: i64,
+        class: u64,
+        ready: u64,
+        outstanding: u64,
+    },
     Suspended,
 }
 
@@ -84,29 +91,34 @@ impl Thread {
     /// The time up to `now` goes to what is open.
     #[inline]
     pub(crate) fn advance(&mut self, now: u64, calls: &mut Calls) {
-        let ticks = now.saturating_sub(self.last);
+        let time = now.saturating_sub(self.last);
         // A first record has nothing before it.
-        let ticks = if self.last == 0 { 0 } else { ticks };
+        let time = if self.last == 0 { 0 } else { time };
         self.last = self.last.max(now);
         let part = self.part();
-        self.parts.credit(part, ticks);
+        self.parts.credit(part, time);
         match self.frames.last_mut() {
             Some(Frame::Module { call, .. }) => {
                 if let Some(call) = calls.get_mut(*call) {
-                    call.own += ticks;
+                    call.own += time;
                 }
             }
-            Some(Frame::Optimizer { own, .. }) => *own += ticks,
-            Some(Frame::Pass(pass)) if pass.owner.is_some() => pass.linger += ticks,
-            Some(Frame::Pass(pass)) => pass.head += ticks,
+            Some(Frame::Optimizer { own, .. }) => *own += time,
+            Some(Frame::Pass(pass)) if pass.owner.is_some() => pass.linger += time,
+            Some(Frame::Pass(pass)) => pass.head += time,
             Some(Frame::Node { owner }) => {
                 let owner = *owner;
                 if let Some(pass) = self.pass() {
-                    pass.work.entry(owner).or_default().own += ticks;
+                    pass.work.entry(owner).or_default().own += time;
                 }
             }
-            Some(Frame::Data | Frame::Suspended) | None => {}
+            Some(Frame::Data { .. } | Frame::Suspended) | None => {}
         }
+    }
+
+    /// `now`, or the newest point in time that the thread has seen, should that be later.
+    pub(crate) fn not_before(&self, now: u64) -> u64 {
+        now.max(self.last)
     }
 
     /// The time up to `now` goes to nobody.
@@ -116,19 +128,19 @@ impl Thread {
         }
     }
 
-    /// Gives `ticks` to what is open now, besides the time that passes.
-    pub(crate) fn give(&mut self, ticks: u64, calls: &mut Calls) {
+    /// Gives `time` to what is open now, besides the time that passes.
+    pub(crate) fn give(&mut self, time: u64, calls: &mut Calls) {
         match self.frames.last_mut() {
             Some(Frame::Module { call, .. }) => {
                 if let Some(call) = calls.get_mut(*call) {
-                    call.own += ticks;
+                    call.own += time;
                 }
             }
-            Some(Frame::Optimizer { own, .. }) => *own += ticks,
+            Some(Frame::Optimizer { own, .. }) => *own += time,
             Some(Frame::Node { owner }) => {
                 let owner = *owner;
                 if let Some(pass) = self.pass() {
-                    pass.work.entry(owner).or_default().own += ticks;
+                    pass.work.entry(owner).or_default().own += time;
                 }
             }
             _ => {}
@@ -141,7 +153,7 @@ impl Thread {
             Some(Frame::Module { .. }) if self.passes == 0 => Part::Forward,
             Some(Frame::Module { .. } | Frame::Node { .. } | Frame::Pass(_)) => Part::Backward,
             Some(Frame::Optimizer { .. }) => Part::Optimizer,
-            Some(Frame::Data) => Part::Data,
+            Some(Frame::Data { .. }) => Part::Data,
             Some(Frame::Suspended) => Part::Suspended,
         }
     }

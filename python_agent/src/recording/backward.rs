@@ -77,29 +77,9 @@ fn gradient_ready(module: u64, _parameter: Option<&Bound<'_, PyAny>>) {
     });
 }
 
-/// The DataLoader is about to be asked.
-#[pyfunction]
-fn data_begin(py: Python<'_>) {
-    thread::with(|state| {
-        if state.data.depth() == 0 && ENABLED.load(Ordering::Relaxed) {
-            super::boundary::check(py, state);
-            state.data_seen.set(true);
-        }
-        state.open_if(policy::is_on(Layer::Data), &state.data, Class::Step, Kind::DataBegin, 0);
-    });
-}
-
-/// It has answered.
-#[pyfunction]
-fn data_end() {
-    thread::with(|state| state.close(&state.data, Kind::DataEnd, 0, 0, 0));
-}
-
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(backward_begin, module)?)?;
     module.add_function(wrap_pyfunction!(backward_end, module)?)?;
-    module.add_function(wrap_pyfunction!(gradient_ready, module)?)?;
-    module.add_function(wrap_pyfunction!(data_begin, module)?)?;
-    module.add_function(wrap_pyfunction!(data_end, module)?)
+    module.add_function(wrap_pyfunction!(gradient_ready, module)?)
 }

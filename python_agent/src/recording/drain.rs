@@ -1,13 +1,13 @@
 //! From the rings to the analysis: all threads' records, merged by time.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::clock::{self, ticks};
-use super::ring::{LOST, Reader};
+use super::ring::{Class, LOST, Reader};
 use super::{ANALYSER, fork, names, overhead};
-use crate::analysis::{Analyser, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
+use crate::analysis::{Analyser, DATA_TRACE, NCCL_TRACE, RING_FULL, STEPS, TORCH_TRACE};
 use crate::shared;
 use crate::sink::Sink;
 
@@ -23,7 +23,11 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 static LAST: AtomicBool = AtomicBool::new(false);
 
 /// Losses already counted into a sink.
-static COUNTED: Mutex<[u64; 3]> = Mutex::new([0; 3]);
+static COUNTED: Mutex<[u64; CLASSES.len()]> = Mutex::new([0; CLASSES.len()]);
+
+/// The table that misses what a class has lost.
+const CLASSES: [(Class, &str); 4] =
+    [(Class::Detail, TORCH_TRACE), (Class::Step, STEPS), (Class::Collective, NCCL_TRACE), (Class::Data, DATA_TRACE)];
 
 /// Chooses the clock and compares it for the first time.
 pub(super) fn prepare() {
@@ -111,11 +115,9 @@ fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, 
 }
 
 fn count_losses(sink: &mut Sink) {
-    let counters: [(&AtomicU64, &'static str); 3] =
-        [(&LOST.detail, TORCH_TRACE), (&LOST.step, STEPS), (&LOST.collective, NCCL_TRACE)];
     let mut counted = shared::lock(&COUNTED);
-    for ((counter, table), counted) in counters.into_iter().zip(counted.iter_mut()) {
-        let now = counter.load(Ordering::Relaxed);
+    for ((class, table), counted) in CLASSES.into_iter().zip(counted.iter_mut()) {
+        let now = LOST.of(class).load(Ordering::Relaxed);
         if now > *counted {
             sink.dropped(table, RING_FULL, now - *counted);
             *counted = now;

@@ -16,6 +16,7 @@ mod boundary;
 pub(crate) mod clock;
 mod collectives;
 mod cost;
+pub(crate) mod data;
 mod debug;
 mod drain;
 mod first_use;
@@ -130,6 +131,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     boundary::register(module)?;
     collectives::register(module)?;
     cost::register(module)?;
+    data::register(module)?;
     debug::register(module)?;
     first_use::register(module)?;
     fork::register(module)?;

@@ -132,7 +132,7 @@ fn forget_module(address: u64) {
 
 /// Remembers the class name of a module type, for modules that no walk finds.
 #[pyfunction]
-fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
+pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
     if super::fork::is_child() {
         return Ok(());
     }

@@ -24,9 +24,11 @@ pub enum Kind {
     OptimizerBegin,
     /// It ended. `a` 1 when this ended a training step, `b` steps finished now, payload as at the beginning.
     OptimizerEnd,
-    /// The DataLoader's `__next__` began.
+    /// A batch was asked for. Payload: address of the dataset's class (0: not known), `a` batches that workers had
+    /// finished, `b` batches that they had been told to load (`u64::MAX`: no workers).
     DataBegin,
-    /// It ended.
+    /// It was handed over, or there was none. See [`super::data`] for the payload, `a` its bytes (`u64::MAX`: not
+    /// known), `b` its number in the epoch, and its samples in the upper half (`u32::MAX` each: not known).
     DataEnd,
     /// A snippet began on this thread.
     SuspendBegin,

@@ -27,6 +27,8 @@ pub(crate) enum Class {
     Step,
     /// Collectives: `python.nccl_trace`.
     Collective,
+    /// Batches, which the steps' times are made of too: `python.data_trace`.
+    Data,
 }
 
 /// Intervals lost, by the table that misses them.
@@ -38,11 +40,25 @@ pub(crate) struct Lost {
     pub(crate) step: AtomicU64,
     /// `python.nccl_trace`.
     pub(crate) collective: AtomicU64,
+    /// `python.data_trace`.
+    pub(crate) data: AtomicU64,
+}
+
+impl Lost {
+    /// The counter of a class.
+    pub(crate) fn of(&self, class: Class) -> &AtomicU64 {
+        match class {
+            Class::Detail => &self.detail,
+            Class::Step => &self.step,
+            Class::Collective => &self.collective,
+            Class::Data => &self.data,
+        }
+    }
 }
 
 /// Losses of all threads since the agent began.
 pub(crate) static LOST: Lost =
-    Lost { detail: AtomicU64::new(0), step: AtomicU64::new(0), collective: AtomicU64::new(0) };
+    Lost { detail: AtomicU64::new(0), step: AtomicU64::new(0), collective: AtomicU64::new(0), data: AtomicU64::new(0) };
 
 /// One thread's records. The `Cell`s are its thread's alone.
 #[derive(Debug)]
@@ -193,12 +209,12 @@ impl Ring {
 
     #[cold]
     fn lose(&self, class: Class) {
-        let (counter, flag) = match class {
-            Class::Detail => (&LOST.detail, LOST_DETAIL),
-            Class::Step => (&LOST.step, LOST_OTHER),
-            Class::Collective => (&LOST.collective, 0),
+        let flag = match class {
+            Class::Detail => LOST_DETAIL,
+            Class::Step | Class::Data => LOST_OTHER,
+            Class::Collective => 0,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        LOST.of(class).fetch_add(1, Ordering::Relaxed);
         self.lost.set(self.lost.get() | flag);
     }
 

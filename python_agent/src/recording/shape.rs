@@ -36,14 +36,44 @@ pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut
     }
 }
 
+/// Whether it is a plain tensor: neither its shape nor any other attribute runs code of somebody else.
+#[inline]
+pub(super) unsafe fn is_tensor(object: *mut ffi::PyObject) -> bool {
+    let (tensor, parameter) = (TENSOR.load(Ordering::Relaxed), PARAMETER.load(Ordering::Relaxed));
+    // SAFETY: `object` is alive.
+    let class = unsafe { ffi::Py_TYPE(object) }.cast::<ffi::PyObject>();
+    !class.is_null() && (class == tensor || class == parameter)
+}
+
+/// An attribute of a plain tensor as a number; None, and no exception set, where it is none.
+pub(super) unsafe fn integer(tensor: *mut ffi::PyObject, name: &std::ffi::CStr) -> Option<u64> {
+    // SAFETY: a living tensor; the new reference is released, an error cleared.
+    unsafe {
+        let value = ffi::PyObject_GetAttrString(tensor, name.as_ptr());
+        if value.is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        // Symbolic numbers are left alone: asking one for its value would change what is being traced.
+        let number = if ffi::PyLong_CheckExact(value) != 0 { ffi::PyLong_AsLongLong(value) } else { -1 };
+        ffi::Py_DECREF(value);
+        if !ffi::PyErr_Occurred().is_null() {
+            ffi::PyErr_Clear();
+        }
+        u64::try_from(number).ok()
+    }
+}
+
+/// The first dimension of a plain tensor; None where it has none.
+pub(super) unsafe fn first_dimension(tensor: *mut ffi::PyObject) -> Option<u32> {
+    let mut dimensions = [0; DIMENSIONS];
+    // SAFETY: as of the caller.
+    let count = unsafe { shape_of(tensor, &mut dimensions) }?;
+    (count > 0).then_some(dimensions[0])
+}
+
 /// Borrowed, or NULL.
 unsafe fn first_tensor(args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    let (tensor, parameter) = (TENSOR.load(Ordering::Relaxed), PARAMETER.load(Ordering::Relaxed));
-    let is_tensor = |object: *mut ffi::PyObject| {
-        // SAFETY: `object` is an item of a living container.
-        let class = unsafe { ffi::Py_TYPE(object) }.cast::<ffi::PyObject>();
-        !class.is_null() && (class == tensor || class == parameter)
-    };
     // SAFETY: `args` is a tuple and `kwargs` NULL or a dict: both as the interpreter made them for a call.
     unsafe {
         for place in 0..ffi::PyTuple_Size(args) {

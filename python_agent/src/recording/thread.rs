@@ -1,7 +1,7 @@
 //! What each thread knows of itself: its ring, how deep it is in what, and whether it records at all.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::clock::ticks;
 use super::record::{Kind, Record};
@@ -243,12 +243,7 @@ impl ThreadState {
 
 #[cold]
 fn without_ring(class: Class) -> bool {
-    let counter: &AtomicU64 = match class {
-        Class::Detail => &LOST.detail,
-        Class::Step => &LOST.step,
-        Class::Collective => &LOST.collective,
-    };
-    counter.fetch_add(1, Ordering::Relaxed);
+    LOST.of(class).fetch_add(1, Ordering::Relaxed);
     false
 }
 

@@ -1,0 +1,67 @@
+//! Batches: from being asked for to being handed over.
+
+use probe_proto::table::Time;
+use probe_proto::tables::data_trace;
+
+use super::clock::seconds;
+use super::names::Names;
+use super::thread::Frame;
+use super::{Analyser, INCOMPLETE, TORCH_TRACE};
+use crate::recording::data::{HANDED, LOADER, PERSISTENT, PINNED, PREFETCH, WORKERS};
+use crate::recording::record::Record;
+use crate::sink::Sink;
+
+impl<N: Names> Analyser<N> {
+    pub(super) fn data_begin(&mut self, number: usize, record: Record) {
+        let frame = Frame::Data {
+            begin: record.ts,
+            step: self.step,
+            class: record.payload(),
+            ready: record.a,
+            outstanding: record.b,
+        };
+        self.threads[number].push(frame);
+    }
+
+    pub(super) fn data_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let thread = &mut self.threads[number];
+        let taken = thread.take(|frame| matches!(frame, Frame::Data { .. }));
+        let Some((Frame::Data { begin, step, class, ready, outstanding }, missing)) = taken else { return };
+        if missing > 0 {
+            sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
+        }
+        let said = record.payload();
+        // The end of an epoch, or an exception: nothing was handed over.
+        let (Some(clock), true) = (&self.clock, said & HANDED != 0) else { return };
+        let half = |word: u64| u32::try_from(word & 0xffff_ffff).ok().filter(|half| *half != u32::MAX).map(i64::from);
+        let count = |word: u64| i32::try_from(word).ok();
+        let samples = half(record.b >> 32);
+        // A loader that another one reads from hands over the same samples.
+        if let Some(samples) = samples
+            && !thread.frames.iter().any(|frame| matches!(frame, Frame::Data { .. }))
+        {
+            let sum = thread.parts.batch_samples.get_or_insert(0);
+            *sum = sum.saturating_add(samples);
+        }
+        let is_loader = said & LOADER != 0;
+        let workers = (said >> WORKERS & 0xffff) as i32;
+        let ahead = (said >> PREFETCH & 0xffff) as i32;
+        let dataset = self.names.class(class).map(|class| sink.strings.id(&class));
+        sink.push(data_trace::Row {
+            step,
+            batch_index: half(record.b),
+            dataset,
+            ts: Time(clock.unix_ns(begin)),
+            wait: seconds(record.ts.saturating_sub(begin)),
+            num_workers: is_loader.then_some(workers),
+            queue_depth: count(ready),
+            tasks_outstanding: count(outstanding),
+            prefetch_factor: (ahead > 0).then_some(ahead),
+            samples,
+            bytes: i64::try_from(record.a).ok(),
+            pinned: is_loader.then_some(said & PINNED != 0),
+            persistent_workers: is_loader.then_some(said & PERSISTENT != 0),
+            thread: self.threads[number].id,
+        });
+    }
+}

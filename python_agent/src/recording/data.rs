@@ -1,0 +1,231 @@
+//! Batches: what a loop waits for, and what the DataLoader says of itself when it is asked and when it answers.
+//!
+//! A few attributes are read, a queue's size is asked for, and the batch is looked at: some hundred nanoseconds, and
+//! nothing is allocated. Only plain tensors in plain containers are looked at, whose attributes run no Python code.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use pyo3::{ffi, intern};
+
+use super::clock::ticks;
+use super::cost;
+use super::policy::{self, Layer};
+use super::record::{Kind, Record};
+use super::ring::Class;
+use super::thread::{self, RECORD};
+use super::{boundary, names, shape};
+use crate::shared::ENABLED;
+
+/// Items of a batch that are looked at; a batch of more has no size.
+const MOST_ITEMS: isize = 64;
+
+/// Payload of [`Kind::DataEnd`]: a batch was handed over.
+pub(crate) const HANDED: u64 = 1;
+/// A DataLoader said what follows.
+pub(crate) const LOADER: u64 = 1 << 1;
+/// Batches are copied into pinned memory.
+pub(crate) const PINNED: u64 = 1 << 2;
+/// Workers live on between epochs.
+pub(crate) const PERSISTENT: u64 = 1 << 3;
+/// Number of workers: 16 bits from here.
+pub(crate) const WORKERS: u32 = 4;
+/// Batches each worker may be ahead: 16 bits from here, 0 without workers.
+pub(crate) const PREFETCH: u32 = 20;
+
+/// `collections.UserDict`, whose content is a plain dictionary (batches of tokenizers are of a subclass); kept alive.
+static USER_DICT: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The class whose name was last remembered: loops seldom change between data sets.
+static NAMED: AtomicU64 = AtomicU64::new(0);
+
+/// The class of what is loaded from, as its address; its name is remembered.
+fn class_of(source: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let class = source.get_type();
+    let address = class.as_ptr() as u64;
+    if NAMED.swap(address, Ordering::Relaxed) != address {
+        names::name_type(&class)?;
+    }
+    Ok(address)
+}
+
+/// Ctrl-C and the like are training's; any other error is nobody's business there, and means "not known".
+fn known<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// An attribute as a number.
+fn number(object: &Bound<'_, PyAny>, name: &Bound<'_, pyo3::types::PyString>) -> PyResult<Option<u64>> {
+    Ok(known(object.py(), object.getattr_opt(name))?.flatten().and_then(|value| value.extract().ok()))
+}
+
+/// A DataLoader's iterator is about to be asked for a batch; or, `watched`, an iterator over that.
+#[pyfunction]
+#[pyo3(signature = (iterator, watched = None))]
+fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    let py = iterator.py();
+    let began = ticks();
+    thread::with(|state| {
+        let on = ENABLED.load(Ordering::Relaxed);
+        if on && state.data.depth() == 0 {
+            boundary::check(py, state);
+            state.data_seen.set(true);
+        }
+        if !on || state.mode.get() != RECORD || !policy::is_on(Layer::Data) {
+            state.data.open(|| false);
+            return Ok(());
+        }
+        let source = match watched {
+            Some(source) => Some(source.clone()),
+            None => known(py, iterator.getattr_opt(intern!(py, "_dataset")))?.flatten(),
+        };
+        let class = source.and_then(|source| class_of(&source).ok()).unwrap_or_default();
+        let (mut ready, mut outstanding) = (u64::MAX, u64::MAX);
+        if watched.is_none()
+            && let Some(queue) = known(py, iterator.getattr_opt(intern!(py, "_worker_result_queue")))?.flatten()
+        {
+            let size = known(py, queue.call_method0(intern!(py, "qsize")))?;
+            ready = size.and_then(|size| size.extract().ok()).unwrap_or(u64::MAX);
+            outstanding = number(iterator, intern!(py, "_tasks_outstanding"))?.unwrap_or(u64::MAX);
+        }
+        // Last, so that the time until here is not taken for waiting.
+        cost::spent(began);
+        state.data.open(|| state.begin(Class::Data, Record::new(Kind::DataBegin, class, ticks(), ready, outstanding)));
+        Ok(())
+    })
+}
+
+/// It has answered: `handed`, with `batch`, number `index` of a watched iterable; else it had none, or raised.
+#[pyfunction]
+#[pyo3(signature = (iterator, handed, batch, index = None))]
+fn data_end(iterator: &Bound<'_, PyAny>, handed: bool, batch: &Bound<'_, PyAny>, index: Option<u64>) -> PyResult<()> {
+    let py = iterator.py();
+    thread::with(|state| {
+        if !state.data.close() {
+            return Ok(());
+        }
+        let now = ticks();
+        if !handed {
+            state.end(Record::new(Kind::DataEnd, 0, now, u64::MAX, u64::MAX));
+            return Ok(());
+        }
+        let mut said = HANDED;
+        let mut number_in_epoch = index;
+        let mut facts = || -> PyResult<()> {
+            if index.is_some() {
+                return Ok(());
+            }
+            number_in_epoch = number(iterator, intern!(py, "_num_yielded"))?.and_then(|yielded| yielded.checked_sub(1));
+            let Some(workers) = number(iterator, intern!(py, "_num_workers"))? else { return Ok(()) };
+            let is = |name| number(iterator, name).map(|value| value == Some(1));
+            said |= LOADER | workers.min(0xffff) << WORKERS;
+            if workers > 0 {
+                let ahead = number(iterator, intern!(py, "_prefetch_factor"))?.unwrap_or_default();
+                said |= ahead.min(0xffff) << PREFETCH;
+            }
+            said |= if is(intern!(py, "_pin_memory"))? { PINNED } else { 0 };
+            said |= if is(intern!(py, "_persistent_workers"))? { PERSISTENT } else { 0 };
+            Ok(())
+        };
+        // The interval ends in the ring whatever happens here: a place was kept for it.
+        let interrupted = facts();
+        let (bytes, samples) = measure(batch);
+        let place = number_in_epoch.filter(|place| *place < u64::from(u32::MAX)).unwrap_or(u64::from(u32::MAX));
+        let samples = samples.unwrap_or(u32::MAX);
+        state.end(Record::new(Kind::DataEnd, said, now, bytes.unwrap_or(u64::MAX), place | u64::from(samples) << 32));
+        cost::spent(now);
+        interrupted
+    })
+}
+
+/// What is known of a batch so far.
+#[derive(Debug)]
+struct Sum {
+    bytes: Option<u64>,
+    samples: Option<u32>,
+}
+
+impl Sum {
+    /// Adds an item, which is alive.
+    unsafe fn add(&mut self, item: *mut ffi::PyObject) {
+        // SAFETY: `item` is alive, and asked for its shape and size only where it is a plain tensor.
+        unsafe {
+            if !shape::is_tensor(item) {
+                self.bytes = None;
+                return;
+            }
+            if self.samples.is_none() {
+                self.samples = shape::first_dimension(item);
+            }
+            self.bytes = match (self.bytes, shape::integer(item, c"nbytes")) {
+                (Some(sum), Some(bytes)) => sum.checked_add(bytes),
+                _ => None,
+            };
+        }
+    }
+}
+
+/// Bytes and samples of a batch, where they are cheap to find out.
+fn measure(batch: &Bound<'_, PyAny>) -> (Option<u64>, Option<u32>) {
+    let mut sum = Sum { bytes: Some(0), samples: None };
+    let inner = user_dict(batch);
+    let object = inner.as_ref().unwrap_or(batch).as_ptr();
+    // SAFETY: the GIL is held, `object` is alive, and containers hand out borrowed items that they keep alive: nothing
+    // that runs in between (getters of a plain tensor) changes them. No exception is set here, and none is left.
+    unsafe {
+        if shape::is_tensor(object) {
+            sum.add(object);
+        } else if ffi::PyTuple_Check(object) != 0 {
+            let count = ffi::PyTuple_Size(object);
+            (0..count.min(MOST_ITEMS)).for_each(|place| sum.add(ffi::PyTuple_GetItem(object, place)));
+            sum.bytes = sum.bytes.filter(|_| (1..=MOST_ITEMS).contains(&count));
+        } else if ffi::PyList_Check(object) != 0 {
+            let count = ffi::PyList_Size(object);
+            (0..count.min(MOST_ITEMS)).for_each(|place| sum.add(ffi::PyList_GetItem(object, place)));
+            sum.bytes = sum.bytes.filter(|_| (1..=MOST_ITEMS).contains(&count));
+        } else if ffi::PyDict_Check(object) != 0 {
+            let (mut position, mut value, mut count) = (0, std::ptr::null_mut(), 0);
+            while ffi::PyDict_Next(object, &raw mut position, std::ptr::null_mut(), &raw mut value) != 0 {
+                count += 1;
+                if count > MOST_ITEMS {
+                    break;
+                }
+                sum.add(value);
+            }
+            sum.bytes = sum.bytes.filter(|_| (1..=MOST_ITEMS).contains(&count));
+        } else {
+            sum.bytes = None;
+        }
+    }
+    (sum.bytes, sum.samples)
+}
+
+/// The dictionary in a `UserDict`.
+fn user_dict<'py>(batch: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    let class = USER_DICT.load(Ordering::Relaxed);
+    // SAFETY: both are types; the second is kept alive.
+    let fits = !class.is_null()
+        && unsafe { ffi::PyType_IsSubtype(batch.get_type().as_type_ptr(), class.cast::<ffi::PyTypeObject>()) } != 0;
+    if fits { batch.getattr_opt(intern!(batch.py(), "data")).ok().flatten() } else { None }
+}
+
+/// Says what `collections.UserDict` is.
+#[pyfunction]
+fn set_user_dict(class: &Bound<'_, PyType>) {
+    if USER_DICT.load(Ordering::Relaxed).is_null() {
+        USER_DICT.store(class.clone().into_ptr(), Ordering::Relaxed);
+    }
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(data_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(data_end, module)?)?;
+    module.add_function(wrap_pyfunction!(set_user_dict, module)?)
+}

@@ -1,0 +1,181 @@
+"""Batches: one row each, whatever loads them, and nothing that the loop would notice."""
+
+from __future__ import annotations
+
+import collections
+import multiprocessing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from recording_support import Net, Recorder, in_process
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    import probe_agent.torch as agent
+
+    agent.install()
+    yield Recorder()
+    agent.uninstall()
+
+
+def epochs(workers: int, context: str | None, persistent: bool) -> dict[str, Any]:
+    """Two epochs of three steps with a validation after each; the rows."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options: dict[str, Any] = {"multiprocessing_context": context, "persistent_workers": persistent} if workers else {}
+    data = TensorDataset(torch.randn(24, 32), torch.zeros(24))
+    loader = DataLoader(data, batch_size=8, num_workers=workers, **options)
+    for _ in range(2):
+        for x, _target in loader:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    rows = recorder.take()
+    return {
+        "trace": rows["python.data_trace"],
+        "steps": rows["python.steps"],
+        "drops": [str(drop) for drop in rows["probe.drops"]],
+        "problem": recorder.native.problem(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("workers", "context", "persistent"),
+    [(0, None, False), (2, "fork", False), (2, "fork", True), (1, "spawn", False), (1, "spawn", True)],
+)
+def test_a_row_a_batch(workers: int, context: str | None, persistent: bool) -> None:
+    found = in_process(epochs, arguments=(workers, context, persistent))
+    assert found["drops"] == [] and found["problem"] == ""
+    trace, steps = found["trace"], found["steps"]
+    assert [row["batch_index"] for row in trace] == [0, 1, 2] * 2
+    first = steps[0]["step"]
+    assert [row["step"] - first for row in trace] == [0, 1, 2, 3, 4, 5]
+    for row, step in zip(trace, steps):
+        assert row["dataset"] == "TensorDataset"
+        assert (row["num_workers"], row["persistent_workers"], row["pinned"]) == (workers, persistent, False)
+        assert (row["samples"], row["bytes"]) == (8, 8 * 32 * 4 + 8 * 4)
+        # The wait is the step's data time; an epoch's last question, which gets no batch, is the next step's too.
+        assert 0 < row["wait"] <= step["data_time"] * (1 + 1e-9)
+        assert step["samples"] == 8
+        if workers:
+            assert row["prefetch_factor"] == 2
+            assert 0 <= row["queue_depth"] <= 2 * workers
+            assert 0 <= row["tasks_outstanding"] <= 2 * workers
+        else:
+            assert row["prefetch_factor"] is row["queue_depth"] is row["tasks_outstanding"] is None
+
+
+def test_batches_of_all_shapes(recorder: Recorder) -> None:
+    x = torch.zeros(4, 3)
+    pair = collections.namedtuple("pair", "x y")
+    batches: list[tuple[Any, Any, Any]] = [
+        (x, 4, 48),
+        ((x, x.double()), 4, 144),
+        ([x, x], 4, 96),
+        (pair(x, x), 4, 96),
+        ({"input_ids": x.long(), "mask": x.bool()}, 4, 108),
+        (collections.UserDict({"input_ids": x.long()}), 4, 96),
+        ((x, "words"), 4, None),
+        ((x, {"nested": x}), 4, None),
+        ([x] * 65, 4, None),
+        ([], None, None),
+        (torch.tensor(1.0), None, 4),
+        (x.to_sparse(), 4, None),
+        (torch.nn.Parameter(x), 4, 48),
+        ("words", None, None),
+        (None, None, None),
+        (3, None, None),
+    ]
+    loader = DataLoader(range(len(batches)), batch_size=None, collate_fn=lambda place: batches[place][0])  # type: ignore[arg-type]
+    got = list(loader)
+    assert all(a is b[0] for a, b in zip(got, batches))
+    rows = recorder.take()["python.data_trace"]
+    assert [(row["samples"], row["bytes"]) for row in rows] == [(samples, size) for _, samples, size in batches]
+    assert {row["dataset"] for row in rows} == {"range"}
+
+
+def test_samples_of_a_model_that_is_given_no_tensor(recorder: Recorder) -> None:
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(3, 3)
+
+        def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            return self.inner(batch["x"])
+
+    model = Wrapped()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader([{"x": torch.zeros(3)} for _ in range(8)], batch_size=2)  # type: ignore[arg-type]
+    batches = iter(loader)
+    for _ in range(2):
+        for _ in range(2):
+            model(next(batches)).sum().backward()
+        optimizer.step()
+    assert [step["samples"] for step in recorder.take()["python.steps"]] == [4, 4]
+
+
+def test_an_error_in_loading_is_the_loops(recorder: Recorder) -> None:
+    class Broken(IterableDataset):  # type: ignore[type-arg]
+        def __iter__(self) -> Iterator[int]:
+            yield 1
+            raise KeyError("no such file")
+
+    seen = []
+    with pytest.raises(KeyError, match="no such file"):
+        for batch in DataLoader(Broken(), batch_size=None):
+            seen.append(batch)
+    assert seen == [1]
+    rows = recorder.take()
+    assert [row["batch_index"] for row in rows["python.data_trace"]] == [0] and rows["probe.drops"] == {}
+
+
+def test_an_iterator_that_says_nothing_of_itself(recorder: Recorder) -> None:
+    from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+    class Odd(_SingleProcessDataLoaderIter):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "_num_workers" and getattr(self, "_num_yielded", 0):
+                raise RuntimeError("no")
+            return super().__getattribute__(name)
+
+    class Interrupted(Odd):
+        @property
+        def _dataset(self) -> Any:
+            if multiprocessing.current_process().name == "interrupted":
+                raise KeyboardInterrupt
+            return self.__dict__["_dataset"]
+
+        @_dataset.setter
+        def _dataset(self, value: Any) -> None:
+            self.__dict__["_dataset"] = value
+
+    assert list(Odd(DataLoader([1, 2], batch_size=None)))  # type: ignore[arg-type]
+    rows = recorder.take()
+    assert [(row["batch_index"], row["num_workers"], row["pinned"]) for row in rows["python.data_trace"]] == [
+        (0, None, None),
+        (1, None, None),
+    ]
+    # Ctrl-C that comes while we look is training's.
+    process = multiprocessing.current_process()
+    before, process.name = process.name, "interrupted"
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(Interrupted(DataLoader([1, 2], batch_size=None)))  # type: ignore[arg-type]
+    finally:
+        process.name = before
+    assert recorder.take()["python.data_trace"] == [] and recorder.native.problem() == ""
+
+
+def test_switched_off_there_is_nothing() -> None:
+    found = in_process(epochs, layers="-data", arguments=(0, None, False))
+    assert found["trace"] == [] and len(found["steps"]) == 6

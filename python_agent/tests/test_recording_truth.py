@@ -1,0 +1,104 @@
+"""Recorded times against others' clocks: torch.profiler on the same calls, and a loop that times its own parts."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+import torch
+from recording_support import Net, Recorder, median_ratio, train
+from torch.profiler import ProfilerActivity, profile
+
+torch.set_num_threads(1)
+
+STEPS = 12
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    import probe_agent.torch as agent
+
+    agent.install()
+    yield Recorder()
+    agent.uninstall()
+
+
+def module_calls(profiler: profile) -> list[tuple[str, float]]:
+    """Class and seconds of every module call that the profiler saw, in the order in which they began."""
+    assert profiler.profiler is not None and profiler.profiler.kineto_results is not None
+    prefix = "nn.Module: "
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name().startswith(prefix)]
+    # A call and the first one within it may begin in the same nanosecond: the longer one is the outer.
+    events.sort(key=lambda event: (event.start_ns(), -event.duration_ns()))
+    return [(event.name()[len(prefix) :].rsplit("_", 1)[0], event.duration_ns() * 1e-9) for event in events]
+
+
+def test_modules_take_what_torch_profiler_says(recorder: Recorder) -> None:
+    model = Net(256, 4)
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=1e-3), torch.randn(512, 256)
+    train(model, optimizer, x, 3)
+    recorder.take()
+    with profile(activities=[ProfilerActivity.CPU], with_stack=True) as profiler:
+        train(model, optimizer, x, STEPS)
+    rows = [row for row in recorder.take()["python.torch_trace"] if row["stage"] == "forward"]
+    rows.sort(key=lambda row: (row["ts"], row["depth"]))
+    theirs = module_calls(profiler)
+    # The same calls in the same order.
+    assert [row["module_type"] for row in rows] == [kind for kind, _ in theirs]
+    ours, profiled = defaultdict(list), defaultdict(list)
+    for row, (_, seconds) in zip(rows, theirs):
+        ours[row["module"]].append(row["total_duration"])
+        profiled[row["module"]].append(seconds)
+    large = [module for module, seconds in profiled.items() if statistics.median(seconds) > 200e-6]
+    assert {"Net", "layers.0", "layers.3.up"} <= set(large)
+    for module in large:
+        assert len(ours[module]) == STEPS
+        assert median_ratio(ours[module], profiled[module]) == pytest.approx(1.0, abs=0.05), module
+
+
+def test_parts_are_what_the_loop_itself_timed(recorder: Recorder) -> None:
+    class Slow(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, item: int) -> torch.Tensor:
+            x = torch.full((512, 256), float(item))
+            for _ in range(20):
+                x = x.sin()
+            return x
+
+    model, clock = Net(256, 6), time.perf_counter
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+    loader = iter(torch.utils.data.DataLoader(Slow(), batch_size=None))
+    for _ in range(5):
+        train(model, optimizer, next(loader), 1)
+    recorder.native.mark_step()
+    last = clock()
+    hand = defaultdict(list)
+    for _ in range(25):
+        t0 = clock()
+        x = next(loader)
+        t1 = clock()
+        output = model(x)
+        t2 = clock()
+        loss = output.square().mean()
+        t3 = clock()
+        loss.backward()
+        t4 = clock()
+        optimizer.step()
+        t5 = clock()
+        optimizer.zero_grad()
+        hand["data_time"].append(t1 - t0)
+        hand["forward_time"].append(t2 - t1)
+        hand["backward_time"].append(t4 - t3)
+        hand["optimizer_time"].append(t5 - t4)
+        hand["duration"].append(t5 - last)
+        last = t5
+    steps = recorder.take()["python.steps"][-25:]
+    for column, times in hand.items():
+        # Where a part is long enough for two per cent of it to be more than two clocks and a call.
+        assert statistics.median(times) > 0.5e-3, column
+        assert median_ratio((step[column] for step in steps), times) == pytest.approx(1.0, abs=0.02), column

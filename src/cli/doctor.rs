@@ -1,0 +1,56 @@
+//! `probe doctor`: what works on this machine, what does not, and what to do about it.
+
+mod checks;
+mod python;
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use self::checks::Finding;
+use super::Status;
+use crate::error::Result;
+use crate::output::{self, Format, rows};
+
+/// Say what works here, and what does not
+///
+/// Looks at this machine as it is now and as this user. It changes nothing. The exit status is 1 where something that
+/// every run needs is missing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  probe doctor
+  probe doctor --format json")]
+pub(super) struct Args {
+    /// How the answer looks
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+pub(super) fn run(args: &Args) -> Result<Status> {
+    let mut found = checks::all();
+    found.extend(python::all());
+    if args.format == Format::Table {
+        output::unless_closed(write!(io::stdout(), "{}", page(&found)))?;
+    } else {
+        let each = || found.iter();
+        let columns = vec![
+            ("check", rows::text(each().map(|finding| Some(finding.check)))),
+            ("state", rows::text(each().map(|finding| Some(finding.state.as_str())))),
+            ("finding", rows::text(each().map(|finding| Some(&finding.what)))),
+            ("remedy", rows::text(each().map(|finding| finding.remedy.as_ref()))),
+        ];
+        rows::show(columns, args.format)?;
+    }
+    Ok(u8::from(found.iter().any(|finding| finding.needed && finding.state == checks::State::Missing)))
+}
+
+fn page(found: &[Finding]) -> String {
+    let mut page = String::new();
+    let widest = found.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
+    for finding in found {
+        let _ = writeln!(page, "{:<8} {:<widest$}  {}", finding.state.as_str(), finding.check, finding.what);
+        if let Some(remedy) = &finding.remedy {
+            let _ = writeln!(page, "{:<8} {:<widest$}  hint: {remedy}", "", "");
+        }
+    }
+    page
+}

@@ -1,0 +1,237 @@
+//! What the system gives: places to write, other processes' memory, the devices' libraries.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::statvfs::statvfs;
+
+use crate::paths::Places;
+use crate::stacks::permission;
+
+/// How well something works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Ok,
+    /// For some, or not for long.
+    Limited,
+    Missing,
+    /// There is nothing here that it could be for.
+    None,
+}
+
+impl State {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Limited => "limited",
+            Self::Missing => "missing",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What was found, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) check: &'static str,
+    pub(super) state: State,
+    pub(super) what: String,
+    pub(super) remedy: Option<String>,
+    /// Whether every run needs it.
+    pub(super) needed: bool,
+}
+
+impl Finding {
+    pub(super) fn new(check: &'static str, state: State, what: impl Into<String>) -> Self {
+        Self { check, state, what: what.into(), remedy: None, needed: false }
+    }
+
+    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    fn needed(mut self) -> Self {
+        self.needed = true;
+        self
+    }
+}
+
+/// Everything but Python.
+pub(super) fn all() -> Vec<Finding> {
+    let places = Places::from_environment();
+    let mut found = match &places {
+        Ok(places) => vec![runs(places), sockets(places)],
+        Err(error) => vec![Finding::new("run directories", State::Missing, error.to_string()).needed()],
+    };
+    found.push(stacks(permission::ptrace_scope(), nix::unistd::geteuid().is_root()));
+    found.push(native_frames());
+    found.push(shared_memory(room("/dev/shm".as_ref())));
+    found.push(nvidia(fs::read_to_string("/proc/driver/nvidia/version").ok().as_deref()));
+    found.push(perf(fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok().as_deref()));
+    found
+}
+
+/// Bytes of the file system that a path is on: all, and those that are free for us.
+fn room(path: &Path) -> Option<(u64, u64)> {
+    let about = statvfs(path).ok()?;
+    let block = about.fragment_size();
+    Some((about.blocks() * block, about.blocks_available() * block))
+}
+
+/// Free bytes below which a run may not end well.
+const LITTLE: u64 = 2 << 30;
+
+fn runs(places: &Places) -> Finding {
+    const CHECK: &str = "run directories";
+    let directory = places.runs();
+    // What is not there yet is made in the nearest directory that is.
+    let there = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    if let Err(error) = tempfile::tempfile_in(there) {
+        return Finding::new(CHECK, State::Missing, format!("{} can't be written: {error}", there.display()))
+            .remedy("PROBE_HOME=/another/place, on a disk of this machine")
+            .needed();
+    }
+    let Some((_, free)) = room(there) else {
+        return Finding::new(CHECK, State::Ok, format!("{} can be written", directory.display())).needed();
+    };
+    let what = format!("{} can be written, {} free", directory.display(), gigabytes(free));
+    match free < LITTLE {
+        true => {
+            Finding::new(CHECK, State::Limited, what).remedy("probe runs rm --older-than 7d, or PROBE_DISK=1G").needed()
+        }
+        false => Finding::new(CHECK, State::Ok, what).needed(),
+    }
+}
+
+fn sockets(places: &Places) -> Finding {
+    const CHECK: &str = "sockets";
+    match places.sockets() {
+        Err(error) => Finding::new(CHECK, State::Missing, error.to_string())
+            .remedy(error.hint_text().unwrap_or("PROBE_RUNTIME_DIR=/another/directory, of mode 0700"))
+            .needed(),
+        Ok(live) => {
+            let directory = places.runtime.display();
+            let modes = if places.runtime.exists() { "is this user's alone" } else { "is made when it is needed" };
+            let what = format!("{directory} {modes}; live collectors: {}", live.len());
+            Finding::new(CHECK, State::Ok, what).needed()
+        }
+    }
+}
+
+fn stacks(scope: Option<u8>, root: bool) -> Finding {
+    const CHECK: &str = "stacks";
+    let advice = || permission::advice(1000, 1000, scope);
+    match scope {
+        _ if root && scope != Some(3) => Finding::new(CHECK, State::Ok, "root may read all processes' memory"),
+        None | Some(0) => {
+            Finding::new(CHECK, State::Ok, "all processes of this user can be read (no ptrace restriction)")
+        }
+        Some(1) => {
+            let what = "processes below probe run and those with an agent can be read, others not (ptrace_scope 1)";
+            Finding::new(CHECK, State::Limited, what).remedy("sudo sysctl kernel.yama.ptrace_scope=0 for the others")
+        }
+        Some(scope) => {
+            let what =
+                format!("no process can be read (ptrace_scope {scope}); agents are asked instead, which takes the GIL");
+            Finding::new(CHECK, State::Limited, what).remedy(advice())
+        }
+    }
+}
+
+fn native_frames() -> Finding {
+    let there = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"]
+        .iter()
+        .any(|directory| Path::new(directory).join("libunwind-ptrace.so.0").exists());
+    let library = if there { "libunwind is here" } else { "libunwind is not here either" };
+    Finding::new("native frames", State::None, format!("stacks show Python frames only in this build; {library}"))
+        .remedy("gdb -p PID -batch -ex 'thread apply all bt' shows C frames")
+}
+
+/// What Docker gives where nobody asks for more.
+const DOCKERS: u64 = 64 << 20;
+
+fn shared_memory(room: Option<(u64, u64)>) -> Finding {
+    const CHECK: &str = "/dev/shm";
+    match room {
+        None => Finding::new(CHECK, State::Missing, "there is none: DataLoader workers and NCCL need it")
+            .remedy("mount -t tmpfs tmpfs /dev/shm"),
+        Some((all, free)) => {
+            let what = format!("{} of {} free", gigabytes(free), gigabytes(all));
+            if all <= DOCKERS {
+                return Finding::new(CHECK, State::Limited, format!("{what}: DataLoader workers may die of SIGBUS"))
+                    .remedy("docker run --shm-size=8g, or --ipc=host");
+            }
+            Finding::new(CHECK, State::Ok, what)
+        }
+    }
+}
+
+fn nvidia(version: Option<&str>) -> Finding {
+    const CHECK: &str = "NVIDIA driver";
+    let Some(version) = version else {
+        return Finding::new(CHECK, State::None, "there is none: gpu columns are NULL");
+    };
+    let number =
+        version.split_whitespace().find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()));
+    let library = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
+        .iter()
+        .any(|directory| Path::new(directory).join("libnvidia-ml.so.1").exists());
+    let what = format!("version {}", number.unwrap_or("unknown"));
+    if library {
+        return Finding::new(CHECK, State::Ok, format!("{what}, with NVML"));
+    }
+    Finding::new(CHECK, State::Limited, format!("{what}, and libnvidia-ml.so.1 is in none of the usual places"))
+        .remedy("in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+}
+
+fn perf(paranoid: Option<&str>) -> Finding {
+    const CHECK: &str = "perf events";
+    match paranoid.and_then(|text| text.trim().parse::<i32>().ok()) {
+        None => Finding::new(CHECK, State::None, "this kernel has none"),
+        Some(level) if level <= 2 => Finding::new(CHECK, State::Ok, format!("perf_event_paranoid is {level}")),
+        Some(level) => Finding::new(
+            CHECK,
+            State::Limited,
+            format!("perf_event_paranoid is {level}; probe itself does not use them"),
+        )
+        .remedy("sudo sysctl kernel.perf_event_paranoid=2"),
+    }
+}
+
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scope_is_judged() {
+        assert_eq!(stacks(None, false).state, State::Ok);
+        assert_eq!(stacks(Some(0), false).state, State::Ok);
+        let some = stacks(Some(1), false);
+        assert!(some.state == State::Limited && some.remedy.is_some_and(|hint| hint.contains("ptrace_scope=0")));
+        assert_eq!(stacks(Some(2), false).state, State::Limited);
+        assert_eq!(stacks(Some(2), true).state, State::Ok);
+        assert_eq!(stacks(Some(3), true).state, State::Limited);
+    }
+
+    #[test]
+    fn dockers_shared_memory_is_little() {
+        assert!(shared_memory(Some((64 << 20, 60 << 20))).remedy.is_some_and(|hint| hint.contains("--shm-size")));
+        assert_eq!(shared_memory(Some((8 << 30, 8 << 30))).state, State::Ok);
+        assert_eq!(shared_memory(None).state, State::Missing);
+    }
+
+    #[test]
+    fn a_driver_is_known_by_its_version() {
+        assert_eq!(nvidia(None).state, State::None);
+        let found =
+            nvidia(Some("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 30\nGCC version: 12\n"));
+        assert!(found.what.starts_with("version 570.133.20"), "{}", found.what);
+        assert_eq!(perf(Some("4\n")).state, State::Limited);
+        assert_eq!(perf(Some("2\n")).state, State::Ok);
+    }
+}

@@ -1,0 +1,129 @@
+//! The Python that would train: its version, torch's and the agent's.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use probe_proto::VERSION;
+use serde::Deserialize;
+
+use super::checks::{Finding, State};
+
+/// Says what is installed, and imports none of it.
+const CODE: &str = r#"
+import importlib.metadata as m, json, platform, sys
+def version(name):
+    try:
+        return m.version(name)
+    except m.PackageNotFoundError:
+        return None
+print(json.dumps({"path": sys.executable, "python": platform.python_version(), "implementation": platform.python_implementation(), "torch": version("torch"), "agent": version("probe-agent")}))
+"#;
+
+/// How long an interpreter may take to start.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Deserialize)]
+struct About {
+    path: String,
+    python: String,
+    implementation: String,
+    torch: Option<String>,
+    agent: Option<String>,
+}
+
+/// Of the interpreters that people call `python` and `python3` here.
+pub(super) fn all() -> Vec<Finding> {
+    let Some(program) = ["python", "python3"].into_iter().find_map(on_path) else {
+        return vec![
+            Finding::new("Python", State::None, "there is no python on PATH")
+                .remedy("activate the environment that trains"),
+        ];
+    };
+    match ask(&program) {
+        Ok(about) => judge(&about),
+        Err(why) => vec![Finding::new("Python", State::Missing, format!("{}: {why}", program.display()))],
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
+}
+
+fn ask(program: &PathBuf) -> Result<About, String> {
+    let words = |error: std::io::Error| error.to_string();
+    let child = Command::new(program)
+        .args(["-c", CODE])
+        .env_remove(probe_proto::env::PROBE)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut child = child.map_err(words)?;
+    let began = Instant::now();
+    while child.try_wait().map_err(words)?.is_none() {
+        if began.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("it did not start within {} s", PATIENCE.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A line, which the pipe holds: nothing had to be read meanwhile.
+    let output = child.wait_with_output().map_err(words)?;
+    serde_json::from_slice(&output.stdout).map_err(|_| "it does not say its version".to_owned())
+}
+
+fn judge(about: &About) -> Vec<Finding> {
+    let minor: Vec<u32> = about.python.split('.').take(2).filter_map(|part| part.parse().ok()).collect();
+    let fits = about.implementation == "CPython" && minor.as_slice() >= [3, 9].as_slice();
+    let python = format!("{} {} at {}", about.implementation, about.python, about.path);
+    let mut found = vec![match fits {
+        true => Finding::new("Python", State::Ok, python),
+        false => Finding::new("Python", State::Missing, python).remedy("the agent takes CPython 3.9 or newer"),
+    }];
+    found.push(match &about.torch {
+        Some(version) => Finding::new("torch", State::Ok, version.clone()),
+        None => {
+            Finding::new("torch", State::None, "this Python has none").remedy("activate the environment that trains")
+        }
+    });
+    found.push(match about.agent.as_deref() {
+        Some(version) if version == VERSION => Finding::new("agent", State::Ok, format!("probe-agent {version}")),
+        Some(version) => {
+            Finding::new("agent", State::Limited, format!("probe-agent {version}, and this is probe {VERSION}"))
+                .remedy(format!("{} -m pip install probe-agent=={VERSION}", about.path))
+        }
+        None => Finding::new(
+            "agent",
+            State::Missing,
+            "this Python has no probe-agent, so nothing records; probe PID stack works",
+        )
+        .remedy(format!("{} -m pip install probe-agent", about.path)),
+    });
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(python: &str, torch: Option<&str>, agent: Option<&str>) -> Vec<State> {
+        let about = About {
+            path: "/usr/bin/python".into(),
+            python: python.into(),
+            implementation: "CPython".into(),
+            torch: torch.map(Into::into),
+            agent: agent.map(Into::into),
+        };
+        judge(&about).iter().map(|finding| finding.state).collect()
+    }
+
+    #[test]
+    fn versions_are_judged() {
+        assert_eq!(about("3.11.7", Some("2.15.0"), Some(VERSION)), [State::Ok, State::Ok, State::Ok]);
+        assert_eq!(about("3.8.1", None, None), [State::Missing, State::None, State::Missing]);
+        assert_eq!(about("3.14.0", Some("2.15.0"), Some("0.0.1")), [State::Ok, State::Ok, State::Limited]);
+    }
+}

@@ -1,0 +1,142 @@
+//! `probe [ENDPOINT] flamegraph`.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
+
+use super::ask::{self, Connection};
+use super::stack::whom::Whom;
+use super::stack::{RATE, status};
+use super::{INTERRUPTED, Status, report};
+use crate::error::{Error, Result};
+use crate::output;
+use crate::stacks::flame::{self, Choice};
+
+/// Sample where time goes, and draw it
+///
+/// Reads the Python stacks of all processes while they run, many times a second, and writes a flame graph: of main
+/// threads, and of other threads while they ran. python.stacks keeps the samples.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe [ENDPOINT] flamegraph [OPTIONS]",
+    after_help = "Examples:
+  probe gpt flamegraph -o gpt.svg
+  probe gpt flamegraph --by-rank --duration 30s -o ranks.svg
+  probe gpt flamegraph -o gpt.speedscope.json
+  probe 4711 flamegraph --format folded > stacks.txt"
+)]
+pub(super) struct Args {
+    /// Write it to a file, instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What is written [default: what FILE ends in, else svg]
+    #[arg(long, value_enum, hide_default_value = true)]
+    format: Option<Shape>,
+    /// Sample for so long
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "10s")]
+    duration: Duration,
+    /// Samples a second
+    #[arg(long, value_name = "N", default_value_t = RATE)]
+    rate: f64,
+    /// Only this rank
+    #[arg(long, value_name = "N")]
+    rank: Option<i32>,
+    /// Ranks beside each other, instead of all together
+    #[arg(long)]
+    by_rank: bool,
+    /// Threads other than the main one also while they wait
+    #[arg(long)]
+    idle: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// What a flame graph is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shape {
+    /// A picture for browsers
+    Svg,
+    /// A line a stack with its count, as flamegraph.pl and others read it
+    Folded,
+    /// JSON for speedscope.app
+    Speedscope,
+}
+
+impl Shape {
+    fn of_file(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "svg" => Some(Self::Svg),
+            "json" => Some(Self::Speedscope),
+            "txt" | "folded" => Some(Self::Folded),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
+    let shape = args.format.or_else(|| args.output.as_deref().and_then(Shape::of_file)).unwrap_or(Shape::Svg);
+    let call = StacksCall {
+        rank: args.rank,
+        method: StackMethod::Auto.into(),
+        duration_s: args.duration.as_secs_f64(),
+        rate: args.rate,
+        pid: None,
+    };
+    ask::interruptible_alone(INTERRUPTED, async {
+        let mut whom = Whom::find(endpoint, &args.connection).await?;
+        report::note(format_args!(
+            "sampling {} for {}, {} times a second",
+            whom.name(),
+            humantime::format_duration(args.duration),
+            args.rate
+        ));
+        let answer = whom.stacks(call).await?;
+        for process in answer.processes.iter().filter(|process| !process.problem.is_empty()) {
+            report::note(format_args!("process {}: {}", process.pid, process.problem));
+            if !process.hint.is_empty() {
+                report::hint(&process.hint);
+            }
+        }
+        if answer.processes.iter().all(|process| process.threads.is_empty()) {
+            return status(&answer);
+        }
+        let drawn = draw(&answer, shape, Choice { by_rank: args.by_rank, idle: args.idle }, whom.name())?;
+        match &args.output {
+            Some(path) => {
+                write(path, &drawn)?;
+                let samples: u64 = answer.processes.iter().map(|process| process.samples).sum();
+                report::note(format_args!("{samples} samples, written to {}", path.display()));
+            }
+            None => drop(output::unless_closed(io::stdout().write_all(&drawn))?),
+        }
+        Ok(0)
+    })
+}
+
+fn draw(answer: &StacksAnswer, shape: Shape, choice: Choice, name: &str) -> Result<Vec<u8>> {
+    let mut drawn = Vec::new();
+    match shape {
+        Shape::Svg => flame::svg(answer, choice, name, &mut drawn)?,
+        Shape::Folded => {
+            for line in flame::folded(answer, choice) {
+                writeln!(drawn, "{line}")?;
+            }
+        }
+        Shape::Speedscope => writeln!(drawn, "{}", flame::speedscope(answer, choice, name))?,
+    }
+    Ok(drawn)
+}
+
+/// Beside the file under another name first, so that it is there whole or as it was.
+fn write(path: &Path, drawn: &[u8]) -> Result<()> {
+    let named = |error: io::Error| Error::failed(format!("{}: {error}", path.display()));
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(named)?;
+    file.write_all(drawn).map_err(named)?;
+    use std::os::unix::fs::PermissionsExt;
+    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(named)?;
+    file.persist(path).map_err(|error| named(error.error))?;
+    Ok(())
+}

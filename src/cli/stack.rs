@@ -1,0 +1,126 @@
+//! `probe [ENDPOINT] stack`.
+
+mod rows;
+pub(super) mod whom;
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
+
+use self::whom::Whom;
+use super::ask::{self, Connection};
+use super::watch::{INTERVAL, Screen};
+use super::{INTERRUPTED, Status};
+use crate::error::{Error, Kind, Result};
+use crate::output::{self, Format, Terminal};
+use crate::stacks::page;
+
+/// Samples a second where nobody says.
+pub(super) const RATE: f64 = 100.0;
+
+/// Show where every thread is
+///
+/// The Python stacks of all processes of the run on the collector's node, innermost frame first, with the line that
+/// runs. They are read from memory while the processes run, so this answers of a process that hangs in a collective or
+/// with the GIL held. Ranks at one place are one entry. A process id also works where there is no agent.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe [ENDPOINT] stack [OPTIONS]",
+    after_help = "Examples:
+  probe gpt stack
+  probe gpt stack --rank 3 --watch 2s
+  probe gpt stack --duration 10s
+  probe 4711 stack --pause"
+)]
+pub(super) struct Args {
+    /// Only this rank
+    #[arg(long, value_name = "N")]
+    rank: Option<i32>,
+    /// Stop all threads of a process while it is read (some milliseconds), so that all frames are of one moment
+    #[arg(long, conflicts_with_all = ["ask_agent", "duration"])]
+    pause: bool,
+    /// Ask the agent in the process instead of reading its memory; it needs the GIL for an answer
+    #[arg(long, conflicts_with = "duration")]
+    ask_agent: bool,
+    /// Sample for so long, and show where time was spent (10s, 1m)
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    duration: Option<Duration>,
+    /// Samples a second
+    #[arg(long, value_name = "N", default_value_t = RATE, requires = "duration")]
+    rate: f64,
+    /// Show it again every INTERVAL (2s where none is given), until Ctrl-C
+    #[arg(long, value_name = "INTERVAL", value_parser = super::duration, num_args = 0..=1, default_missing_value = INTERVAL, conflicts_with = "duration")]
+    watch: Option<Duration>,
+    /// How the answer looks: a page for people, or rows as those of python.stacks
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
+    args.format.check_stdout()?;
+    if args.watch.is_some() && args.format != Format::Table {
+        return Err(Error::usage("--watch shows pages, one after another")
+            .hint("probe gpt query --watch asks python.stacks, which has every capture"));
+    }
+    let call = StacksCall {
+        rank: args.rank,
+        method: match (args.pause, args.ask_agent) {
+            (true, _) => StackMethod::Paused,
+            (_, true) => StackMethod::Agent,
+            _ => StackMethod::Auto,
+        }
+        .into(),
+        duration_s: args.duration.map_or(0.0, |duration| duration.as_secs_f64()),
+        rate: args.rate,
+        pid: None,
+    };
+    // Watching has no end of its own: to interrupt it is to end it well.
+    let interrupted = if args.watch.is_some() { 0 } else { INTERRUPTED };
+    ask::interruptible_alone(interrupted, async {
+        let mut whom = Whom::find(endpoint, &args.connection).await?;
+        let Some(interval) = args.watch else {
+            let answer = whom.stacks(call).await?;
+            let Args { format, .. } = args;
+            show(&answer, &whom, format)?;
+            return status(&answer);
+        };
+        let mut screen = Screen::default();
+        let mut ticks = tokio::time::interval(interval);
+        loop {
+            ticks.tick().await;
+            let answer = whom.stacks(call.clone()).await?;
+            let page = page::page(&answer, whom.name());
+            let terminal = Terminal::of_stdout();
+            let read = if terminal.is_terminal() {
+                let room = terminal.height.saturating_sub(1).max(1);
+                output::unless_closed(screen.draw(page.lines().take(room), terminal))?
+            } else {
+                output::unless_closed(writeln!(io::stdout(), "{page}"))?
+            };
+            if !read {
+                return Ok(0);
+            }
+        }
+    })
+}
+
+fn show(answer: &StacksAnswer, whom: &Whom, format: Format) -> Result<()> {
+    if format != Format::Table {
+        return rows::show(answer, format);
+    }
+    let sampled = answer.processes.iter().any(|process| process.samples > 1);
+    let page = if sampled { page::sampled(answer, whom.name()) } else { page::page(answer, whom.name()) };
+    output::unless_closed(write!(io::stdout(), "{page}")).map(|_| ())
+}
+
+/// An answer that says of nobody where it is has failed, for the first one's reason.
+pub(super) fn status(answer: &StacksAnswer) -> Result<Status> {
+    if answer.processes.iter().any(|process| !process.threads.is_empty()) {
+        return Ok(0);
+    }
+    let denied = answer.processes.iter().any(|process| process.problem.contains("may not be read"));
+    Ok(if denied { Kind::Denied } else { Kind::Failed } as Status)
+}

@@ -1,0 +1,79 @@
+//! Whose stacks are read: a run's, by its collector; or one process's that no collector knows, by this command itself.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
+
+use super::super::ask::Connection;
+use crate::client::Client;
+use crate::endpoint::{self, Endpoint};
+use crate::error::{Error, Kind, Result};
+use crate::stacks::sampler::{self, Plan};
+use crate::stacks::{Readers, Subject};
+
+/// See the module.
+pub(in crate::cli) enum Whom {
+    Run { client: Box<Client>, name: String },
+    Process { subject: Subject, name: String, readers: Arc<Readers> },
+}
+
+impl Whom {
+    /// Finds ENDPOINT.
+    pub(in crate::cli) async fn find(endpoint: Option<&str>, connection: &Connection) -> Result<Self> {
+        let target = match endpoint::find(endpoint).await {
+            Ok(target) => target,
+            Err(error) if error.kind() == Kind::Unreachable => {
+                let parsed = endpoint.and_then(|text| Endpoint::parse(text).ok());
+                let Some(Endpoint::Pid(pid)) = parsed else { return Err(error) };
+                return Self::process(pid).ok_or(error);
+            }
+            Err(error) => return Err(error),
+        };
+        let client = Client::open(&target, connection.token_file()).await?;
+        Ok(Self::Run { client: Box::new(client), name: target.place.name() })
+    }
+
+    /// A process of this machine.
+    fn process(pid: u32) -> Option<Self> {
+        let number = i32::try_from(pid).ok()?;
+        if !Path::new(&format!("/proc/{pid}")).exists() {
+            return None;
+        }
+        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let subject = Subject { host: host.into(), pid: number, rank: None };
+        Some(Self::Process { subject, name: format!("process {pid}, which has no agent"), readers: Arc::default() })
+    }
+
+    /// What people call it.
+    pub(in crate::cli) fn name(&self) -> &str {
+        match self {
+            Self::Run { name, .. } | Self::Process { name, .. } => name,
+        }
+    }
+
+    /// Reads, or has read.
+    pub(in crate::cli) async fn stacks(&mut self, call: StacksCall) -> Result<StacksAnswer> {
+        let (subject, readers) = match self {
+            Self::Run { client, .. } => return client.stacks(call).await,
+            Self::Process { subject, readers, .. } => (subject.clone(), Arc::clone(readers)),
+        };
+        if call.rank.is_some() {
+            return Err(Error::usage(format!("process {} has no agent that would say its rank", subject.pid)));
+        }
+        let method = match StackMethod::try_from(call.method).unwrap_or_default() {
+            StackMethod::Auto => StackMethod::Memory,
+            StackMethod::Agent => return Err(Error::usage(format!("process {} has no agent to ask", subject.pid))),
+            method => method,
+        };
+        let plan = (call.duration_s > 0.0).then(|| Plan::new(call.duration_s, call.rate)).transpose()?;
+        let now = jiff::Timestamp::now().as_nanosecond();
+        let reading = tokio::task::spawn_blocking(move || match plan {
+            Some(plan) => sampler::sample(&readers, &subject, plan, &AtomicBool::new(false)),
+            None => readers.read(&subject, method),
+        });
+        let process = reading.await.map_err(|error| Error::failed(format!("it could not be read: {error}")))?;
+        Ok(StacksAnswer { capture: 0, unix_ns: i64::try_from(now).unwrap_or_default(), processes: vec![process] })
+    }
+}

@@ -1,0 +1,315 @@
+//! Stacks of the run's processes on this node: who is read and how, and what is kept of it in `python.stacks`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::Int64Type;
+use futures::StreamExt;
+use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_proto::table::Time;
+use probe_proto::tables::stacks;
+use probe_proto::v1::{
+    At, EvalCall, Outcome, ProcessStacks, StackMethod, StacksAnswer, StacksCall, ThreadStack, eval_event::Event,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::clock;
+use super::local::Local;
+use super::registry::Registry;
+use crate::error::{Error, Kind, Result};
+use crate::eval::Broker;
+use crate::query::{Asked, Engine};
+use crate::stacks::sampler::{self, Plan};
+use crate::stacks::{Readers, Subject, agent, each, permission};
+use crate::store::Identity;
+
+/// How long an agent may take to say where its threads are.
+const AGENT_SECONDS: f64 = 5.0;
+/// Output of that which is read.
+const AGENT_BYTES: u64 = 16 << 20;
+/// Rows of one batch.
+const ROWS: usize = 8192;
+
+/// Reads, asks and keeps.
+#[derive(Debug)]
+pub(crate) struct Stacks {
+    registry: Arc<Registry>,
+    broker: Arc<Broker>,
+    readers: Arc<Readers>,
+    kept: Local,
+    run: Arc<str>,
+    host: String,
+    /// Number of the last capture.
+    captures: AtomicI64,
+}
+
+/// A process of the run, and whose rows its stacks are.
+#[derive(Debug, Clone)]
+struct Of {
+    identity: Arc<Identity>,
+    subject: Subject,
+}
+
+impl Stacks {
+    /// `captures` there have been already.
+    pub(crate) fn new(registry: Arc<Registry>, broker: Arc<Broker>, kept: Local, run: Arc<str>, captures: i64) -> Self {
+        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        Self { registry, broker, readers: Arc::default(), kept, run, host, captures: AtomicI64::new(captures) }
+    }
+
+    /// Does what is asked, for whoever asks.
+    ///
+    /// # Errors
+    /// Nobody is there, or what is asked can't be done. What can't be read of one process is said in its answer.
+    pub(crate) async fn take(&self, call: StacksCall, asked_by: &str) -> Result<StacksAnswer> {
+        let method = StackMethod::try_from(call.method)
+            .map_err(|_| Error::usage("stacks are read from memory, paused, or asked of the agent"))?;
+        let chosen = self.choose(call.pid, call.rank)?;
+        let unix_ns = clock::unix_ns();
+        let processes = if call.duration_s == 0.0 {
+            self.once(&chosen, method, asked_by).await?
+        } else {
+            let plan = Plan::new(call.duration_s, call.rate)?;
+            if method == StackMethod::Agent || method == StackMethod::Paused {
+                return Err(Error::usage("sampling reads processes while they run: it would stop them too often"));
+            }
+            self.sample(&chosen, plan).await?
+        };
+        let capture = self.keep(&chosen, &processes, unix_ns)?;
+        Ok(StacksAnswer { capture, unix_ns, processes })
+    }
+
+    /// The live processes that are asked for, by rank.
+    fn choose(&self, pid: Option<u32>, rank: Option<i32>) -> Result<Vec<Of>> {
+        let mut all: Vec<Of> = self.registry.live().iter().map(|agent| Of::new(&agent.state().identity)).collect();
+        if all.is_empty() {
+            return Err(Error::unreachable(format!("no training process is connected to {}", self.run))
+                .hint("probe PID stack reads a process that has no agent; probe list shows what there is"));
+        }
+        all.sort_by_key(|of| (of.subject.rank, of.subject.pid));
+        let there: Vec<String> = all.iter().map(Of::name).collect();
+        all.retain(|of| {
+            let same = |pid: u32| i64::from(pid) == i64::from(of.subject.pid);
+            pid.is_none_or(same) && rank.is_none_or(|rank| of.subject.rank == Some(rank))
+        });
+        if all.is_empty() {
+            let what = match (rank, pid) {
+                (Some(rank), _) => format!("there is no live rank {rank} in {}", self.run),
+                (None, pid) => format!("process {} is not connected to {}", pid.unwrap_or_default(), self.run),
+            };
+            return Err(Error::usage(what).hint(format!("there is {}", there.join(", "))));
+        }
+        Ok(all)
+    }
+
+    /// Reads those that can be read, all at one time, and asks the others.
+    async fn once(&self, chosen: &[Of], method: StackMethod, asked_by: &str) -> Result<Vec<ProcessStacks>> {
+        let mut why_not = vec![None; chosen.len()];
+        for (why_not, of) in why_not.iter_mut().zip(chosen) {
+            *why_not = match method {
+                StackMethod::Agent => Some(None),
+                _ => self.unreadable(&of.subject).map(Some),
+            };
+        }
+        let here = chosen.iter().zip(&why_not).filter(|(_, why_not)| why_not.is_none());
+        let here: Vec<Subject> = here.map(|(of, _)| of.subject.clone()).collect();
+        let (readers, how) =
+            (Arc::clone(&self.readers), if method == StackMethod::Auto { StackMethod::Memory } else { method });
+        let reading = tokio::task::spawn_blocking(move || readers.read_all(&here, how));
+        let asked = futures::future::join_all(chosen.iter().zip(why_not).map(async |(of, why_not)| match why_not {
+            None => None,
+            Some(Some(error)) if method != StackMethod::Auto => Some(of.subject.failed(method, &error)),
+            Some(error) => Some(self.ask(&of.subject, error, asked_by).await),
+        }));
+        let (read, asked) = tokio::join!(reading, asked);
+        let mut read = read.map_err(|error| Error::failed(format!("stacks could not be read: {error}")))?.into_iter();
+        Ok(asked.into_iter().filter_map(|asked| asked.or_else(|| read.next())).collect())
+    }
+
+    /// Why a process can't be read from here.
+    fn unreadable(&self, subject: &Subject) -> Option<Error> {
+        if *subject.host != *self.host {
+            let what = format!("it runs on {}, and this collector on {}", subject.host, self.host);
+            return Some(Error::failed(what).hint("a collector on that node reads its memory"));
+        }
+        // Anything but a refusal is better said by whoever reads.
+        permission::check(subject.pid).err().filter(|error| matches!(error.kind(), Kind::Denied | Kind::Unreachable))
+    }
+
+    /// Asks the agent, and says why it was asked.
+    async fn ask(&self, subject: &Subject, why: Option<Error>, asked_by: &str) -> ProcessStacks {
+        let mut stacks = match self.printed(subject, asked_by).await.and_then(|text| agent::understand(subject, &text))
+        {
+            Ok(stacks) => stacks,
+            Err(error) => subject.failed(StackMethod::Agent, &error),
+        };
+        if let Some(why) = why {
+            stacks.problem = match stacks.problem.as_str() {
+                "" => format!("{why}, so the agent in the process was asked"),
+                problem => format!("{why}, and the agent in the process does not say either: {problem}"),
+            };
+            stacks.hint = why.hint_text().unwrap_or_default().to_owned();
+        }
+        stacks
+    }
+
+    async fn printed(&self, subject: &Subject, asked_by: &str) -> Result<Vec<u8>> {
+        let call = EvalCall {
+            code: agent::CODE.into(),
+            at: At::Now.into(),
+            timeout_s: AGENT_SECONDS,
+            max_output: AGENT_BYTES,
+            pid: u32::try_from(subject.pid).ok(),
+            ..EvalCall::default()
+        };
+        let mut events = self.broker.ask(call, &format!("{asked_by} (stack)"))?;
+        let mut printed = Vec::new();
+        while let Some(event) = events.recv().await {
+            match event.map_err(Error::from)?.event {
+                Some(Event::Output(output)) => {
+                    let output = output.output.unwrap_or_default();
+                    if !output.stderr {
+                        printed.extend_from_slice(&output.data);
+                    }
+                }
+                Some(Event::Finished(finished)) if finished.outcome() == Outcome::Ok => return Ok(printed),
+                Some(Event::Finished(finished)) => {
+                    let last = finished.error.lines().rev().find(|line| !line.trim().is_empty());
+                    return Err(Error::failed(last.unwrap_or("the agent does not answer").trim()));
+                }
+                _ => {}
+            }
+        }
+        Err(Error::failed("the agent went away"))
+    }
+
+    async fn sample(&self, chosen: &[Of], plan: Plan) -> Result<Vec<ProcessStacks>> {
+        let subjects: Vec<Subject> = chosen.iter().map(|of| of.subject.clone()).collect();
+        let unreadable: Vec<Option<Error>> = subjects.iter().map(|subject| self.unreadable(subject)).collect();
+        let readers = Arc::clone(&self.readers);
+        // Whoever asked may go away, and then this is dropped.
+        let token = CancellationToken::new();
+        let _cancel = token.clone().drop_guard();
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&cancelled);
+        tokio::spawn(async move {
+            token.cancelled().await;
+            flag.store(true, Ordering::Relaxed);
+        });
+        let sampling = tokio::task::spawn_blocking(move || {
+            each(&subjects, StackMethod::Memory, |subject| {
+                let place = subjects.iter().position(|other| other == subject);
+                match place.and_then(|place| unreadable[place].as_ref()) {
+                    Some(error) => subject.failed(StackMethod::Memory, error),
+                    None => sampler::sample(&readers, subject, plan, &cancelled),
+                }
+            })
+        });
+        sampling.await.map_err(|error| Error::failed(format!("stacks could not be sampled: {error}")))
+    }
+
+    /// Keeps a capture; its number, or 0 where there was nothing.
+    fn keep(&self, chosen: &[Of], processes: &[ProcessStacks], unix_ns: i64) -> Result<i64> {
+        if processes.iter().all(|process| process.threads.is_empty()) {
+            return Ok(0);
+        }
+        let capture = self.captures.fetch_add(1, Ordering::Relaxed) + 1;
+        for process in processes {
+            let of = chosen
+                .iter()
+                .find(|of| i64::from(of.subject.pid) == i64::from(process.pid) && *of.subject.host == process.host);
+            let Some(of) = of else { continue };
+            let mut threads = process.threads.iter().zip(0_i32..).peekable();
+            while threads.peek().is_some() {
+                self.kept.keep(&of.identity, |rows, texts| {
+                    while rows.rows() < ROWS
+                        && let Some((thread, number)) = threads.next()
+                    {
+                        Row { capture, unix_ns, process, thread, number }.push(rows, texts);
+                    }
+                })?;
+            }
+        }
+        Ok(capture)
+    }
+}
+
+/// The newest capture that the run's tables have.
+///
+/// # Errors
+/// They can't be read.
+pub(crate) async fn captures(engine: &Engine) -> Result<i64> {
+    let failed = |error| crate::query::from_datafusion(&error);
+    let mut rows = engine.ask("SELECT MAX(capture) FROM python.stacks", Asked::default()).await?;
+    while let Some(batch) = rows.next().await {
+        let batch = batch.map_err(failed)?;
+        if let Some(newest) = batch.column(0).as_primitive_opt::<Int64Type>()
+            && newest.len() > 0
+            && newest.is_valid(0)
+        {
+            return Ok(newest.value(0));
+        }
+    }
+    Ok(0)
+}
+
+impl Of {
+    fn new(identity: &Arc<Identity>) -> Self {
+        let subject = Subject { host: Arc::clone(&identity.host), pid: identity.pid, rank: identity.rank };
+        Self { identity: Arc::clone(identity), subject }
+    }
+
+    fn name(&self) -> String {
+        match self.subject.rank {
+            Some(rank) => format!("rank {rank} (pid {})", self.subject.pid),
+            None => format!("process {}", self.subject.pid),
+        }
+    }
+}
+
+/// What the rows of one thread are made of.
+struct Row<'a> {
+    capture: i64,
+    unix_ns: i64,
+    process: &'a ProcessStacks,
+    thread: &'a ThreadStack,
+    number: i32,
+}
+
+impl Row<'_> {
+    fn push(&self, rows: &mut BatchBuilder, texts: &mut StringTable) {
+        let thread = self.thread;
+        let mut text = |text: &str| (!text.is_empty()).then(|| texts.id(text));
+        let (thread_name, waits_for) = (text(&thread.name), text(&thread.waits_for));
+        let method = match self.process.method() {
+            StackMethod::Paused => "paused",
+            StackMethod::Agent => "agent",
+            StackMethod::Memory | StackMethod::Auto => "memory",
+        };
+        let nothing = std::iter::once(None).filter(|_| thread.frames.is_empty());
+        let frames = thread.frames.iter().map(Some).chain(nothing);
+        for (frame, depth) in frames.zip(0_i32..) {
+            let row = stacks::Row {
+                capture: self.capture,
+                ts: Time(self.unix_ns),
+                thread: self.number,
+                thread_name,
+                os_thread: thread.os_thread.map(i64::from),
+                main: thread.main,
+                gil: thread.gil,
+                running: thread.running,
+                waits_for,
+                depth,
+                function: frame.map(|frame| texts.id(&frame.function)),
+                file: frame.map(|frame| texts.id(&frame.file)),
+                line: frame.and_then(|frame| frame.line).and_then(|line| i32::try_from(line).ok()),
+                user_code: frame.is_some_and(|frame| frame.user_code),
+                samples: i64::try_from(thread.samples).unwrap_or(i64::MAX),
+                moving: thread.moving,
+                method: texts.id(method),
+            };
+            rows.push(row);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+-- python.step_breakdown: One row per step and process: what share of the step each part took, and which was the largest.
+-- example: SELECT step, rank, duration, data, forward, backward, optimizer, comm, other, largest FROM python.step_breakdown ORDER BY step DESC LIMIT 10
+-- example: SELECT largest, COUNT(*) AS steps, AVG(duration) AS seconds FROM python.step_breakdown GROUP BY largest ORDER BY steps DESC
+SELECT
+    run,                                                       -- text: The run.
+    host,                                                      -- text: Host name of the machine.
+    pid,                                                       -- int: Process id on that host.
+    rank,                                                      -- int: Global rank; NULL in a process that is in no process group.
+    step,                                                      -- bigint: Number of the step, from 0.
+    ts,                                                        -- timestamp: When it began.
+    duration,                                                  -- double, s: From the end of the step before to the end of this one.
+    100 * data_time / NULLIF(duration, 0) AS data,             -- double, %: Waiting for the DataLoader.
+    100 * forward_time / NULLIF(duration, 0) AS forward,       -- double, %: In outermost module calls.
+    100 * backward_time / NULLIF(duration, 0) AS backward,     -- double, %: From the first autograd node to the last.
+    100 * optimizer_time / NULLIF(duration, 0) AS optimizer,   -- double, %: In the step of every optimizer.
+    100 * comm_time / NULLIF(duration, 0) AS comm,             -- double, %: Waiting for collectives outside the other parts.
+    100 * other_time / NULLIF(duration, 0) AS other,           -- double, %: The rest: logging, checkpoints, copies, what no part is.
+    CASE GREATEST(data_time, forward_time, backward_time, optimizer_time, comm_time, other_time)
+        WHEN data_time THEN 'data' WHEN forward_time THEN 'forward' WHEN backward_time THEN 'backward'
+        WHEN optimizer_time THEN 'optimizer' WHEN comm_time THEN 'comm' ELSE 'other'
+    END AS largest,                                            -- text: The part that took longest: data, forward, backward, optimizer, comm or other.
+    samples / NULLIF(duration, 0) AS samples_per_second        -- double, 1/s: Samples over duration; NULL where samples are not known.
+FROM python.steps

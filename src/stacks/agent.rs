@@ -1,0 +1,95 @@
+//! What the process itself says where its threads are: for where its memory may not be read. It takes the GIL, so it
+//! says nothing of a process that hangs with the GIL held.
+
+use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
+use serde::Deserialize;
+
+use super::Subject;
+use super::user_code::is_user_code;
+use super::waits::waits_for;
+use crate::error::{Error, Result};
+
+/// Prints a JSON array of the threads but its own, innermost frame first, and takes nothing from the training code's
+/// names.
+pub(crate) const CODE: &str = r#"
+def _stacks():
+    import json, sys, threading
+    known = {thread.ident: thread for thread in threading.enumerate()}
+    found = []
+    for ident, frame in sys._current_frames().items():
+        if ident == threading.get_ident():
+            continue
+        thread, frames = known.get(ident), []
+        while frame is not None and len(frames) < 1000:
+            code = frame.f_code
+            name = getattr(code, "co_qualname", code.co_name)
+            frames.append([name, code.co_filename, frame.f_lineno or 0])
+            frame = frame.f_back
+        found.append({
+            "name": thread.name if thread else "",
+            "os_thread": thread.native_id if thread else None,
+            "main": thread is threading.main_thread(),
+            "frames": frames,
+        })
+    print(json.dumps(found))
+_stacks()
+"#;
+
+#[derive(Debug, Deserialize)]
+struct Thread {
+    name: String,
+    os_thread: Option<u32>,
+    main: bool,
+    frames: Vec<(String, String, u32)>,
+}
+
+/// Understands what [`CODE`] printed in a process.
+///
+/// # Errors
+/// It is something else.
+pub(crate) fn understand(subject: &Subject, printed: &[u8]) -> Result<ProcessStacks> {
+    let threads: Vec<Thread> = serde_json::from_slice(printed)
+        .map_err(|error| Error::failed(format!("process {} answered something else: {error}", subject.pid)))?;
+    let mut threads: Vec<ThreadStack> = threads.into_iter().map(Thread::into_message).collect();
+    threads.sort_by_key(|thread| !thread.main);
+    Ok(ProcessStacks { threads, samples: 1, ..subject.unread(StackMethod::Agent) })
+}
+
+impl Thread {
+    fn into_message(self) -> ThreadStack {
+        let frame = |(function, file, line): (String, String, u32)| StackFrame {
+            function,
+            user_code: is_user_code(&file),
+            file,
+            line: (line > 0).then_some(line),
+            source: String::new(),
+        };
+        let frames: Vec<StackFrame> = self.frames.into_iter().map(frame).collect();
+        ThreadStack {
+            name: self.name,
+            os_thread: self.os_thread,
+            main: self.main,
+            waits_for: waits_for(&frames, None, None),
+            samples: 1,
+            frames,
+            ..ThreadStack::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_understood_and_anything_else_is_an_error() {
+        let subject = Subject { host: "node1".into(), pid: 7, rank: Some(1) };
+        let printed = br#"[{"name":"T","os_thread":9,"main":false,"frames":[]},
+            {"name":"MainThread","os_thread":7,"main":true,"frames":[["f","/t.py",3],["<module>","/t.py",0]]}]"#;
+        let stacks = understand(&subject, printed).unwrap();
+        assert_eq!(stacks.method(), StackMethod::Agent);
+        assert!(stacks.threads[0].main);
+        assert_eq!((stacks.threads[0].frames[0].line, stacks.threads[0].frames[1].line), (Some(3), None));
+        assert!(understand(&subject, b"hello").is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! Samples as flame graphs: folded lines, an SVG made of them, and speedscope's JSON.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use probe_proto::v1::{ProcessStacks, StackFrame, StacksAnswer, ThreadStack};
+use serde_json::{Value, json};
+
+use super::fold::{Owner, names};
+use super::page::place;
+use crate::error::{Error, Result};
+
+/// What of the samples goes in, and what is told apart.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Choice {
+    /// A tower a rank, instead of one for all.
+    pub(crate) by_rank: bool,
+    /// Threads that waited too. Main threads always are in: where training waits is what is asked.
+    pub(crate) idle: bool,
+}
+
+impl Choice {
+    fn takes(self, thread: &ThreadStack) -> bool {
+        !thread.frames.is_empty() && (thread.main || thread.running || self.idle)
+    }
+
+    /// The outermost frames, which no program has: whose it is, and which thread.
+    fn above(self, process: &ProcessStacks, thread: &ThreadStack) -> Vec<String> {
+        let rank = self.by_rank.then(|| names(&[Owner::of(process)]));
+        let thread =
+            (!thread.main).then(|| format!("thread {}", if thread.name.is_empty() { "?" } else { &thread.name }));
+        rank.into_iter().chain(thread).collect()
+    }
+}
+
+/// "outer;inner 12", a line a stack, in order.
+pub(crate) fn folded(answer: &StacksAnswer, choice: Choice) -> Vec<String> {
+    let mut counts = BTreeMap::<String, u64>::new();
+    for process in &answer.processes {
+        for thread in process.threads.iter().filter(|thread| choice.takes(thread)) {
+            let frames = thread.frames.iter().rev().map(label);
+            let all: Vec<String> =
+                choice.above(process, thread).into_iter().chain(frames).map(|name| name.replace(';', ",")).collect();
+            *counts.entry(all.join(";")).or_default() += thread.samples;
+        }
+    }
+    counts.into_iter().map(|(stack, count)| format!("{stack} {count}")).collect()
+}
+
+fn label(frame: &StackFrame) -> String {
+    format!("{} ({})", frame.function, place(frame)).replace(['\n', '\r'], " ")
+}
+
+/// Writes an SVG that a browser can zoom and search.
+///
+/// # Errors
+/// There is nothing to draw, or it can't be written.
+pub(crate) fn svg(answer: &StacksAnswer, choice: Choice, title: &str, out: &mut dyn Write) -> Result<()> {
+    let lines = folded(answer, choice);
+    let mut options = inferno::flamegraph::Options::default();
+    options.title = title.to_owned();
+    options.count_name = "samples".into();
+    inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
+        .map_err(|error| Error::failed(format!("the flame graph could not be drawn: {error}")))
+}
+
+/// A file for speedscope.app: one profile a rank, or one of all, whose weights are numbers of samples.
+pub(crate) fn speedscope(answer: &StacksAnswer, choice: Choice, name: &str) -> Value {
+    let mut frames = Vec::<Value>::new();
+    let mut places = BTreeMap::<(String, String, Option<u32>), usize>::new();
+    let mut profiles = BTreeMap::<(Option<Owner>, String), (Vec<Vec<usize>>, Vec<u64>)>::new();
+    for process in &answer.processes {
+        for thread in process.threads.iter().filter(|thread| choice.takes(thread)) {
+            let of = if thread.main { "main thread".to_owned() } else { format!("thread {}", thread.name) };
+            let (samples, weights) = profiles.entry((choice.by_rank.then(|| Owner::of(process)), of)).or_default();
+            let mut index = |frame: &StackFrame| {
+                let key = (frame.function.clone(), frame.file.clone(), frame.line);
+                *places.entry(key).or_insert_with(|| {
+                    frames.push(json!({ "name": frame.function, "file": frame.file, "line": frame.line }));
+                    frames.len() - 1
+                })
+            };
+            samples.push(thread.frames.iter().rev().map(&mut index).collect());
+            weights.push(thread.samples);
+        }
+    }
+    let profile = |((owner, of), (samples, weights)): ((Option<Owner>, String), (Vec<Vec<usize>>, Vec<u64>))| {
+        let name = owner.map_or_else(|| of.clone(), |owner| format!("{}, {of}", names(&[owner])));
+        let end = weights.iter().sum::<u64>();
+        json!({ "type": "sampled", "name": name, "unit": "none", "startValue": 0, "endValue": end, "samples": samples, "weights": weights })
+    };
+    let profiles: Vec<Value> = profiles.into_iter().map(profile).collect();
+    json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": format!("probe {}", probe_proto::VERSION),
+        "name": name,
+        "shared": { "frames": frames },
+        "profiles": profiles,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer() -> StacksAnswer {
+        let frame = |name: &str| StackFrame {
+            function: name.into(),
+            file: "/t.py".into(),
+            line: Some(3),
+            ..StackFrame::default()
+        };
+        let thread = |main, running, samples| ThreadStack {
+            name: "T".into(),
+            main,
+            running,
+            samples,
+            frames: vec![frame("a;b"), frame("<module>")],
+            ..ThreadStack::default()
+        };
+        let process = |rank| ProcessStacks {
+            rank: Some(rank),
+            threads: vec![thread(true, false, 5), thread(false, false, 7)],
+            ..ProcessStacks::default()
+        };
+        StacksAnswer { processes: vec![process(0), process(1)], ..StacksAnswer::default() }
+    }
+
+    #[test]
+    fn ranks_are_merged_or_told_apart() {
+        assert_eq!(folded(&answer(), Choice::default()), ["<module> (/t.py:3);a,b (/t.py:3) 10"]);
+        let apart = folded(&answer(), Choice { by_rank: true, idle: true });
+        assert_eq!(apart[0], "rank 0;<module> (/t.py:3);a,b (/t.py:3) 5");
+        assert_eq!(apart[1], "rank 0;thread T;<module> (/t.py:3);a,b (/t.py:3) 7");
+        assert_eq!(apart.len(), 4);
+    }
+
+    #[test]
+    fn speedscope_weighs_samples() {
+        let file = speedscope(&answer(), Choice { by_rank: true, idle: false }, "gpt@1");
+        assert_eq!(file["shared"]["frames"].as_array().map(Vec::len), Some(2));
+        assert_eq!(file["profiles"][1]["name"], "rank 1, main thread");
+        assert_eq!(file["profiles"][1]["endValue"], 5);
+        assert_eq!(file["profiles"][1]["samples"][0], json!([0, 1]));
+    }
+
+    #[test]
+    fn an_svg_is_drawn() {
+        let mut out = Vec::new();
+        svg(&answer(), Choice::default(), "gpt@1", &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("<svg") && text.contains("a,b"), "{text}");
+    }
+}

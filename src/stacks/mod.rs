@@ -1,0 +1,131 @@
+//! Where Python processes are: the stacks of their threads, read from their memory without their help.
+//!
+//! [`Reader`] reads one process, [`sampler`] reads it many times, and [`agent`] asks the process itself where reading
+//! is not allowed ([`permission`] says why). [`fold`] puts together what processes have in common. Whoever
+//! shows or keeps stacks gets the messages of the control service ([`v1::ProcessStacks`](probe_proto::v1::ProcessStacks)).
+
+pub(crate) mod agent;
+pub(crate) mod flame;
+pub(crate) mod fold;
+pub(crate) mod page;
+pub(crate) mod permission;
+pub(crate) mod processes;
+mod reader;
+pub(crate) mod sampler;
+mod source;
+mod user_code;
+mod waits;
+pub(crate) mod without_agent;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use probe_proto::v1::{ProcessStacks, StackMethod};
+
+pub(crate) use reader::Reader;
+
+use crate::error::{Error, Result};
+
+/// A process to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub(crate) host: Arc<str>,
+    pub(crate) pid: i32,
+    pub(crate) rank: Option<i32>,
+}
+
+impl Subject {
+    /// What is known of it before it is read.
+    pub(crate) fn unread(&self, method: StackMethod) -> ProcessStacks {
+        ProcessStacks {
+            host: self.host.to_string(),
+            pid: u32::try_from(self.pid).unwrap_or_default(),
+            rank: self.rank,
+            method: method.into(),
+            ..ProcessStacks::default()
+        }
+    }
+
+    /// The same, with why it stays so.
+    pub(crate) fn failed(&self, method: StackMethod, error: &Error) -> ProcessStacks {
+        let hint = error.hint_text().unwrap_or_default().to_owned();
+        ProcessStacks { problem: error.to_string(), hint, ..self.unread(method) }
+    }
+}
+
+/// Readers that have found their way about a process once, which takes far longer than to read it then.
+#[derive(Default)]
+pub(crate) struct Readers(Mutex<HashMap<i32, Arc<Mutex<Reader>>>>);
+
+impl std::fmt::Debug for Readers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Readers")
+    }
+}
+
+/// More processes than a node has ranks; readers of those that are gone go first.
+const MOST_READERS: usize = 256;
+
+impl Readers {
+    /// Reads one process once. Blocks.
+    pub(crate) fn read(&self, subject: &Subject, method: StackMethod) -> ProcessStacks {
+        let read = self.of(subject.pid).and_then(|reader| {
+            let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            reader.capture(method == StackMethod::Paused)
+        });
+        match read {
+            Ok(captured) => {
+                ProcessStacks { host: subject.host.to_string(), rank: subject.rank, method: method.into(), ..captured }
+            }
+            Err(error) => subject.failed(method, &error),
+        }
+    }
+
+    /// Reads them all at about one time, a thread each. Blocks.
+    pub(crate) fn read_all(&self, subjects: &[Subject], method: StackMethod) -> Vec<ProcessStacks> {
+        each(subjects, method, |subject| self.read(subject, method))
+    }
+
+    /// The reader of a process.
+    pub(crate) fn of(&self, pid: i32) -> Result<Arc<Mutex<Reader>>> {
+        {
+            let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match readers.get(&pid) {
+                // Busy with the process, so it is there.
+                Some(reader) if reader.try_lock().map_or(true, |reader| reader.is_current()) => {
+                    return Ok(Arc::clone(reader));
+                }
+                Some(_) => drop(readers.remove(&pid)),
+                None => {}
+            }
+        }
+        let reader = Arc::new(Mutex::new(Reader::open(pid)?));
+        let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.len() >= MOST_READERS {
+            readers.retain(|_, reader| reader.try_lock().map_or(true, |reader| reader.is_current()));
+        }
+        if readers.len() < MOST_READERS {
+            readers.insert(pid, Arc::clone(&reader));
+        }
+        Ok(reader)
+    }
+}
+
+/// Does `work` for all subjects at once, a thread each. A process that makes us panic is one that could not be read.
+pub(crate) fn each(
+    subjects: &[Subject],
+    method: StackMethod,
+    work: impl Fn(&Subject) -> ProcessStacks + Sync,
+) -> Vec<ProcessStacks> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let running: Vec<_> = subjects.iter().map(|subject| scope.spawn(move || work(subject))).collect();
+        let ended = subjects.iter().zip(running).map(|(subject, thread)| {
+            thread.join().unwrap_or_else(|_| {
+                let what = format!("the memory of process {} makes no sense to this reader", subject.pid);
+                subject.failed(method, &Error::failed(what))
+            })
+        });
+        ended.collect()
+    })
+}

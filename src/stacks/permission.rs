@@ -1,0 +1,82 @@
+//! Whether the memory of a process may be read, and what to do where it may not.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Who may trace whom, where the Yama module is there: 0 everybody their own processes, 1 descendants and whom a process
+/// names, 2 administrators, 3 nobody. None without Yama, which is as 0.
+pub(crate) fn ptrace_scope() -> Option<u8> {
+    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
+}
+
+/// Opening its memory asks the kernel the very question that reading it will.
+///
+/// # Errors
+/// There is no such process, or it may not be read; the hint says how it could.
+pub(crate) fn check(pid: i32) -> Result<()> {
+    let Err(error) = fs::File::open(format!("/proc/{pid}/mem")) else { return Ok(()) };
+    match error.kind() {
+        ErrorKind::NotFound => Err(Error::unreachable(format!("there is no process {pid}"))),
+        ErrorKind::PermissionDenied => Err(denied(pid)),
+        _ => Err(Error::failed(format!("the memory of process {pid} can't be read: {error}"))),
+    }
+}
+
+fn denied(pid: i32) -> Error {
+    let ours = nix::unistd::geteuid().as_raw();
+    let theirs = fs::metadata(format!("/proc/{pid}")).map_or(ours, |process| process.uid());
+    Error::denied(format!("the memory of process {pid} may not be read")).hint(advice(ours, theirs, ptrace_scope()))
+}
+
+/// What would allow it, the least first. A process that forbids it itself belongs to root in /proc.
+pub(crate) fn advice(ours: u32, theirs: u32, scope: Option<u8>) -> String {
+    if theirs != ours && ours != 0 && theirs != 0 {
+        return format!("it belongs to uid {theirs}, and this is uid {ours}: ask as that user, or with sudo");
+    }
+    if theirs != ours && ours != 0 {
+        return "it belongs to root, or forbids being read (PR_SET_DUMPABLE): ask with sudo".into();
+    }
+    match scope {
+        Some(1) => "kernel.yama.ptrace_scope is 1: start training with probe run, or sudo sysctl kernel.yama.ptrace_scope=0"
+            .into(),
+        Some(2) => "kernel.yama.ptrace_scope is 2, so only root may: sudo, or sudo sysctl kernel.yama.ptrace_scope=1 and start training with probe run".into(),
+        Some(3..) => "kernel.yama.ptrace_scope is 3, so nobody may until the next boot".into(),
+        _ if in_container() => {
+            "in a container it takes the capability: docker run --cap-add SYS_PTRACE, in Kubernetes securityContext.capabilities.add: [\"SYS_PTRACE\"]".into()
+        }
+        _ => "it takes the same user and no seccomp filter against process_vm_readv, or the capability CAP_SYS_PTRACE".into(),
+    }
+}
+
+/// Whether this looks like the inside of a container.
+fn in_container() -> bool {
+    Path::new("/.dockerenv").exists()
+        || Path::new("/run/.containerenv").exists()
+        || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_own_advice() {
+        assert!(advice(1000, 1001, Some(1)).contains("uid 1001"));
+        assert!(advice(1000, 0, Some(1)).contains("sudo"));
+        assert!(advice(1000, 1000, Some(1)).contains("probe run"));
+        assert!(advice(1000, 1000, Some(2)).contains("only root"));
+        assert!(advice(0, 0, Some(3)).contains("nobody"));
+        assert!(advice(1000, 1000, None).contains("SYS_PTRACE"));
+    }
+
+    #[test]
+    fn our_own_memory_may_be_read_and_nobodys_is_not_there() {
+        check(std::process::id() as i32).unwrap();
+        let error = check(i32::MAX).unwrap_err();
+        assert_eq!(error.to_string(), format!("there is no process {}", i32::MAX));
+    }
+}

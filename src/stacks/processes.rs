@@ -1,0 +1,104 @@
+//! What the kernel says of a process and its threads.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use probe_proto::v1::NativeThreads;
+
+/// A thread, by the kernel's word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    /// R runs or could, S sleeps, D waits for a device, T is stopped, Z is dead.
+    pub(crate) state: char,
+}
+
+/// All threads of a process, by id. Those that end while we look are not there.
+pub(crate) fn tasks(pid: i32) -> BTreeMap<u32, Task> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
+    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter_map(|id| Some((id, task_of(&fs::read_to_string(format!("/proc/{pid}/task/{id}/stat")).ok()?)?)))
+        .collect()
+}
+
+/// From a line of /proc/…/stat. The name in brackets may have brackets itself.
+fn task_of(stat: &str) -> Option<Task> {
+    let (before, after) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    Some(Task { name: name.to_owned(), state: after.trim_start().chars().next()? })
+}
+
+/// The system call that a thread is in; None while it runs, and where it may not be asked.
+pub(crate) fn system_call(pid: i32, thread: u32) -> Option<i64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
+    text.split_whitespace().next()?.parse().ok().filter(|number| *number >= 0)
+}
+
+/// When a process began, in ticks of the kernel: with its id, what tells it from every other.
+pub(crate) fn started(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Field 22; the first two are before the bracket.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The process that started it, or took it over.
+pub(crate) fn parent(pid: i32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// When a process began, by the clock on the wall.
+pub(crate) fn started_at(pid: i32) -> Option<SystemTime> {
+    let ticks = started(pid)?;
+    let a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let boot: u64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    let since_boot = Duration::from_secs_f64(ticks as f64 / a_second as f64);
+    Some(UNIX_EPOCH + Duration::from_secs(boot) + since_boot)
+}
+
+/// Threads by name, where a pool of them is one entry: numbers at the end of names are left out.
+pub(crate) fn by_name<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<NativeThreads> {
+    let mut found = BTreeMap::<String, NativeThreads>::new();
+    for task in tasks {
+        let name = task.name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '_' | '-' | '#' | ':'));
+        let name = if name.is_empty() { &task.name } else { name };
+        let entry = found
+            .entry(name.to_owned())
+            .or_insert_with(|| NativeThreads { name: name.to_owned(), ..Default::default() });
+        entry.count += 1;
+        entry.running += u32::from(task.state == 'R');
+    }
+    found.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_have_brackets() {
+        let task = task_of("83 (Thread.(<lambda>)) S 1 19 0").unwrap();
+        assert_eq!(task, Task { name: "Thread.(<lambda>)".into(), state: 'S' });
+        assert_eq!(task_of("83"), None);
+    }
+
+    #[test]
+    fn this_process_is_known() {
+        let pid = std::process::id() as i32;
+        assert!(tasks(pid).contains_key(&(pid as u32)));
+        let age = SystemTime::now().duration_since(started_at(pid).unwrap());
+        assert!(age.as_ref().map_or(true, |age| *age < Duration::from_secs(3600)), "{age:?}");
+        assert_eq!(started(i32::MAX), None);
+    }
+
+    #[test]
+    fn pools_are_one_entry() {
+        let task = |name: &str, state| Task { name: name.into(), state };
+        let all = [task("pt_autograd_0", 'S'), task("pt_autograd_1", 'R'), task("python", 'S')];
+        let named = by_name(all.iter());
+        assert_eq!((named[0].name.as_str(), named[0].count, named[0].running), ("pt_autograd", 2, 1));
+        assert_eq!(named.len(), 2);
+    }
+}

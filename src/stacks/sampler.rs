@@ -1,0 +1,270 @@
+//! Reads a process many times a second, and counts where its threads were seen. What is kept is bounded: a stack that
+//! was seen before costs a number.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
+
+use super::{Readers, Subject};
+use crate::error::{Error, Result};
+
+/// Different stacks of a process that are kept, and frames of all of them.
+const MOST_STACKS: usize = 4096;
+const MOST_FRAMES: usize = 65_536;
+/// A reading that was torn is repeated at once, so often.
+const AGAIN: usize = 3;
+/// A reading that fails so often in a row ends it.
+const MOST_FAILURES: u64 = 200;
+
+/// How to sample.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) duration: Duration,
+    /// Between two readings.
+    pub(crate) interval: Duration,
+}
+
+/// Longest time and highest rate that may be asked for.
+const LONGEST: f64 = 3600.0;
+const FASTEST: f64 = 1000.0;
+
+impl Plan {
+    /// From what was asked.
+    ///
+    /// # Errors
+    /// Out of what is sensible.
+    pub(crate) fn new(duration_s: f64, rate: f64) -> Result<Self> {
+        if !(duration_s > 0.0 && duration_s <= LONGEST) {
+            return Err(Error::usage(format!("a process is sampled for at most {LONGEST} s, not {duration_s}")));
+        }
+        if !(rate > 0.0 && rate <= FASTEST) {
+            return Err(Error::usage(format!("a process is sampled at most {FASTEST} times a second, not {rate}")));
+        }
+        Ok(Self { duration: Duration::from_secs_f64(duration_s), interval: Duration::from_secs_f64(1.0 / rate) })
+    }
+}
+
+/// Samples one process until the time is over, it ends, or nobody waits any more. Blocks.
+pub(crate) fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &AtomicBool) -> ProcessStacks {
+    let method = StackMethod::Memory;
+    let reader = match readers.of(subject.pid) {
+        Ok(reader) => reader,
+        Err(error) => return subject.failed(method, &error),
+    };
+    let mut seen = Seen::default();
+    let mut answer = subject.unread(method);
+    let began = Instant::now();
+    let (mut turn, mut failures) = (0_u32, 0);
+    loop {
+        let due = began + plan.interval.saturating_mul(turn);
+        let now = Instant::now();
+        if now >= began + plan.duration || due >= began + plan.duration || cancelled.load(Ordering::Relaxed) {
+            break;
+        }
+        if due > now {
+            std::thread::sleep(due - now);
+        } else if now - due >= plan.interval {
+            // So late that the next one is due: this one is left out, and said to be.
+            answer.missed += 1;
+            turn += 1;
+            continue;
+        }
+        turn += 1;
+        let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = reader.sample();
+        for _ in 0..AGAIN {
+            if read.as_ref().is_ok_and(|threads| threads.iter().all(|thread| seen.is_plausible(thread))) {
+                break;
+            }
+            read = reader.sample();
+        }
+        match read {
+            Ok(threads) => {
+                failures = 0;
+                answer.samples += 1;
+                seen.count(threads);
+            }
+            Err(error) => {
+                answer.missed += 1;
+                failures += 1;
+                if failures >= MOST_FAILURES || !reader.is_current() {
+                    answer.problem = error.to_string();
+                    break;
+                }
+            }
+        }
+    }
+    answer.left_out = seen.left_out;
+    answer.threads = seen.threads();
+    answer
+}
+
+/// A thread as it was seen: all that tells one sample of it from another.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    name: String,
+    os_thread: Option<u32>,
+    main: bool,
+    gil: bool,
+    running: bool,
+    frames: Vec<(String, String, Option<u32>)>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    stacks: HashMap<Key, u64>,
+    frames: usize,
+    /// The outermost frame of each thread. A reading with another one was torn, unless the next says the same.
+    roots: HashMap<Option<u32>, Root>,
+    left_out: u64,
+}
+
+type Named = (String, String);
+
+#[derive(Debug)]
+struct Root {
+    known: Option<Named>,
+    doubtful: Option<Named>,
+}
+
+impl Seen {
+    fn count(&mut self, threads: Vec<ThreadStack>) {
+        for thread in threads {
+            if !self.is_whole(&thread) {
+                self.left_out += 1;
+                continue;
+            }
+            let frames = thread.frames.into_iter().map(|frame| (frame.function, frame.file, frame.line)).collect();
+            let ThreadStack { name, os_thread, main, gil, running, .. } = thread;
+            let key = Key { name, os_thread, main, gil, running, frames };
+            let full = self.stacks.len() >= MOST_STACKS || self.frames + key.frames.len() > MOST_FRAMES;
+            match self.stacks.entry(key) {
+                Entry::Occupied(mut entry) => *entry.get_mut() += 1,
+                Entry::Vacant(_) if full => self.left_out += 1,
+                Entry::Vacant(entry) => {
+                    self.frames += entry.key().frames.len();
+                    entry.insert(1);
+                }
+            }
+        }
+    }
+
+    /// Whether a reading is not torn, as far as can be told.
+    fn is_plausible(&self, thread: &ThreadStack) -> bool {
+        let Some(known) = self.roots.get(&thread.os_thread).and_then(|root| root.known.as_ref()) else { return true };
+        thread.frames.last().is_none_or(|frame| frame.function == known.0 && frame.file == known.1)
+    }
+
+    fn is_whole(&mut self, thread: &ThreadStack) -> bool {
+        let root = thread.frames.last().map(|frame| (frame.function.clone(), frame.file.clone()));
+        match self.roots.entry(thread.os_thread) {
+            Entry::Vacant(entry) => {
+                entry.insert(Root { known: root, doubtful: None });
+                true
+            }
+            Entry::Occupied(mut entry) => {
+                let entry = entry.get_mut();
+                let whole = root.is_none() || entry.known.is_none() || root == entry.known || root == entry.doubtful;
+                if whole && root.is_some() {
+                    (entry.known, entry.doubtful) = (root, None);
+                } else if !whole {
+                    entry.doubtful = root;
+                }
+                whole
+            }
+        }
+    }
+
+    /// Most frequent first, main threads before others.
+    fn threads(self) -> Vec<ThreadStack> {
+        let mut all: Vec<ThreadStack> = self.stacks.into_iter().map(|(key, samples)| thread(key, samples)).collect();
+        all.sort_by(|a, b| {
+            let key = |thread: &ThreadStack| (!thread.main, thread.os_thread, std::cmp::Reverse(thread.samples));
+            key(a).cmp(&key(b)).then_with(|| a.frames.len().cmp(&b.frames.len()))
+        });
+        all
+    }
+}
+
+fn thread(key: Key, samples: u64) -> ThreadStack {
+    let Key { name, os_thread, main, gil, running, frames } = key;
+    let frame = |(function, file, line): (String, String, Option<u32>)| StackFrame {
+        user_code: super::user_code::is_user_code(&file),
+        function,
+        file,
+        line,
+        source: String::new(),
+    };
+    ThreadStack {
+        name,
+        os_thread,
+        main,
+        gil,
+        running,
+        samples,
+        frames: frames.into_iter().map(frame).collect(),
+        ..ThreadStack::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread_at(functions: &[&str]) -> ThreadStack {
+        let frame =
+            |name: &&str| StackFrame { function: (*name).into(), file: "/t.py".into(), ..StackFrame::default() };
+        ThreadStack {
+            os_thread: Some(1),
+            main: true,
+            frames: functions.iter().map(frame).collect(),
+            ..ThreadStack::default()
+        }
+    }
+
+    #[test]
+    fn the_same_stack_is_counted_and_not_kept_again() {
+        let mut seen = Seen::default();
+        for _ in 0..3 {
+            seen.count(vec![thread_at(&["f", "<module>"])]);
+        }
+        seen.count(vec![thread_at(&["g", "<module>"])]);
+        let threads = seen.threads();
+        let counts: Vec<_> =
+            threads.iter().map(|thread| (thread.frames[0].function.as_str(), thread.samples)).collect();
+        assert_eq!(counts, [("f", 3), ("g", 1)]);
+    }
+
+    #[test]
+    fn a_torn_reading_is_left_out_and_a_new_thread_is_not() {
+        let mut seen = Seen::default();
+        seen.count(vec![thread_at(&["f", "<module>"])]);
+        seen.count(vec![thread_at(&["f"])]);
+        assert_eq!(seen.left_out, 1);
+        // Another thread with the id of one that ended.
+        seen.count(vec![thread_at(&["f"])]);
+        seen.count(vec![thread_at(&["f"])]);
+        assert_eq!((seen.left_out, seen.stacks.len()), (1, 2));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut seen = Seen::default();
+        for number in 0..MOST_STACKS + 10 {
+            seen.count(vec![thread_at(&[&number.to_string(), "<module>"])]);
+        }
+        assert_eq!((seen.stacks.len(), seen.left_out), (MOST_STACKS, 10));
+    }
+
+    #[test]
+    fn plans_are_sensible() {
+        assert_eq!(Plan::new(10.0, 100.0).unwrap().interval, Duration::from_millis(10));
+        for (duration, rate) in [(0.0, 100.0), (-1.0, 1.0), (f64::NAN, 1.0), (1.0, 0.0), (1.0, 1e9), (1e9, 1.0)] {
+            assert!(Plan::new(duration, rate).is_err(), "{duration} {rate}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Whose code a file is.
+
+/// Whether a file is neither of the standard library nor of an installed package. Code without a file (`python -c`, a
+/// notebook's cell) is the user's, but for what is frozen into the interpreter.
+pub(crate) fn is_user_code(file: &str) -> bool {
+    if file.starts_with('<') {
+        return !file.starts_with("<frozen") && file != "<shim>";
+    }
+    let library = ["/site-packages/", "/dist-packages/", "/lib/python3.", "/lib/python3/", "/lib64/python3."];
+    !library.iter().any(|part| file.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_told_from_users_code() {
+        for ours in ["/home/me/train.py", "train.py", "<string>", "<stdin>", "<ipython-input-3-1>", "/lib/train.py"] {
+            assert!(is_user_code(ours), "{ours}");
+        }
+        for library in [
+            "/usr/lib/python3.11/threading.py",
+            "/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py",
+            "/usr/lib/python3/dist-packages/x.py",
+            "<frozen importlib._bootstrap>",
+        ] {
+            assert!(!is_user_code(library), "{library}");
+        }
+    }
+}

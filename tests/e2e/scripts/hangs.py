@@ -1,0 +1,69 @@
+"""Two or more gloo ranks that train, and of which the last gets stuck in a way of its choosing after some steps.
+
+missing     the last rank waits for a line that never comes, and does not enter the all_reduce of the others
+mismatched  the others all_reduce, the last one all_gathers
+loader      its DataLoader gives no batch any more
+lock        it waits for a lock that nobody gives back
+gil         it is in C code that keeps the GIL
+"""
+
+import ctypes
+import os
+import sys
+import threading
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Batches(Dataset):
+    def __init__(self, how: str, stuck_at: int) -> None:
+        self.how, self.stuck_at = how, stuck_at
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.how == "loader" and index == self.stuck_at:
+            wait_for_a_line()
+        return torch.ones(8)
+
+
+def wait_for_a_line() -> None:
+    os.read(os.pipe()[0], 1)
+
+
+def stand_still(how: str) -> None:
+    if how == "missing":
+        wait_for_a_line()
+    elif how == "mismatched":
+        dist.all_gather([torch.ones(8) for _ in range(dist.get_world_size())], torch.ones(8))
+    elif how == "lock":
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+    elif how == "gil":
+        ctypes.PyDLL(None).sleep(3600)
+
+
+def train(how: str, steps: int) -> None:
+    dist.init_process_group("gloo")
+    odd = dist.get_rank() == dist.get_world_size() - 1
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step, batch in enumerate(DataLoader(Batches(how if odd else "", steps), batch_size=None)):
+        if odd and step == steps:
+            stand_still(how)
+        loss = model(batch).sum()
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    train(sys.argv[1], int(sys.argv[2]))

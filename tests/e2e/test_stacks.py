@@ -1,0 +1,218 @@
+"""Stacks of processes that answer, of those that can't, and of those that have no agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import PROBE, SCRIPTS, Home, Run, wait_for
+
+STEPS = 30
+SLEEPER = """
+import threading, time
+def inner():
+    time.sleep(3600)
+threading.Thread(target=inner, name="second", daemon=True).start()
+print("ready", flush=True)
+inner()
+"""
+
+
+def stuck(home: Home, how: str, ranks: int = 2) -> Run:
+    """A run whose last rank is stuck in this way after some steps."""
+    run = home.train("torchrun", "--nproc-per-node", str(ranks), str(SCRIPTS / "hangs.py"), how, str(STEPS))
+    run.wait_for_step(STEPS - 1, ranks)
+    return run
+
+
+def stacks(run: Run, *arguments: str) -> list[dict]:
+    done = run.home.probe(run.name, "stack", "--format", "json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def innermost_of_user(rows: list[dict], rank: int) -> dict | None:
+    mine = [row for row in rows if row["rank"] == rank and row["main"] and row["user_code"]]
+    return min(mine, key=lambda row: row["depth"], default=None)
+
+
+def test_a_process_in_c_code_with_the_gil_is_read_and_the_others_are_folded(home: Home) -> None:
+    run = stuck(home, "gil", ranks=3)
+
+    def all_stand_still() -> bool:
+        rows = stacks(run)
+        at = [innermost_of_user(rows, rank) for rank in range(3)]
+        return bool(at[2] and at[2]["function"] == "stand_still" and all(
+            one and one["waits_for"] == "collective all_reduce" for one in at[:2]
+        ))  # fmt: skip
+
+    wait_for("three ranks to be stuck", all_stand_still)
+    rows = stacks(run)
+    odd = innermost_of_user(rows, 2)
+    assert odd and odd["gil"] and not odd["moving"] and odd["method"] == "memory"
+    line = (SCRIPTS / "hangs.py").read_text().splitlines()[odd["line"] - 1]
+    assert "sleep(3600)" in line
+
+    page = run.home.probe("gpt", "stack").stdout
+    heads = [line for line in page.splitlines() if "main thread" in line]
+    assert heads[0].startswith("ranks 0, 1 ") and "waiting: collective all_reduce" in heads[0]
+    assert heads[1].startswith("rank 2 ") and "holds the GIL" in heads[1]
+    assert re.search(r"> stand_still .*hangs.py:\d+ +ctypes.PyDLL", page)
+
+    # Every capture is a table.
+    sql = (
+        "SELECT rank, function FROM python.stacks WHERE main AND user_code AND depth = "
+        "(SELECT MIN(depth) FROM python.stacks s WHERE s.user_code AND s.main AND s.rank = 2 AND s.capture = 2) "
+        "AND capture = 2 AND rank = 2"
+    )
+    assert run.query(sql) == [{"rank": 2, "function": "stand_still"}]
+    # The agent of a process whose GIL is taken can't answer, and that is said; the others' can.
+    asked = run.home.probe("gpt", "stack", "--ask-agent")
+    assert asked.returncode == 0 and "asked of the agent" in asked.stdout
+    assert re.search(r"rank 2: .*no answer", asked.stdout)
+
+
+def test_captures_survive_the_collector(home: Home) -> None:
+    run = stuck(home, "missing")
+    first = stacks(run)
+    # On disk within a second, as rows of agents are.
+    run.query("SELECT 1")
+    collector = run.process.pid
+    # Killed, it ends nobody: torchrun and its workers are for this test to end.
+    workers = [row["pid"] for row in run.query("SELECT pid FROM probe.agents")]
+    launcher = int(pathlib.Path(f"/proc/{workers[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    journal = home.directory / "state" / "runs" / "gpt@1" / "journal"
+    wait_for("the capture to be written", lambda: any(b"stand_still" in f.read_bytes() for f in journal.iterdir()))
+    os.kill(collector, signal.SIGKILL)
+    run.process.wait()
+    for pid in (launcher, *workers):
+        os.kill(pid, signal.SIGKILL)
+    kept = home.query("gpt@1", "SELECT rank, function, depth, thread FROM python.stacks WHERE main AND capture = 1")
+    shown = [(r["rank"], r["function"], r["depth"]) for r in first if r["main"]]
+    assert sorted((r["rank"], r["function"], r["depth"]) for r in kept) == sorted(shown)
+    assert [r["state"] for r in home.query("gpt@1", "SELECT state FROM probe.agents")] == ["lost", "lost"]
+
+
+def test_sampling_counts_and_is_bounded(home: Home) -> None:
+    run = home.train("python", "examples/train_gpt.py", "--steps", "100000")
+    run.wait_for_step(3)
+    rows = stacks(run, "--duration", "2s", "--rate", "100")
+    by_thread = {(r["thread"], r["samples"], r["main"]) for r in rows}
+    taken = sum(samples for _, samples, main in by_thread if main)
+    assert 100 <= taken <= 200, taken
+    kept = run.query("SELECT SUM(samples) AS n FROM python.stacks WHERE depth = 0 AND main")
+    assert kept == [{"n": taken}]
+    page = home.probe("gpt", "stack", "--duration", "1s").stdout
+    assert re.search(r"\d+ samples", page) and "train_gpt.py" in page
+
+
+def test_flame_graphs_are_drawn_by_rank_and_merged(home: Home, tmp_path: pathlib.Path) -> None:
+    run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "100000")
+    run.wait_for_step(3, ranks=2)
+
+    def flamegraph(*arguments: str) -> str:
+        done = home.probe("gpt", "flamegraph", "--duration", "1s", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    flamegraph("-o", str(tmp_path / "f.svg"))
+    assert "train_gpt.py" in (tmp_path / "f.svg").read_text()
+    merged = flamegraph("--format", "folded").splitlines()
+    assert merged and all(re.fullmatch(r".* \d+", line) for line in merged)
+    assert not any(line.startswith("rank ") for line in merged)
+    by_rank = flamegraph("--format", "folded", "--by-rank").splitlines()
+    assert {line.split(";")[0] for line in by_rank} == {"rank 0", "rank 1"}
+    scope = json.loads(flamegraph("--format", "speedscope", "--by-rank"))
+    frames = len(scope["shared"]["frames"])
+    for profile in scope["profiles"]:
+        assert len(profile["samples"]) == len(profile["weights"])
+        assert all(0 <= index < frames for sample in profile["samples"] for index in sample)
+
+
+def pythons() -> list[str]:
+    """Interpreters of this machine that can be read."""
+    found = [sys.executable, *sorted(str(p) for p in pathlib.Path("/").glob("root/.pyenv/versions/3.*/bin/python3"))]
+    by_version = {}
+    for python in found:
+        said = subprocess.run(
+            [python, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True
+        )
+        minor = tuple(int(part) for part in said.stdout.split() or [0, 0])
+        if (3, 9) <= minor <= (3, 14):
+            by_version[minor] = python
+    return list(by_version.values())
+
+
+@pytest.mark.parametrize("python", pythons())
+@pytest.mark.parametrize("arguments", [[], ["--pause"]], ids=["running", "paused"])
+def test_a_process_without_an_agent_is_read_too(home: Home, python: str, arguments: list[str]) -> None:
+    child = home.spawn(python, "-c", SLEEPER, PROBE="0")
+    wait_for("it to begin", lambda: "ready" in child.out_path.read_text())  # type: ignore[attr-defined]
+    done = home.probe(str(child.pid), "stack", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "main thread" in done.stdout and "thread second" in done.stdout
+    assert done.stdout.count("<string>:4") == 2
+    assert child.poll() is None
+    # No trace of having been traced.
+    status = pathlib.Path(f"/proc/{child.pid}/status").read_text()
+    assert re.search(r"State:\s+S", status) and re.search(r"TracerPid:\s+0", status)
+
+
+def test_who_is_no_python_or_not_there_is_said(home: Home) -> None:
+    child = home.spawn("sleep", "3600")
+    done = home.probe(str(child.pid), "stack")
+    assert done.returncode == 1 and "no Python that can be read" in done.stdout
+    assert home.probe("999999999", "stack").returncode == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="takes root, to become somebody else")
+def test_where_it_is_not_permitted_the_way_out_is_said(home: Home) -> None:
+    child = home.spawn(sys.executable, "-c", SLEEPER, PROBE="0")
+    wait_for("it to begin", lambda: "ready" in child.out_path.read_text())  # type: ignore[attr-defined]
+    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    theirs = home.environment(PROBE_HOME="/nonexistent", PROBE_RUNTIME_DIR="/nonexistent")
+    command = [*nobody, PROBE, str(child.pid), "stack"]
+    done = subprocess.run(command, env=theirs, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4, (done.stdout, done.stderr)
+    assert "may not be read" in done.stdout and "hint: it belongs to root" in done.stdout
+
+
+def test_training_without_an_agent_is_listed(home: Home) -> None:
+    code = "import torch, time; print('ready', flush=True); time.sleep(3600)"
+    child = home.spawn(sys.executable, "-c", code, PROBE="0")
+    wait_for("it to begin", lambda: "ready" in child.out_path.read_text())  # type: ignore[attr-defined]
+
+    def listed(*arguments: str) -> list[dict]:
+        rows = json.loads(home.probe("list", "--format", "json", *arguments).stdout)
+        return [row for row in rows if row["pid"] == child.pid]
+
+    assert [(row["run"], row["state"]) for row in listed()] == [(None, "no agent")]
+    assert listed("--with-agent") == []
+    assert "probe " in home.probe("list").stderr and " stack shows where" in home.probe("list").stderr
+
+
+def test_the_doctor_says_what_works_here(home: Home) -> None:
+    done = home.probe("doctor", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = {row["check"]: row for row in json.loads(done.stdout)}
+    assert list(found) == [
+        "run directories", "sockets", "stacks", "native frames", "/dev/shm", "NVIDIA driver", "perf events",
+        "Python", "torch", "agent",
+    ]  # fmt: skip
+    assert {row["state"] for row in found.values()} <= {"ok", "limited", "missing", "none"}
+    assert [found[check]["state"] for check in ("sockets", "Python", "torch", "agent")] == ["ok"] * 4
+    assert str(home.sockets) in found["sockets"]["finding"]
+    page = home.probe("doctor").stdout
+    assert all(check in page for check in found)
+    # A place that others can write to is none for sockets, and then nothing can run.
+    home.sockets.chmod(0o777)
+    broken = home.probe("doctor")
+    home.sockets.chmod(0o700)
+    assert broken.returncode == 1 and re.search(r"missing +sockets .*\n +hint:", broken.stdout), broken.stdout
