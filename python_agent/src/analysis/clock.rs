@@ -95,9 +95,9 @@ impl Clock {
         (nanoseconds as i64).wrapping_add(self.unix_minus_monotonic)
     }
 
-    /// Seconds that so many ticks take.
-    pub(super) fn length(&self, ticks: u64) -> f64 {
-        ticks as f64 * self.line.front().map_or(1.0, |stretch| stretch.ns_per_tick) * 1e-9
+    /// Seconds that `ticks` take.
+    pub(super) fn seconds_in(&self, ticks: u64) -> f64 {
+        ticks as f64 * 1e-9 * self.line.front().map_or(1.0, |stretch| stretch.ns_per_tick)
     }
 
     /// Ticks in `nanoseconds`.

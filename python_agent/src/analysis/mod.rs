@@ -139,7 +139,7 @@ impl<N: Names> Analyser<N> {
 
     /// Seconds that `ticks` take; 0 before the clocks have been compared.
     pub(crate) fn seconds(&self, ticks: u64) -> f64 {
-        self.clock.as_ref().map_or(0.0, |clock| clock.length(ticks))
+        self.clock.as_ref().map_or(0.0, |clock| clock.seconds_in(ticks))
     }
 
     /// What the newest steps were like.
