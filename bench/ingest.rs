@@ -1,130 +1,108 @@
-//! How many `python.torch_trace` rows a second one connection brings in: `make bench-ingest`.
+//! What a collector takes in, and what that takes: `make bench-ingest`.
 //!
-//! A collector on a unix socket and a client in one process, sharing the machine's cores. The client sends batches that
-//! were packed beforehand (8192 rows; 128 modules, three stages, 19 columns as an agent sends them) as fast as the
-//! stream takes them, until every one is acknowledged. Bound: 5 M rows/s in release.
-//! PROBE_HOME and PROBE_RUNTIME_DIR must name throw-away directories, as the make target does.
+//! Rows a second over one connection, until every one is acknowledged (journal and files are written), alone and while
+//! the document's question is asked every 100 ms; collector and client share the machine's cores. Then a flood of three
+//! times what fits into a `probe serve` with a small memory budget, that is asked the whole time: its resident memory at
+//! most. PROBE_HOME and PROBE_RUNTIME_DIR must name throw-away directories, as the make target does.
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
-use std::time::{Duration, Instant};
+#[path = "support/ingest.rs"]
+mod ingest;
+#[path = "support/rows.rs"]
+mod rows;
 
-use probe_proto::encode::{BatchBuilder, StringTable};
-use probe_proto::table::{Table, Time};
-use probe_proto::tables::torch_trace::{Row, TABLE};
-use probe_proto::v1::{self, agent_frame, collector_frame};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-const ROWS: usize = 8192;
+use ingest::{LAST_STEPS, measure, send};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
 const BATCHES: u64 = 2000;
+/// Of the collector that is flooded, in MiB.
+const BUDGET: u64 = 512;
+/// A row takes this much in memory, about.
+const ROW: u64 = 35;
 
-fn batch(strings: &mut StringTable, first_step: i64) -> v1::Batch {
-    let mut builder = BatchBuilder::new(&TABLE);
-    let cpu = strings.id("cpu");
-    for n in 0..ROWS {
-        let (module, stage) = (n % 128, ["forward", "backward", "step"][n / 128 % 3]);
-        let own = 1e-5 * (1.0 + (n * 2654435761 % 1000) as f64 / 1000.0);
-        builder.push(Row {
-            step: first_step + (n / 384) as i64,
-            micro_step: 0,
-            call_index: 0,
-            module: Some(strings.id(&format!("layers.{}.attn.{}", module / 8, module % 8))),
-            module_type: Some(strings.id(["Linear", "LayerNorm", "GELU", "Block"][module % 4])),
-            depth: (module % 4) as i32,
-            stage: strings.id(stage),
-            ts: Time(1_700_000_000_000_000_000 + n as i64 * 12_345),
-            duration: Some(own),
-            total_duration: Some(own * 1.5),
-            host_duration: own,
-            allocated: None,
-            allocated_delta: None,
-            max_allocated: None,
-            reserved: None,
-            input_shape: None,
-            device: Some(cpu),
-            compiled: false,
-            thread: 4242,
-        });
-    }
-    builder.take()
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "MISSED" }
 }
 
-fn hello(table: &'static Table) -> v1::Hello {
-    v1::Hello {
-        protocol: probe_proto::PROTOCOL,
-        instance: "bench".into(),
-        host: "bench".into(),
-        pid: std::process::id(),
-        role: "trainer".into(),
-        tables: vec![table.wire_schema()],
-        ..Default::default()
+/// A collector that is killed when this goes.
+struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
-fn frame(frame: agent_frame::Frame) -> v1::AgentFrame {
-    v1::AgentFrame { frame: Some(frame) }
+/// Most that a process ever had in memory, in MiB.
+fn most_resident(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
 }
 
-async fn measure() -> Result<(), Box<dyn std::error::Error>> {
-    let socket = probe::paths::runtime_dir()?.join("bench.sock");
-    let options = probe::collector::Options {
-        run: "bench".into(),
-        command: String::new(),
-        listen: vec![probe::paths::Listen::Unix(socket.clone())],
-        resume: false,
-        memory: 2 << 30,
-        disk: 10 << 30,
-        token_file: None,
-        exit_when_idle: None,
-    };
-    let collector = probe::collector::Collector::start(options).await?;
-
-    let mut strings = StringTable::default();
-    let batches: Vec<v1::Batch> = (0..16).map(|n| batch(&mut strings, n * 21)).collect();
-    let bytes: usize = batches.iter().map(prost::Message::encoded_len).sum::<usize>() / batches.len();
-
-    let channel = tonic::transport::Endpoint::from_shared(format!("unix:{}", socket.display()))?
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(8 << 20)
-        .connect()
-        .await?;
-    let mut client = v1::agent_client::AgentClient::new(channel);
-    let (frames, outgoing) = tokio::sync::mpsc::channel(8);
-    let known = strings.since(0).ok_or("no strings")?;
-    frames.send(frame(agent_frame::Frame::Hello(hello(&TABLE)))).await?;
-    frames.send(frame(agent_frame::Frame::Strings(known))).await?;
-    let mut incoming = client.session(tokio_stream::wrappers::ReceiverStream::new(outgoing)).await?.into_inner();
-
-    let began = Instant::now();
-    let sending = tokio::spawn(async move {
-        for seq in 1..=BATCHES {
-            let mut batch = batches[seq as usize % batches.len()].clone();
-            (batch.seq, batch.recorded) = (seq, seq * ROWS as u64);
-            if frames.send(frame(agent_frame::Frame::Batch(batch))).await.is_err() {
-                break;
-            }
+async fn flood() -> Result<()> {
+    let probe = std::env::current_exe()?.with_file_name("../probe");
+    let serve = Command::new(&probe)
+        .args(["serve", "--name", "flood"])
+        .env("PROBE_MEMORY", format!("{BUDGET}M"))
+        .stderr(Stdio::null())
+        .spawn()?;
+    let served = Served(serve);
+    let socket = probe::paths::runtime_dir()?.join("flood@1.sock");
+    for _ in 0..500 {
+        if tokio::net::UnixStream::connect(&socket).await.is_ok() {
+            break;
         }
-        frames
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let asking = tokio::spawn(async move {
+        loop {
+            let asked = tokio::process::Command::new(&probe)
+                .args(["flood", "query", "--format", "csv"])
+                .arg("SELECT module, stage, COUNT(*), AVG(duration) FROM python.torch_trace GROUP BY module, stage")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .kill_on_drop(true)
+                .status();
+            // One that fails shows in the figures of nobody; the next one is asked all the same.
+            let _ = asked.await;
+        }
     });
-    let mut acknowledged = 0;
-    while acknowledged < BATCHES {
-        let next = tokio::time::timeout(Duration::from_secs(60), incoming.message()).await??;
-        match next.and_then(|f| f.frame) {
-            Some(collector_frame::Frame::Ack(ack)) => acknowledged = ack.seq,
-            Some(collector_frame::Frame::Refused(refused)) => return Err(refused.message.into()),
-            Some(_) => {}
-            None => return Err("the collector closed the stream".into()),
-        }
-    }
-    let seconds = began.elapsed().as_secs_f64();
-    let rows = BATCHES * ROWS as u64;
-    println!("{rows} rows of {:.1} bytes on the wire in {seconds:.2} s", bytes as f64 / ROWS as f64);
-    println!("{:.2} M rows/s on one connection   (bound 5)", rows as f64 / seconds / 1e6);
-    drop(sending.await?);
-    collector.stop(None).await?;
+    let idle = most_resident(served.0.id())?;
+    let rows = send(&socket, 3 * (BUDGET << 20) / ROW / 8192).await?;
+    asking.abort();
+    let most = most_resident(served.0.id())?;
+    let ratio = most / BUDGET as f64;
+    println!(
+        "flood at {:.2} M rows/s: {most:.0} MiB resident at most ({idle:.0} idle) of a budget of {BUDGET} MiB: \
+         {ratio:.2} x (bound 1.25: {})",
+        rows / 1e6,
+        verdict(ratio <= 1.25)
+    );
     Ok(())
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn all() -> Result<()> {
+    // The first one takes memory that the process did not have yet.
+    measure(BATCHES / 4, None).await?;
+    let (alone, _) = measure(BATCHES, None).await?;
+    println!("one connection: {:.2} M rows/s (bound 5: {})", alone / 1e6, verdict(alone >= 5e6));
+    let (beside, answers) = measure(BATCHES, Some((Duration::from_millis(100), LAST_STEPS))).await?;
+    println!(
+        "one connection, a query every 100 ms ({answers} answers): {:.2} M rows/s (bound 8: {})",
+        beside / 1e6,
+        verdict(beside >= 8e6)
+    );
+    flood().await
+}
+
+fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(measure())
+    runtime.block_on(all())
 }

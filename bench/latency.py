@@ -1,12 +1,14 @@
 """How long a person waits: `make bench-latency`.
 
 Whole processes, median of --runs with the least and the most: `probe bench query "SELECT 1"` against a live collector
-(bound 50 ms), and what an activated agent adds to the start of Python before torch is imported (bound 10 ms; a plain
+(bound 50 ms), `probe PID stack` of a process of two threads (bound 150 ms) and how long --pause stops it (bound 5 ms, by
+its own word), and what an activated agent adds to the start of Python before torch is imported (bound 10 ms; a plain
 start is measured in turn with it, and the difference of the medians is what counts).
 """
 
 import argparse
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -27,6 +29,32 @@ def show(name: str, samples: list[float]) -> None:
     print(f"{name:44} {statistics.median(ordered):7.1f} ms   [{ordered[0]:.1f}, {ordered[-1]:.1f}]", flush=True)
 
 
+TWO_THREADS = """
+import threading, time
+threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+def stacks(probe: str, runs: int) -> None:
+    """Whole commands that read one process, which finds its interpreter anew each time."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", TWO_THREADS], env=dict(os.environ, PROBE="0"), stdout=subprocess.PIPE
+    )
+    try:
+        assert child.stdout and child.stdout.readline()
+        command = [probe, str(child.pid), "stack"]
+        whole = [seconds(command, dict(os.environ)) for _ in range(runs)]
+        pages = [subprocess.run([*command, "--pause"], capture_output=True, text=True).stdout for _ in range(runs)]
+        stopped = [float(re.findall(r"stopped for ([\d.]+) ms", page)[0]) / 1000 for page in pages]
+        show("probe PID stack   (bound 150)", whole)
+        show("probe PID stack --pause, stopped   (bound 5)", stopped)
+    finally:
+        child.kill()
+        child.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--probe", default=shutil.which("probe") or "probe")
@@ -42,6 +70,8 @@ def main() -> None:
             samples["version"].append(seconds(version, collector.environment))
         show('probe bench query "SELECT 1"   (bound 50)', samples["query"])
         show("probe --version", samples["version"])
+
+        stacks(args.probe, args.runs)
 
         nothing = [sys.executable, "-c", "pass"]
         package = [sys.executable, "-c", "import probe_agent"]

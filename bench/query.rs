@@ -8,10 +8,12 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
-#[path = "query/ingest.rs"]
+#[path = "support/ingest.rs"]
 mod ingest;
-#[path = "query/rows.rs"]
+#[path = "support/rows.rs"]
 mod rows;
+#[path = "query/run.rs"]
+mod run;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,19 +22,16 @@ use std::time::{Duration, Instant};
 use futures::TryStreamExt;
 use probe::query::Engine;
 use probe::store::Store;
-use rows::Run;
+use run::Run;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
+/// Batches that one connection brings.
+const BATCHES: u64 = 2000;
+
 /// As in bench/query.py; the first is the document's.
 const QUERIES: &[(&str, &str)] = &[
-    (
-        "last ten steps",
-        "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec, SUM(duration) AS total_time_sec,
-         SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time FROM python.torch_trace
-         WHERE step > (SELECT MAX(step) - 10 FROM python.torch_trace)
-         GROUP BY module, stage ORDER BY total_time_sec DESC",
-    ),
+    ("last ten steps", ingest::LAST_STEPS),
     (
         "whole table",
         "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec, SUM(duration) AS total_time_sec,
@@ -126,11 +125,13 @@ fn main() -> Result<()> {
     let rounds = arguments.next().map_or(Ok(15), |rounds| rounds.parse())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(measure(rows, Path::new(&directory), rounds))?;
-    let alone = runtime.block_on(ingest::measure(None))?;
+    // The first one takes memory that the process did not have yet.
+    runtime.block_on(ingest::measure(BATCHES / 4, None))?;
+    let alone = runtime.block_on(ingest::measure(BATCHES, None))?.0;
     say("ingest", "rows a second", alone);
-    let every = Some((Duration::from_millis(100), QUERIES[0].1));
-    say("ingest", "rows a second, a query every 100 ms", runtime.block_on(ingest::measure(every))?);
+    let every = Some((Duration::from_millis(100), ingest::LAST_STEPS));
+    say("ingest", "rows a second, a query every 100 ms", runtime.block_on(ingest::measure(BATCHES, every))?.0);
     let heavy = Some((Duration::ZERO, "SELECT COUNT(*) FROM generate_series(1, 1000000000) WHERE value % 3 = 1"));
-    say("ingest", "rows a second, beside a generate_series bomb", runtime.block_on(ingest::measure(heavy))?);
+    say("ingest", "rows a second, beside a generate_series bomb", runtime.block_on(ingest::measure(BATCHES, heavy))?.0);
     Ok(())
 }

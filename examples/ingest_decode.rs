@@ -3,54 +3,26 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
+#[path = "../bench/support/rows.rs"]
+mod rows;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use probe::query::Engine;
 use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
-use probe_proto::encode::{BatchBuilder, StringTable};
-use probe_proto::table::Time;
+use probe_proto::encode::StringTable;
 use probe_proto::tables::torch_trace;
 use probe_proto::v1;
 use prost::Message;
 use prost::bytes::Bytes;
+use rows::{STEP, batch};
 
 const ROWS: usize = 20_000_000;
 
-/// Frames as an agent on a CPU would send them: 100 modules, forward and backward.
+/// Frames as an agent on a CPU would send them.
 fn frames(strings: &mut StringTable, rows: usize) -> Vec<Bytes> {
-    let modules: Vec<_> = (0..100).map(|layer| strings.id(&format!("layers.{layer}.attention.projection"))).collect();
-    let (linear, cpu) = (strings.id("Linear"), strings.id("cpu"));
-    let stages = [strings.id("forward"), strings.id("backward")];
-    let frame = |number: usize| {
-        let mut builder = BatchBuilder::new(&torch_trace::TABLE);
-        for row in number * rows..(number + 1) * rows {
-            let seconds = 1e-6 * (row % 977) as f64;
-            builder.push(torch_trace::Row {
-                step: (row / 200) as i64,
-                micro_step: 0,
-                call_index: (row % 3) as i32,
-                module: Some(modules[row % 100]),
-                module_type: Some(linear),
-                depth: (row % 5) as i32,
-                stage: stages[row / 100 % 2],
-                ts: Time(1_767_225_600_000_000_000 + row as i64 * 10_000),
-                duration: Some(seconds),
-                total_duration: Some(seconds * 1.5),
-                host_duration: seconds,
-                allocated: None,
-                allocated_delta: None,
-                max_allocated: None,
-                reserved: None,
-                input_shape: None,
-                device: Some(cpu),
-                compiled: false,
-                thread: 4000,
-            });
-        }
-        builder.take().encode_to_vec().into()
-    };
-    (0..64).map(frame).collect()
+    (0..64).map(|number| batch(strings, rows, (number * rows / STEP) as i64).encode_to_vec().into()).collect()
 }
 
 fn main() {
@@ -80,7 +52,7 @@ fn main() {
         let started = Instant::now();
         let mut batch = v1::Batch::decode(frames[number % frames.len()].clone()).unwrap();
         // Frames are sent again and again, each time as later steps.
-        batch.columns[0].base += (number / frames.len() * frames.len() * rows / 200) as i64;
+        batch.columns[0].base += (number / frames.len() * frames.len() * rows / STEP) as i64;
         let decoded = Rows::decode(&mapping, &batch, &mut strings).unwrap();
         let halfway = Instant::now();
         store.append(&identity, Origin::batch(&instance, number as u64 + 1), decoded);

@@ -10,6 +10,8 @@ pub mod compare;
 pub mod endpoint;
 pub mod error;
 pub mod eval;
+mod fault;
+mod hang;
 mod journal;
 pub mod output;
 pub mod paths;

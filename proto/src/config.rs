@@ -7,42 +7,120 @@ pub struct Key {
     pub name: &'static str,
     /// What it does, one sentence.
     pub doc: &'static str,
-    /// Values it takes; the first is the default.
+    /// Values it takes, as people are told; the first is the default. `N` in one stands for a number, `…` for more of
+    /// the same.
     pub values: &'static [&'static str],
+    /// Whether it takes this value.
+    accepts: fn(&str) -> bool,
 }
 
 /// The key of [`Detail`].
 pub const DETAIL: &str = "detail";
+/// The key of [`Layers`].
+pub const LAYERS: &str = "layers";
+/// The key of [`budget`].
+pub const OVERHEAD_BUDGET: &str = "overhead_budget";
 
 /// All keys.
-pub static KEYS: &[Key] = &[Key {
-    name: DETAIL,
-    doc: "Which steps have their modules recorded, from the next step on.",
-    values: &[Detail::EveryStep.as_str(), Detail::Off.as_str()],
-}];
+pub static KEYS: &[Key] = &[
+    Key {
+        name: DETAIL,
+        doc: "Which steps have their modules recorded, the same on all ranks: every-step; auto, as many as \
+              overhead_budget allows, and all for a while when steps get slower; 1/N, every Nth; off.",
+        values: &["every-step", "auto", "1/N", "off"],
+        accepts: |value| Detail::parse(value).is_some(),
+    },
+    Key {
+        name: LAYERS,
+        doc: "Layers that record, of those that the agent was started with: all, or names (forward, backward, \
+              optimizer, data, collectives), or with a - those that don't. The time of one that is off is other_time.",
+        values: &["all", "forward,backward,optimizer,data,collectives", "-NAME,…"],
+        accepts: |value| Layers::parse(value).is_some(),
+    },
+    Key {
+        name: OVERHEAD_BUDGET,
+        doc: "What recording may cost, as a share of step time; detail=auto keeps to it.",
+        values: &["1%", "N%"],
+        accepts: |value| budget(value).is_some(),
+    },
+];
 
 /// Which steps carry module detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// All of them.
     EveryStep,
+    /// As many as the budget allows; which, the collector says.
+    Auto,
+    /// Those whose number is a multiple of this, which is above 1.
+    Every(u32),
     /// None; `python.steps` goes on.
     Off,
 }
 
 impl Detail {
-    /// As people write it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::EveryStep => "every-step",
-            Self::Off => "off",
+    /// The largest N of 1/N.
+    pub const LARGEST: u32 = 65_535;
+
+    /// From what people write: 1/1 is every step. N need not be a power of two: whoever chooses it knows why.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "every-step" => Some(Self::EveryStep),
+            "auto" => Some(Self::Auto),
+            "off" => Some(Self::Off),
+            _ => {
+                let digits = text.strip_prefix("1/")?;
+                let n: u32 = digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+                match n {
+                    0 => None,
+                    1 => Some(Self::EveryStep),
+                    n => (n <= Self::LARGEST).then_some(Self::Every(n)),
+                }
+            }
         }
     }
+}
 
-    /// From what people write.
+/// Layers of recording that are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layers(pub u8);
+
+impl Layers {
+    /// Their names; the place of each is its bit.
+    pub const NAMES: [&'static str; 5] = ["forward", "backward", "optimizer", "data", "collectives"];
+    /// Every one.
+    pub const ALL: Self = Self((1 << Self::NAMES.len()) - 1);
+
+    /// From what people write: `all`, `forward,data` (these and no others), `-backward,-data` (all but these).
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::EveryStep, Self::Off].into_iter().find(|d| d.as_str() == text)
+        if text == "all" {
+            return Some(Self::ALL);
+        }
+        let (mut named, mut without) = (0_u8, 0_u8);
+        for item in text.split(',').map(str::trim) {
+            let (name, place) = match item.strip_prefix('-') {
+                Some(name) => (name, &mut without),
+                None => (item, &mut named),
+            };
+            *place |= 1 << Self::NAMES.iter().position(|known| *known == name)?;
+        }
+        Some(Self(if named == 0 { Self::ALL.0 } else { named } & !without))
     }
+
+    /// Whether the one with this name is on.
+    pub fn has(self, name: &str) -> bool {
+        Self::NAMES.iter().position(|known| *known == name).is_some_and(|bit| self.0 >> bit & 1 == 1)
+    }
+}
+
+/// An overhead budget as a share of step time: `1%`, `0.5%`, `0.01`. From nothing to all of it.
+pub fn budget(text: &str) -> Option<f64> {
+    let (number, unit) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    let share = number.trim().parse::<f64>().ok()? / unit;
+    (share > 0.0 && share <= 1.0).then_some(share)
 }
 
 /// Checks a key and its value; the error says what is allowed.
@@ -51,9 +129,58 @@ pub fn check(key: &str, value: &str) -> Result<(), String> {
         let names: Vec<&str> = KEYS.iter().map(|k| k.name).collect();
         return Err(format!("there is no setting '{key}'; there is {}", names.join(", ")));
     };
-    if known.values.contains(&value) {
+    if (known.accepts)(value) {
         Ok(())
     } else {
         Err(format!("{key} cannot be '{value}'; it can be {}", known.values.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_what_people_write() {
+        for (text, detail) in [
+            ("every-step", Some(Detail::EveryStep)),
+            ("auto", Some(Detail::Auto)),
+            ("off", Some(Detail::Off)),
+            ("1/1", Some(Detail::EveryStep)),
+            ("1/6", Some(Detail::Every(6))),
+            ("1/0", None),
+            ("1/70000", None),
+            ("1/-2", None),
+            ("1/+2", None),
+            ("2/3", None),
+            ("1/N", None),
+        ] {
+            assert_eq!(Detail::parse(text), detail, "{text}");
+        }
+        for (text, layers) in [
+            ("all", Some(0b11111)),
+            ("forward,data", Some(0b01001)),
+            ("-backward, -data", Some(0b10101)),
+            ("forward,backward,-backward", Some(0b00001)),
+            ("", None),
+            ("-", None),
+            ("forwards", None),
+        ] {
+            assert_eq!(Layers::parse(text), layers.map(Layers), "{text}");
+        }
+        assert!(Layers(0b01001).has("data") && !Layers(0b01001).has("backward") && !Layers::ALL.has("nobody"));
+        for (text, share) in [("1%", Some(0.01)), ("0.5 %", Some(0.005)), ("0.02", Some(0.02)), ("100%", Some(1.0))] {
+            assert_eq!(budget(text), share, "{text}");
+        }
+        for text in ["", "%", "0", "-1%", "101%", "nan", "one"] {
+            assert_eq!(budget(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn defaults_are_allowed() {
+        for key in KEYS {
+            assert_eq!(check(key.name, key.values[0]), Ok(()));
+        }
     }
 }

@@ -123,6 +123,7 @@ fn pack(values: &[i64]) -> (i64, u32, Vec<u8>) {
 pub struct StringTable {
     ids: HashMap<Box<str>, u32>,
     values: Vec<Box<str>>,
+    bytes: usize,
 }
 
 impl StringTable {
@@ -133,6 +134,7 @@ impl StringTable {
         }
         let id = self.values.len() as u32;
         self.ids.insert(text.into(), id);
+        self.bytes += text.len();
         self.values.push(text.into());
         Text(id)
     }
@@ -140,6 +142,11 @@ impl StringTable {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.values.len()
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether there are none.

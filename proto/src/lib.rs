@@ -23,6 +23,10 @@ pub const PROTOCOL: u32 = 1;
 /// The version of this build: agent, collector and command line are released together.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Times of agents are whole multiples of one 2^27th of a second (7.5 ns, less than taking a record costs): their sums are
+/// exact in any order up to two years, and they take less on disk than times to the last bit, which is noise.
+pub const TIMES_PER_SECOND: u64 = 1 << 27;
+
 /// No frame on the stream may be larger (bytes); a batch is cut well below it.
 pub const MAX_FRAME: usize = 16 << 20;
 

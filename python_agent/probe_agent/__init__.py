@@ -21,14 +21,15 @@ __all__ = ["configure", "log", "span", "start", "status", "step", "stop", "watch
 def start(
     run: str | None = None,
     collector: str | None = None,
-    detail: Literal["every-step", "off"] | None = None,
+    detail: str | None = None,
 ) -> None:
     """Starts the agent in this process, before or after training has begun. A second call changes nothing but `detail`.
 
     :param run: the run's name; default `PROBE_RUN`, else the script's name.
     :param collector: where to send, `unix:PATH` or `HOST:PORT`; default `PROBE_COLLECTOR`, else a collector that is
         started here and ends when nobody needs it any more.
-    :param detail: which steps have their modules recorded; default `PROBE_DETAIL`, else `every-step`.
+    :param detail: which steps have their modules recorded: `every-step`, `auto`, `1/N` or `off`; default `PROBE_DETAIL`,
+        else `every-step`.
 
     `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in forked children, in
     workers of a DataLoader and in torchrun's launcher. Raises ValueError for a `detail` or `collector` that cannot be;
@@ -46,16 +47,19 @@ def stop() -> None:
     agent.stop()
 
 
-def configure(detail: Literal["every-step", "off"] | None = None) -> None:
-    """Changes settings while training runs, with or without a collector.
+def configure(detail: str | None = None, layers: str | None = None, overhead_budget: float | None = None) -> None:
+    """Changes settings of this process while training runs, with or without a collector, from the next step on. With
+    several ranks call it on all of them between the same two steps, or use `probe config`, which sees to that.
 
-    :param detail: which steps have their modules recorded, from the next step on.
+    :param detail: which steps have their modules recorded: `every-step`, `auto`, `1/N` or `off`.
+    :param layers: which layers record: `all`, `forward,data` (these), `-backward` (all but this).
+    :param overhead_budget: what `auto` may cost, as a share of step time.
 
     Raises ValueError that says what is allowed.
     """
     from probe_agent import agent
 
-    agent.configure(detail)
+    agent.configure(detail, layers, overhead_budget)
 
 
 def step() -> None:

@@ -73,13 +73,14 @@ def install() -> None:
             from probe_agent import _native, torch
 
             os.register_at_fork(after_in_child=_native.forked)
-            detail = os.environ.get("PROBE_DETAIL")
-            if detail:
-                try:
-                    _native.configure({"detail": detail})
-                except ValueError as error:
-                    _native.set_problem(f"PROBE_DETAIL: {error}")
-                    _say(f"PROBE_DETAIL: {error}; recording every step")
+            for variable, key in (("PROBE_DETAIL", "detail"), ("PROBE_OVERHEAD_BUDGET", "overhead_budget")):
+                value = os.environ.get(variable)
+                if value:
+                    try:
+                        _native.configure({key: value})
+                    except ValueError as error:
+                        _native.set_problem(f"{variable}: {error}")
+                        _say(f"{variable}: {error}; the default holds")
             _native.set_first_use_callback(connect)
             torch.install()
         except Exception as error:
@@ -121,6 +122,7 @@ def _connect() -> None:
         "token_file": os.environ.get("PROBE_TOKEN_FILE") or None,
         "patience_s": patience,
         "hint": hint,
+        "revival": collector.revival(address),
         "instance": _state.instance,
         "run": run,
         "host": platform.node(),
@@ -187,12 +189,15 @@ def stop() -> None:
         _state.connected = False
 
 
-def configure(detail: str | None) -> None:
+def configure(detail: str | None, layers: str | None = None, overhead_budget: float | None = None) -> None:
     """See :func:`probe_agent.configure`."""
-    if detail is not None and not _elsewhere():
+    values = {"detail": detail, "layers": layers}
+    values["overhead_budget"] = None if overhead_budget is None else str(overhead_budget)
+    given = {key: value for key, value in values.items() if value is not None}
+    if given and not _elsewhere():
         from probe_agent import _native
 
-        _native.configure({"detail": detail})
+        _native.configure(given)
 
 
 def step() -> None:

@@ -190,11 +190,31 @@ def log_of(address: str) -> str:
     return os.path.splitext(address[len("unix:") :])[0] + ".log"
 
 
+def revival(address: str) -> dict[str, object] | None:
+    """How the collector at `address` is started again should it die: program, words after `serve --resume RUN`,
+    environment, log. None for one that is not this machine's and user's own, or that listens where somebody chose."""
+    try:
+        if not address.startswith("unix:") or os.path.dirname(address[len("unix:") :]) != runtime_directory():
+            return None
+        program = os.path.abspath(binary())
+    except (NoCollectorError, OSError):
+        return None
+    return {
+        "program": program,
+        "arguments": ["--listen", address, "--exit-when-idle", IDLE],
+        "environment": list(_environment().items()),
+        "log": log_of(address),
+    }
+
+
+def _environment() -> dict[str, str]:
+    """Of a collector, which is not to be activated, nor to think that it is a rank."""
+    return {key: value for key, value in os.environ.items() if key not in ("PROBE", "PROBE_COLLECTOR", "PROBE_RUN")}
+
+
 def _spawn(path: str, name: str) -> None:
     """Starts a collector that outlives this process as long as anybody uses it; its words go to NAME.log."""
     command = [binary(), "serve", "--name", name, "--listen", f"unix:{path}", "--exit-when-idle", IDLE]
-    # The collector is not to be activated, nor to think that it is a rank.
-    environment = {key: value for key, value in os.environ.items() if key not in ("PROBE", "PROBE_COLLECTOR")}
     try:
         with open(log_of(f"unix:{path}"), "wb") as log:
             process = subprocess.Popen(
@@ -202,7 +222,7 @@ def _spawn(path: str, name: str) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                env=environment,
+                env=_environment(),
                 cwd="/",
                 start_new_session=True,
                 close_fds=True,

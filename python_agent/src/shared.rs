@@ -11,9 +11,6 @@ pub static ENABLED: AtomicBool = AtomicBool::new(false);
 /// Optimizer steps finished.
 pub static STEP: AtomicI64 = AtomicI64::new(0);
 
-/// Whether modules are to be recorded from the next step on (`detail`).
-pub static DETAIL_WANTED: AtomicBool = AtomicBool::new(true);
-
 /// Set when a snippet waits for the boundary between two steps; the boundary's fast path looks at this alone.
 pub static BOUNDARY_WANTED: AtomicBool = AtomicBool::new(false);
 

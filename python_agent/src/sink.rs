@@ -26,6 +26,10 @@ pub struct Sink {
     held_since: Option<Instant>,
     /// Rows dropped by (table, reason) since the agent began.
     pub drops: BTreeMap<(&'static str, &'static str), u64>,
+    /// How far it is on each process group, for the next report.
+    pub groups: Vec<probe_proto::v1::GroupState>,
+    /// When the newest record was made (ns since 1970); 0 before the first.
+    pub last_record_ns: i64,
 }
 
 impl Default for Sink {
@@ -37,6 +41,8 @@ impl Default for Sink {
             held: BatchBuilder::new(&torch_trace::TABLE),
             held_since: None,
             drops: BTreeMap::new(),
+            groups: Vec::new(),
+            last_record_ns: 0,
         }
     }
 }

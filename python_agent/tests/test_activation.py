@@ -255,10 +255,10 @@ if child == 0:
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 train(1)
-print(probe_agent.status()["step"], probe_agent.status()["config"])
+print(probe_agent.status()["step"], probe_agent.status()["config"]["detail"])
 """
     )
-    assert bench.python(code, PROBE="1") == "3 {'detail': 'every-step'}\n"
+    assert bench.python(code, PROBE="1") == "3 every-step\n"
 
 
 def test_a_program_can_start_configure_and_stop_it(bench: Bench) -> None:
@@ -267,7 +267,7 @@ def test_a_program_can_start_configure_and_stop_it(bench: Bench) -> None:
 import probe_agent
 print(probe_agent.status()["phase"])
 probe_agent.start(detail="off")
-print(probe_agent.status()["phase"], probe_agent.status()["config"])
+print(probe_agent.status()["phase"], probe_agent.status()["config"]["detail"])
 """
         + TRAIN
         + """
@@ -279,7 +279,7 @@ try:
 except ValueError as error:
     print(error)
 probe_agent.step()
-print(probe_agent.status()["config"], probe_agent.status()["step"])
+print(probe_agent.status()["config"]["detail"], probe_agent.status()["step"])
 probe_agent.stop()
 print(probe_agent.status()["phase"], probe_agent.status()["enabled"])
 train(2)
@@ -290,10 +290,10 @@ print(probe_agent.status()["phase"], probe_agent.status()["step"], probe_agent._
     )
     assert bench.python(code).splitlines() == [
         "off",
-        "waiting for torch {'detail': 'off'}",
+        "waiting for torch off",
         "connecting",
-        "detail cannot be 'sometimes'; it can be every-step, off",
-        "{'detail': 'every-step'} 3",
+        "detail cannot be 'sometimes'; it can be every-step, auto, 1/N, off",
+        "every-step 3",
         "ended False",
         "connecting 4 2",
     ]

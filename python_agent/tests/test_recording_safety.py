@@ -23,12 +23,17 @@ def recorder() -> Iterator[Recorder]:
     agent.uninstall()
 
 
-def losses(agent: bool) -> list[str]:
+def losses(agent: bool, policy: tuple[int, str, bool] | None = None) -> list[str]:
     """Losses, to the bit, of training with dropout, random data and a shuffling DataLoader; in a process of its own."""
     if agent:
         import probe_agent.torch
 
         probe_agent.torch.install()
+    if policy is not None:
+        from probe_agent import _native
+
+        stride, layers, compare = policy
+        assert _native.set_policy(3, stride, layers, compare)
     torch.manual_seed(3)
     model = nn.Sequential(Net(16, 2), nn.Dropout(0.3), nn.Linear(16, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -45,7 +50,10 @@ def losses(agent: bool) -> list[str]:
 
 
 def test_the_loss_is_bit_identical() -> None:
-    assert in_process(losses, arguments=(True,)) == in_process(losses, arguments=(False,))
+    alone = in_process(losses, arguments=(False,))
+    assert in_process(losses, arguments=(True,)) == alone
+    for policy in ((0, "all", False), (1, "all", True), (3, "all", False), (2, "-forward,-backward", False)):
+        assert in_process(losses, arguments=(True, policy)) == alone, policy
 
 
 def importing() -> dict[str, Any]:

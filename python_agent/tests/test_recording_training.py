@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 
@@ -170,6 +171,68 @@ def test_a_planted_slow_layer_is_found_first(recorder: Recorder) -> None:
     for stage in ("forward", "backward"):
         times = median_by_module(rows["python.steps"], rows["python.torch_trace"], stage)
         assert max(times, key=times.__getitem__) == "layers.2", stage
+
+
+def test_steps_with_detail_are_multiples_of_the_stride_and_others_have_their_times(recorder: Recorder) -> None:
+    model = Net()
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(256, 32)
+    first = recorder.native.step()
+    train(model, optimizer, x, 3)
+    assert recorder.native.set_policy(first + 5, 4, "all", False)
+    assert not recorder.native.set_policy(first + 3, 4, "all", False), "that step has begun"
+    recorder.native.set_detail(True)
+    assert recorder.native.set_policy(first + 6, 4, "all", False)
+    train(model, optimizer, x, 40)
+    rows = recorder.take()
+    recorder.native.set_detail(True)
+    steps = rows["python.steps"]
+    assert [step["step"] for step in steps] == list(range(first, first + 43))
+    detailed = [step["step"] for step in steps if step["detail"]]
+    assert detailed == [step for step in range(first, first + 43) if step < first + 6 or step % 4 == 0]
+    assert sorted({row["step"] for row in rows["python.torch_trace"]}) == detailed
+    for row in rows["python.torch_trace"]:
+        assert row["module"] is not None or row["stage"] == "backward"
+    # Without nodes a backward pass is the call of it, which is a little longer.
+    thin = [step for step in steps[10:] if not step["detail"]]
+    whole = [step for step in steps[10:] if step["detail"]]
+    ratio = statistics.median(s["backward_time"] / s["duration"] for s in thin) / statistics.median(
+        s["backward_time"] / s["duration"] for s in whole
+    )
+    assert 0.6 < ratio < 1.6
+    for step in steps:
+        parts = sum(step[f"{part}_time"] for part in ("data", "forward", "backward", "optimizer", "comm", "other"))
+        assert abs(parts - step["duration"]) < 1e-6
+    overhead = rows["probe.overhead"][-1]
+    assert overhead["detail_stride"] == 4 and overhead["events"] > overhead["events_without_detail"] > 0
+    assert overhead["measured_pairs"] >= 8 and overhead["measured_low"] <= overhead["measured_high"]
+
+
+def test_layers_that_are_off_have_no_rows_and_no_times(recorder: Recorder) -> None:
+    model = Net()
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32)
+    train(model, optimizer, x, 2)
+    for layers, stages in (
+        ("-forward", {"backward", "step"}),
+        ("-backward", {"forward", "step"}),
+        ("-optimizer", {"forward", "backward"}),
+        ("data", set()),
+        ("all", {"forward", "backward", "step"}),
+    ):
+        first = recorder.native.step()
+        recorder.native.set_policy(first + 1, 1, layers, False)
+        recorder.take()
+        train(model, optimizer, x, 4)
+        rows = recorder.take()
+        later = [row for row in rows["python.torch_trace"] if row["step"] > first]
+        assert {row["stage"] for row in later} == stages, layers
+        assert [step["step"] for step in rows["python.steps"]] == list(range(first, first + 4))
+        step = rows["python.steps"][-1]
+        # Which steps there are does not depend on the layers, and nor does the optimizer's time.
+        assert (step["forward_time"] > 0) == ("forward" in stages)
+        assert (step["backward_time"] > 0) == ("backward" in stages)
+        assert step["optimizer_time"] > 0
+        shown = recorder.native.layers()
+        assert (shown["forward"] == "off") == ("forward" not in stages)
 
 
 def test_detail_switches_at_step_boundaries(recorder: Recorder) -> None:

@@ -10,6 +10,7 @@ mod docs;
 mod doctor;
 mod eval;
 mod flamegraph;
+mod hang;
 mod input;
 mod launch;
 mod list;
@@ -61,6 +62,7 @@ enum Command {
     Eval(eval::Args),
     Stack(stack::Args),
     Flamegraph(flamegraph::Args),
+    Hang(hang::Args),
     Config(config::Args),
     Runs(runs::Args),
     Doctor(doctor::Args),
@@ -110,6 +112,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Eval(args) => eval::run(args, endpoint),
         Command::Stack(args) => stack::run(args, endpoint),
         Command::Flamegraph(args) => flamegraph::run(args, endpoint),
+        Command::Hang(args) => hang::run(&args, endpoint),
         Command::Config(args) => config::run(args, endpoint),
         Command::Tables(args) => tables::run(args, endpoint),
         Command::Compare(args) => match endpoint {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::ask::{self, Connection};
 use super::watch::{self, Watch};
 use super::{INTERRUPTED, Status, input, report};
-use crate::client::Client;
+use crate::client::{Bounds, Client};
 use crate::endpoint::Target;
 use crate::error::{Error, Result};
 use crate::output::{self, Format, Printed};
@@ -53,9 +53,15 @@ pub(super) struct Args {
     /// be given several times
     #[arg(long, value_name = "NAME=ENDPOINT", value_parser = other_run)]
     with: Vec<(String, String)>,
-    /// Give up after so long (30s, 2m)
+    /// Give up after so long (30s, 2m) [default: what whoever answers allows: PROBE_QUERY_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     timeout: Option<Duration>,
+    /// Refuse an answer of more rows, with exit status 5 [default: what whoever answers allows: PROBE_QUERY_ROWS]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_rows: Option<u64>,
+    /// Refuse a larger answer (512M, 2G), with exit status 5 [default: what whoever answers allows: PROBE_QUERY_BYTES]
+    #[arg(long, value_name = "SIZE", value_parser = super::bytes)]
+    max_bytes: Option<u64>,
     #[command(flatten)]
     connection: Connection,
 }
@@ -83,11 +89,11 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
         return Err(Error::usage(format!("--with names two runs '{name}'")));
     }
     let watch = interval.map(|interval| Watch::new(sql.clone(), format, limit, interval, args.timeout)).transpose()?;
-    let work = async |mut client: Client, target: &Target| match &watch {
-        Some(watch) => watch.run(client, target).await,
-        None => {
-            client.give_up_after(args.timeout);
-            within(args.timeout, answer(client, &sql, format, limit, &args)).await
+    let work = async |mut client: Client, target: &Target| {
+        client.bound(Bounds { timeout: args.timeout, rows: args.max_rows, bytes: args.max_bytes });
+        match &watch {
+            Some(watch) => watch.run(client, target).await,
+            None => within(args.timeout, answer(client, &sql, format, limit, &args)).await,
         }
     };
     // Watching has no end of its own: to interrupt it is to end it well.

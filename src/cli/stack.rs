@@ -91,7 +91,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         let mut ticks = tokio::time::interval(interval);
         loop {
             ticks.tick().await;
-            let answer = whom.stacks(call.clone()).await?;
+            let answer = whom.stacks(call).await?;
             let page = page::page(&answer, whom.name());
             let terminal = Terminal::of_stdout();
             let read = if terminal.is_terminal() {

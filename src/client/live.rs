@@ -12,7 +12,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use super::Answer;
+use super::{Answer, Bounds};
 use crate::endpoint::{Place, live_hint};
 use crate::error::{Error, Result};
 use crate::server::flight;
@@ -45,15 +45,22 @@ impl Live {
         Ok(Self { channel, pid, authorization })
     }
 
-    pub(super) async fn query(&mut self, sql: &str, timeout: Option<Duration>) -> Result<Answer> {
+    pub(super) async fn query(&mut self, sql: &str, bounds: Bounds) -> Result<Answer> {
         // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); whose rows these are is trusted anyway.
         let service = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         let mut client = FlightSqlServiceClient::new_from_inner(service);
         if let Some(pid) = self.pid {
             client.set_header(flight::PID, pid.to_string());
         }
-        if let Some(timeout) = timeout {
-            client.set_header(flight::TIMEOUT, timeout.as_millis().to_string());
+        let asked = [
+            (flight::TIMEOUT, bounds.timeout.map(|timeout| timeout.as_millis().to_string())),
+            (flight::ROWS, bounds.rows.map(|rows| rows.to_string())),
+            (flight::BYTES, bounds.bytes.map(|bytes| bytes.to_string())),
+        ];
+        for (key, value) in asked {
+            if let Some(value) = value {
+                client.set_header(key, value);
+            }
         }
         if let Some(value) = &self.authorization {
             client.set_header("authorization", value.to_str().unwrap_or_default());
@@ -94,6 +101,11 @@ impl Live {
         // Ten seconds of a busy process can be more than gRPC's 4 MiB.
         let mut control = self.control().max_decoding_message_size(usize::MAX);
         Ok(control.stacks(request).await?.into_inner())
+    }
+
+    pub(super) async fn hang(&mut self) -> Result<v1::HangAnswer> {
+        let request = self.request(v1::HangCall {});
+        Ok(self.control().hang(request).await?.into_inner())
     }
 
     fn control(&self) -> ControlClient<Channel> {

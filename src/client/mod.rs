@@ -35,7 +35,18 @@ pub struct Answer {
 pub struct Client {
     way: Way,
     pid: Option<u32>,
-    timeout: Option<Duration>,
+    bounds: Bounds,
+}
+
+/// What an answer may take from now on; where nothing is said, what whoever answers allows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bounds {
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+    /// Rows that it may have.
+    pub rows: Option<u64>,
+    /// Bytes that it may have.
+    pub bytes: Option<u64>,
 }
 
 enum Way {
@@ -59,12 +70,12 @@ impl Client {
             Place::Directory(directory) => Way::Recorded(Box::new(recorded(directory)?)),
             place => Way::Live(live::Live::connect(place, target.pid, token_file).await?),
         };
-        Ok(Self { way, pid: target.pid, timeout: None })
+        Ok(Self { way, pid: target.pid, bounds: Bounds::default() })
     }
 
-    /// How long an answer may take from now on; without it, as long as whoever answers allows.
-    pub fn give_up_after(&mut self, timeout: Option<Duration>) {
-        self.timeout = timeout;
+    /// What an answer may take from now on.
+    pub fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
     }
 
     /// Connects to `target` for queries that can also name the tables of `others`: those called b are `b.python.steps`
@@ -86,16 +97,17 @@ impl Client {
                 Engine::new(Store::new(0), Vec::new())?
             }
         };
-        Ok(Self { way: Way::Recorded(Box::new(engine.with_catalogs(catalogs))), pid: None, timeout: None })
+        Ok(Self { way: Way::Recorded(Box::new(engine.with_catalogs(catalogs))), pid: None, bounds: Bounds::default() })
     }
 
     /// Runs a query.
     pub async fn query(&mut self, sql: &str) -> Result<Answer> {
         match &mut self.way {
-            Way::Live(live) => live.query(sql, self.timeout).await,
+            Way::Live(live) => live.query(sql, self.bounds).await,
             Way::Recorded(engine) => {
                 let pid = self.pid.map(|pid| pid as i32);
-                let asked = Asked { pid, timeout: self.timeout, ..Asked::default() };
+                let Bounds { timeout, rows, bytes } = self.bounds;
+                let asked = Asked { pid, timeout, rows, bytes };
                 let rows = engine.ask(sql, asked).await?;
                 let schema = rows.schema();
                 let batches = rows.map(|batch| batch.map_err(|error| crate::query::from_datafusion(&error)));
@@ -124,6 +136,11 @@ impl Client {
     pub async fn stacks(&mut self, mut call: v1::StacksCall) -> Result<v1::StacksAnswer> {
         call.pid = self.pid;
         self.live("asked where its processes are")?.stacks(call).await
+    }
+
+    /// Why no step is finished.
+    pub async fn hang(&mut self) -> Result<v1::HangAnswer> {
+        self.live("asked why it hangs")?.hang().await
     }
 
     fn live(&mut self, what: &str) -> Result<&mut live::Live> {

@@ -18,6 +18,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use futures::{StreamExt, TryStreamExt};
 use probe_proto::table::Table;
 
+use super::Bounds;
 use super::live::Live;
 use crate::error::Error;
 use crate::query::{plain_schema, relations, schemas};
@@ -205,7 +206,7 @@ impl PartitionStream for Scan {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (mut live, sql, schema) = (self.catalog.0.clone(), self.sql.clone(), Arc::clone(&self.schema));
         let batches = async move {
-            let answer = live.query(&sql, None).await.map_err(external)?;
+            let answer = live.query(&sql, Bounds::default()).await.map_err(external)?;
             Ok::<_, DataFusionError>(answer.batches.map(move |batch| given(&batch.map_err(external)?, &schema)))
         };
         let batches = futures::stream::once(batches).try_flatten();

@@ -1,5 +1,6 @@
 //! One agent as the collector knows it, from its first Hello until the collector ends.
 
+pub(crate) mod pace;
 mod state;
 
 use std::borrow::Cow;
@@ -11,6 +12,7 @@ use probe_proto::v1::{self, CollectorFrame, collector_frame, record, said};
 use tokio::sync::mpsc;
 use tonic::Status;
 
+use self::pace::Pace;
 use super::clock;
 use super::recovery::AllWritten;
 use crate::journal::Journal;
@@ -22,6 +24,10 @@ pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
 
 /// An agent may have this many (table, reason) pairs, layers, settings; what is more is not kept.
 const MOST_ENTRIES: usize = 256;
+
+/// Process groups of an agent whose state is kept, and pending operations of each.
+const MOST_GROUPS: usize = 1024;
+const MOST_PENDING: usize = 64;
 
 /// Longest text of an agent that is shown (bytes): a problem, a reason, a name.
 pub(crate) const LONGEST_TEXT: usize = 1024;
@@ -98,10 +104,20 @@ pub(crate) struct AgentState {
     /// What was lost here.
     pub(crate) lost_here: BTreeMap<(String, Cow<'static, str>), Loss>,
     pub(crate) step: i64,
+    pub(crate) pace: Pace,
+    /// How far it is on each process group.
+    pub(crate) groups: Vec<v1::GroupState>,
+    /// When it made its newest record, and when it said so, both by its clock (ns since 1970).
+    pub(crate) last_record_ns: i64,
+    pub(crate) said_ns: i64,
     pub(crate) steps_per_second: f64,
     /// When `step` was said.
     pub(crate) reported: Instant,
     pub(crate) layers: BTreeMap<String, String>,
+    /// What recording costs it, and how fast it trains.
+    pub(crate) cost: Option<v1::Cost>,
+    /// Number of the newest plan it heard of, and whether that was too late.
+    pub(crate) plan: (u64, bool),
     /// Settings in force.
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) first_seen: i64,
@@ -140,9 +156,15 @@ impl Agent {
             lost_there: BTreeMap::new(),
             lost_here: BTreeMap::new(),
             step: 0,
+            pace: Pace::default(),
+            groups: Vec::new(),
+            last_record_ns: 0,
+            said_ns: 0,
             steps_per_second: 0.0,
             reported: Instant::now(),
             layers: BTreeMap::new(),
+            cost: None,
+            plan: (0, false),
             settings: BTreeMap::new(),
             first_seen: now,
             last_seen: now,
@@ -313,7 +335,11 @@ impl Agent {
     pub(crate) fn report(&self, status: v1::Status) {
         let now = clock::unix_ns();
         let mut state = self.state();
+        let more = status.step.saturating_sub(state.step);
+        state.pace.note(status.step, more, Instant::now());
         state.step = status.step;
+        state.groups = status.groups.into_iter().take(MOST_GROUPS).map(cut_group).collect();
+        (state.last_record_ns, state.said_ns) = (status.last_record_ns, status.unix_ns);
         state.steps_per_second =
             if status.steps_per_second.is_finite() { status.steps_per_second.max(0.0) } else { 0.0 };
         state.reported = Instant::now();
@@ -322,6 +348,8 @@ impl Agent {
         state.problem = cut(status.problem, LONGEST_TEXT);
         state.layers = few(status.layers);
         state.settings = few(status.config);
+        state.cost = status.cost;
+        state.plan = (status.plan, status.plan_late);
         for (table, rows) in status.recorded {
             state.recorded(&cut(table, LONGEST_TEXT), rows);
         }
@@ -336,6 +364,18 @@ impl Agent {
             }
         }
     }
+}
+
+/// What an agent says of a group, no longer than it should be.
+fn cut_group(mut group: v1::GroupState) -> v1::GroupState {
+    group.name = cut(group.name, LONGEST_TEXT);
+    group.pending.truncate(MOST_PENDING);
+    for operation in &mut group.pending {
+        operation.operation_type = cut(std::mem::take(&mut operation.operation_type), LONGEST_TEXT);
+        operation.backend = cut(std::mem::take(&mut operation.backend), LONGEST_TEXT);
+        operation.dtype = operation.dtype.take().map(|dtype| cut(dtype, LONGEST_TEXT));
+    }
+    group
 }
 
 /// Where rows go.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use probe_proto::VERSION;
 use probe_proto::v1::control_server::Control;
 use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
-use probe_proto::v1::{StacksAnswer, StacksCall};
+use probe_proto::v1::{HangAnswer, HangCall, StacksAnswer, StacksCall};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 use tonic::{Extensions, Request, Response, Status};
 
 use super::Shared;
+use super::events::{Event, Severity};
+use super::hang::Hangs;
 use super::stacks::Stacks;
 use crate::error::Error;
 use crate::eval::Broker;
@@ -21,6 +23,7 @@ pub(crate) struct ControlService {
     pub(crate) shared: Arc<Shared>,
     pub(crate) broker: Arc<Broker>,
     pub(crate) stacks: Arc<Stacks>,
+    pub(crate) hangs: Arc<Hangs>,
 }
 
 #[tonic::async_trait]
@@ -76,8 +79,20 @@ impl Control for ControlService {
     }
 
     async fn config(&self, request: Request<ConfigCall>) -> Result<Response<ConfigAnswer>, Status> {
+        let asked_by = asked_by(request.extensions());
         let values = request.into_inner().values;
-        Ok(Response::new(self.shared.settings.set(values, &self.shared.registry).await?))
+        let set: Vec<String> = values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let answer = self.shared.settings.set(values, &self.shared.registry).await?;
+        if !set.is_empty() {
+            let message = format!("{} asked for {}", asked_by, set.join(" "));
+            self.shared.events.note(Event::new("config", Severity::Info, message));
+        }
+        Ok(Response::new(answer))
+    }
+
+    async fn hang(&self, request: Request<HangCall>) -> Result<Response<HangAnswer>, Status> {
+        let asked_by = asked_by(request.extensions());
+        Ok(Response::new(self.hangs.ask(&asked_by).await?))
     }
 
     async fn stacks(&self, request: Request<StacksCall>) -> Result<Response<StacksAnswer>, Status> {

@@ -56,9 +56,9 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
     if hello.instance.is_empty() || hello.instance.len() > LONGEST_NAME {
         return Err(Unwelcome::Malformed(format!("Hello.instance has {} bytes", hello.instance.len())));
     }
-    let Ok(pid) = i32::try_from(hello.pid) else {
+    if i32::try_from(hello.pid).is_err() {
         return Err(Unwelcome::Malformed(format!("Hello.pid {} is no process id", hello.pid)));
-    };
+    }
     if hello.tables.len() > MOST_TABLES || hello.tables.iter().any(|t| t.columns.len() > MOST_COLUMNS) {
         return Err(Unwelcome::Malformed(format!(
             "Hello declares more than {MOST_TABLES} tables or {MOST_COLUMNS} columns of one"
@@ -66,11 +66,11 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
     }
     let mut remarks = Vec::new();
     if !hello.run.is_empty() && *hello.run != **run && run.split('@').next() != Some(hello.run.as_str()) {
-        let asked = cut(hello.run, LONGEST_NAME);
+        let asked = cut(hello.run.clone(), LONGEST_NAME);
         remarks.push(format!("it says that its run is '{asked}'; this collector keeps {run}, and its rows are there"));
     }
     let mut tables = Vec::with_capacity(hello.tables.len());
-    for schema in hello.tables {
+    for schema in hello.tables.iter().cloned() {
         let mapping = Mapping::new(&schema).map_err(|error| {
             Unwelcome::Refused(format!("table {} does not fit this collector ({VERSION}): {error}", schema.name))
         })?;
@@ -87,39 +87,31 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
         }
         tables.push(DeclaredTable { name: cut(schema.name, LONGEST_NAME), mapping });
     }
-    let identity = Identity {
-        run: Arc::clone(run),
-        host: cut(hello.host, LONGEST_NAME).into(),
-        pid,
-        rank: hello.rank,
-        local_rank: hello.local_rank,
-        world_size: hello.world_size,
-        role: cut(hello.role, LONGEST_NAME).into(),
-    };
-    let about = About {
-        agent_version: cut(hello.agent_version, LONGEST_NAME),
-        python_version: cut(hello.python_version, LONGEST_NAME),
-        torch_version: cut(hello.torch_version, LONGEST_NAME),
-        command: cut(hello.command, LONGEST_COMMAND),
+    let hello = v1::Hello {
+        host: cut(hello.host, LONGEST_NAME),
+        role: cut(hello.role, LONGEST_NAME),
+        tables: Vec::new(),
+        run: String::new(),
+        ..hello
     };
     Ok(Greeting {
-        instance: hello.instance,
-        identity: Arc::new(identity),
-        about,
+        identity: Arc::new(Identity::of_hello(run, &hello)),
         tables,
         unix_ns: hello.unix_ns,
         remark: cut(remarks.join("; "), super::agent::LONGEST_TEXT),
+        instance: hello.instance.clone(),
+        about: About::of_hello(hello),
     })
 }
 
 impl About {
-    /// What a Hello that was understood before says.
+    /// What a Hello says.
     pub(crate) fn of_hello(hello: v1::Hello) -> Self {
         Self {
-            agent_version: hello.agent_version,
-            python_version: hello.python_version,
-            torch_version: hello.torch_version,
-            command: hello.command,
+            agent_version: cut(hello.agent_version, LONGEST_NAME),
+            python_version: cut(hello.python_version, LONGEST_NAME),
+            torch_version: cut(hello.torch_version, LONGEST_NAME),
+            command: cut(hello.command, LONGEST_COMMAND),
         }
     }
 }

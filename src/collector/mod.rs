@@ -1,7 +1,7 @@
 //! The collector: keeps what the agents of one run send, and answers for it.
 //!
 //! [`session`] is one stream of an agent, [`registry`] everybody who was ever there, [`tables`] what SQL sees of them,
-//! [`control`] what commands ask beside SQL, [`settings`] what agents are told.
+//! [`control`] what commands ask beside SQL, [`settings`] what agents are told, [`governor`] how much they record.
 
 pub(crate) mod agent;
 mod budget;
@@ -9,9 +9,12 @@ pub(crate) mod clock;
 mod control;
 #[allow(dead_code, reason = "written by parts that come one by one")]
 pub(crate) mod events;
+mod governor;
+mod hang;
 mod hello;
 mod idle;
 mod local;
+mod pending;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 mod service;
@@ -123,6 +126,7 @@ impl Collector {
     /// As [`Collector::start`].
     pub async fn start_in(places: &Places, options: Options) -> Result<Self> {
         let limits = Limits::of_collector(options.memory)?;
+        let hang_after = hang::after()?;
         let token = options.token_file.as_deref().map(Token::read).transpose()?;
         let reservation = match options.resume {
             true => Reservation::resume(places, &options.run)?,
@@ -164,7 +168,7 @@ impl Collector {
             stopping: CancellationToken::new(),
         });
         let registry = Arc::clone(&shared.registry);
-        let system = recovery::system_tables(&registry, &store, &log, &shared.events);
+        let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events);
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
@@ -182,7 +186,17 @@ impl Collector {
             Arc::clone(&shared.run),
             captures,
         );
-        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks: Arc::new(stacks) };
+        let stacks = Arc::new(stacks);
+        let hangs = Arc::new(hang::Hangs {
+            registry: Arc::clone(&shared.registry),
+            stacks: Arc::clone(&stacks),
+            broker: Arc::clone(&broker),
+            events: Arc::clone(&shared.events),
+        });
+        if let Some(after) = hang_after {
+            tokio::spawn(Arc::clone(&hangs).watch(after, shared.stopping.clone()));
+        }
+        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine)));
@@ -192,6 +206,7 @@ impl Collector {
         let servers = Servers::start(listeners, &services, token.as_ref());
         let exit_when_idle = options.exit_when_idle;
         let _stopping = shared.stopping.clone().drop_guard();
+        tokio::spawn(governor::run(Arc::clone(&shared)));
         Ok(Self { shared, keeper, system, engine, reservation, info, servers, endpoint, exit_when_idle, _stopping })
     }
 

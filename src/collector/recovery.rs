@@ -12,6 +12,7 @@ use probe_proto::v1::{self, record, said};
 use super::budget::memory_limit;
 use super::events::Events;
 use super::hello::{DeclaredTable, understand};
+use super::pending::PendingTable;
 use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
 use crate::error::Result;
@@ -20,7 +21,7 @@ use crate::journal::replay::{self, Ranges, Take};
 use crate::journal::{Begin, FILE_BYTES};
 use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::RunInfo;
-use crate::store::{Identity, LeftOver, Origin, Rows, Store, Strings};
+use crate::store::{Census, Identity, LeftOver, Origin, Rows, Store, Strings};
 
 /// Rows of an agent that its collector said it kept, and that are nowhere.
 const NOT_KEPT: &str = "not on disk when the collector died";
@@ -51,12 +52,13 @@ pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
     }
     let run: Arc<str> = RunInfo::read(directory)?.run.into();
     let recovered = recover(directory, &run)?;
-    let system = system_tables(&recovered.registry, &recovered.store, &recovered.log, &recovered.events);
+    let system = system_tables(&run, &recovered.registry, &recovered.store, &recovered.log, &recovered.events);
     Ok((Engine::with_limits(recovered.store, system, limits)?, recovered.remarks))
 }
 
 /// The tables that a collector itself fills.
 pub(super) fn system_tables(
+    run: &Arc<str>,
     registry: &Arc<Registry>,
     store: &Arc<Store>,
     log: &Arc<Log>,
@@ -65,6 +67,8 @@ pub(super) fn system_tables(
     vec![
         Arc::new(AgentsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
         Arc::new(DropsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
+        Arc::new(Census::new(store, run)),
+        Arc::new(PendingTable { registry: Arc::clone(registry) }),
         Arc::clone(log) as _,
         Arc::clone(events) as _,
     ]
@@ -93,6 +97,14 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
         }
     }
     let mut ledger = replayed.ledger;
+    // A disk that had taken no journal for a while may have files of which the ledger knows nothing.
+    for ((instance, table), written) in &written {
+        let agent = ledger.agents.entry(instance.clone()).or_insert_with(|| v1::AgentRecord {
+            hello: Some(v1::Hello { instance: instance.clone(), ..written.hello() }),
+            ..v1::AgentRecord::default()
+        });
+        agent.stored.entry(table.clone()).or_default();
+    }
     for (instance, agent) in &mut ledger.agents {
         let there = |table: &str| {
             let key = (instance.clone(), table.to_owned());
@@ -109,6 +121,8 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
                 agent.lost.push(v1::Lost { table, reason, rows, unix_ns: agent.last_seen, ..v1::Lost::default() });
             }
             *stored = there;
+            let recorded = agent.recorded.entry(table.clone()).or_default();
+            *recorded = (*recorded).max(there);
         }
     }
     store.restore_evicted(run, &ledger.evicted);
@@ -126,6 +140,14 @@ pub(crate) struct Written {
     /// Batches, by number.
     pub(crate) ranges: Ranges,
     pub(crate) rows: u64,
+    /// Whose they are.
+    identity: Option<Arc<Identity>>,
+}
+
+impl Written {
+    fn hello(&self) -> v1::Hello {
+        self.identity.as_ref().map(|identity| identity.to_hello()).unwrap_or_default()
+    }
 }
 
 /// By instance and table.
@@ -224,10 +246,11 @@ impl Store {
         let mut found = AllWritten::new();
         for (table, snapshot) in TABLES.iter().zip(self.snapshot()) {
             for group in snapshot.all_files().flat_map(|file| &file.groups) {
-                let Some(origin) = &group.origin else { continue };
-                let written = found.entry((origin.instance.to_string(), table.full_name())).or_default();
-                written.ranges.push((origin.first_seq, origin.last_seq));
+                let Some(first) = group.origins.first() else { continue };
+                let written = found.entry((first.instance.to_string(), table.full_name())).or_default();
+                written.ranges.extend(group.origins.iter().map(|origin| (origin.first_seq, origin.last_seq)));
                 written.rows += group.rows as u64;
+                written.identity.clone_from(&group.identity);
             }
         }
         found

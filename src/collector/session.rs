@@ -178,12 +178,14 @@ impl Session {
             state.remark(greeting.remark);
             state.done_seq
         };
+        let (config, plan) = shared.settings.all();
         let welcome = v1::Welcome {
             collector_version: VERSION.into(),
             run: shared.run.to_string(),
             acked_seq: acknowledged,
             unix_ns: clock::unix_ns(),
-            config: shared.settings.all(),
+            config,
+            plan,
         };
         // The first frame down: there is room.
         if agent.send(collector_frame::Frame::Welcome(welcome)).is_err() {

@@ -1,29 +1,118 @@
 //! What has been set for the run (`probe ENDPOINT config KEY=VALUE`): told to live agents, and to those that come later.
+//!
+//! What holds for all ranks holds from one step on: a [`Plan`] names it, far enough ahead that all of them hear of it
+//! before. Where one hears too late, all are given another, further ahead.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use probe_proto::config;
 use probe_proto::v1::collector_frame::Frame;
-use probe_proto::v1::{AgentConfig, ConfigAnswer, Configure};
+use probe_proto::v1::{AgentConfig, ConfigAnswer, Configure, Plan};
 use tokio::time::timeout;
 
+use super::agent::{Agent, Presence};
 use super::registry::Registry;
 use crate::error::{Error, Result};
 
 /// How long agents are given to say that a setting is in force.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(2);
+/// How far ahead of the ranks' steps a plan begins at first, and at most: in seconds of training, and in steps.
+const FIRST_LEAD: f64 = 0.25;
+const LONGEST_LEAD: f64 = 8.0;
+const FIRST_MARGIN: i64 = 2;
 
 /// Settings of the run.
 #[derive(Debug, Default)]
-pub(crate) struct Settings(Mutex<BTreeMap<String, String>>);
+pub(crate) struct Settings(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    values: BTreeMap<String, String>,
+    /// The newest; its number is 0 before there was one.
+    plan: Plan,
+    lead: f64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            values: BTreeMap::new(),
+            plan: Plan { number: 0, from_step: 0, stride: 1, whole: false },
+            lead: FIRST_LEAD,
+        }
+    }
+}
+
+impl State {
+    /// The next plan, for the agents that are there.
+    fn next(&mut self, live: &[Arc<Agent>], stride: u32, whole: bool) -> Plan {
+        self.plan = Plan {
+            number: self.plan.number + 1,
+            from_step: first_step(live, self.lead, self.plan.from_step),
+            stride,
+            whole,
+        };
+        self.plan
+    }
+
+    fn values(&self) -> HashMap<String, String> {
+        self.values.clone().into_iter().collect()
+    }
+}
+
+/// A step that all of these have before them; 0, which is as soon as can be, where there is only one.
+fn first_step(live: &[Arc<Agent>], lead: f64, after: i64) -> i64 {
+    if live.len() < 2 {
+        return 0;
+    }
+    let now = Instant::now();
+    let (mut furthest, mut rate) = (0.0_f64, 0.0_f64);
+    for agent in live {
+        let state = agent.state();
+        furthest = furthest.max(state.estimated_step(now));
+        rate = rate.max(state.steps_per_second);
+    }
+    let margin = ((rate * lead).ceil() as i64).max(FIRST_MARGIN);
+    (furthest.ceil() as i64 + margin).max(after + 1)
+}
 
 impl Settings {
-    /// All that has been set.
-    pub(crate) fn all(&self) -> HashMap<String, String> {
-        let values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        values.clone().into_iter().collect()
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All that has been set, for an agent that comes.
+    pub(crate) fn all(&self) -> (HashMap<String, String>, Option<Plan>) {
+        let state = self.lock();
+        (state.values(), (state.plan.number > 0).then_some(state.plan))
+    }
+
+    /// Has `stride` hold for agents with detail=auto from a step on; None where it does already. Returns the stride
+    /// before, and the plan.
+    pub(crate) fn plan(&self, live: &[Arc<Agent>], stride: u32, whole: bool) -> Option<(u32, Plan)> {
+        let mut state = self.lock();
+        let before = state.plan;
+        if (before.stride, before.whole) == (stride, whole) {
+            return None;
+        }
+        state.lead = FIRST_LEAD;
+        let plan = state.next(live, stride, whole);
+        tell(live, HashMap::new(), plan);
+        Some((before.stride, plan))
+    }
+
+    /// Gives out the newest plan anew, for a later step, if one of these heard of it too late.
+    pub(crate) fn repeat_if_late(&self, live: &[Arc<Agent>]) {
+        let mut state = self.lock();
+        let number = state.plan.number;
+        if live.iter().any(|agent| agent.state().plan == (number, true)) {
+            state.lead = (state.lead * 2.0).min(LONGEST_LEAD);
+            let Plan { stride, whole, .. } = state.plan;
+            let plan = state.next(live, stride, whole);
+            tell(live, state.values(), plan);
+        }
     }
 
     /// Sets `values` on every agent, waits until those that are live say so, and says what is in force in each. An
@@ -38,11 +127,14 @@ impl Settings {
         let told = if values.is_empty() {
             registry.live()
         } else {
+            let mut state = self.lock();
+            let live = registry.live();
             // Remembered first: an agent that connects from now on hears it in its Welcome.
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(values.clone());
-            let mut told = registry.live();
-            told.retain(|agent| agent.send(Frame::Configure(Configure { values: values.clone() })).is_ok());
-            told
+            state.values.extend(values.clone());
+            state.lead = FIRST_LEAD;
+            let Plan { stride, whole, .. } = state.plan;
+            let plan = state.next(&live, stride, whole);
+            tell(&live, values.clone(), plan)
         };
         let mut changes = registry.changes();
         let everywhere = async {
@@ -51,7 +143,7 @@ impl Settings {
                 let in_force = told.iter().all(|agent| {
                     let state = agent.state();
                     let holds = |(key, value): (&String, &String)| state.settings.get(key) == Some(value);
-                    state.presence != super::agent::Presence::Live || values.iter().all(holds)
+                    state.presence != Presence::Live || values.iter().all(holds)
                 });
                 if in_force || changes.changed().await.is_err() {
                     return;
@@ -71,4 +163,12 @@ impl Settings {
         agents.sort_by_key(|agent| (agent.rank, agent.pid));
         Ok(ConfigAnswer { agents })
     }
+}
+
+/// Sends it to those that take it, and says who they are.
+fn tell(live: &[Arc<Agent>], values: HashMap<String, String>, plan: Plan) -> Vec<Arc<Agent>> {
+    let told = live
+        .iter()
+        .filter(|agent| agent.send(Frame::Configure(Configure { values: values.clone(), plan: Some(plan) })).is_ok());
+    told.cloned().collect()
 }

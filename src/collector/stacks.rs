@@ -245,7 +245,7 @@ pub(crate) async fn captures(engine: &Engine) -> Result<i64> {
     while let Some(batch) = rows.next().await {
         let batch = batch.map_err(failed)?;
         if let Some(newest) = batch.column(0).as_primitive_opt::<Int64Type>()
-            && newest.len() > 0
+            && !newest.is_empty()
             && newest.is_valid(0)
         {
             return Ok(newest.value(0));

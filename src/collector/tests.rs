@@ -1,11 +1,11 @@
 //! A collector against a model: batches come in any order, again and again, over connections that break; segments are
-//! sealed, written, evicted; the collector is killed and goes on. Whatever happens, each acknowledged batch is there
-//! once, or counted.
+//! sealed, written, merged, evicted; the disk takes nothing for a while; the collector is killed and goes on. Whatever
+//! happens, each acknowledged batch is there once, or counted.
 
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -21,9 +21,9 @@ use tokio::sync::mpsc;
 use super::agent::{Agent, Keep, Source};
 use super::hello::understand;
 use super::{Begun, begin, clock, recovery};
-use crate::journal;
 use crate::query::Engine;
 use crate::store::{Mapping, Rows, Strings};
+use crate::{fault, journal};
 
 /// What may happen.
 #[derive(Debug, Clone)]
@@ -36,6 +36,10 @@ enum Event {
     Sync,
     /// Segments are sealed and written, and files that are past the disk limit go.
     KeepUp,
+    /// Files are merged; the collector may be killed before those that were are gone.
+    Merge { kill: bool },
+    /// The disk takes no journal, or no files, from here on.
+    Disk { journal: bool, files: bool },
     /// The collector is killed and another one goes on; what the disk holds of the newest file's end is cut.
     Crash { torn: u8 },
 }
@@ -47,6 +51,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => agent.prop_map(|agent| Event::Reconnect { agent }),
         2 => Just(Event::Sync),
         3 => Just(Event::KeepUp),
+        2 => any::<bool>().prop_map(|kill| Event::Merge { kill }),
+        2 => any::<(bool, bool)>().prop_map(|(journal, files)| Event::Disk { journal, files }),
         2 => any::<u8>().prop_map(|torn| Event::Crash { torn }),
     ]
 }
@@ -58,6 +64,34 @@ struct Sender {
     batches: BTreeMap<u64, (i64, u8)>,
     next_step: i64,
     acknowledged: u64,
+    /// Batches that are in memory only, because the disk took none: a kill may cost them.
+    uncertain: BTreeSet<u64>,
+    /// Those that a kill may have cost.
+    lossable: BTreeSet<u64>,
+}
+
+/// A run directory whose disk may fail.
+struct Disk {
+    directory: PathBuf,
+    /// Journal and files.
+    broken: (bool, bool),
+    /// The journal was broken, and not everything that came since is on disk.
+    ailing: bool,
+}
+
+impl Disk {
+    fn breaks(&mut self, journal: bool, files: bool) {
+        self.broken = (journal, files);
+        self.ailing |= journal;
+        fault::breaks(&journal::directory(&self.directory), journal);
+        fault::breaks(&self.directory.join("python.steps"), files);
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.breaks(false, false);
+    }
 }
 
 /// A collector, as far as rows are concerned.
@@ -143,11 +177,29 @@ impl World {
         journal.abandon();
     }
 
+    /// recorded = stored + dropped + evicted, once nobody is there any more and so nothing is in flight.
+    fn check_books(&self, count: usize, runtime: &tokio::runtime::Runtime) {
+        let Begun { store, registry, log, events, .. } = &self.begun;
+        for Connected { agent, connection, .. } in &self.agents {
+            registry.disconnect(agent, *connection, false);
+        }
+        let _still = store.hold_still();
+        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events);
+        let engine = Engine::new(Arc::clone(store), system).unwrap();
+        let sql = "SELECT CAST(rows_recorded - rows_stored - COALESCE(d.lost, 0) AS BIGINT) FROM probe.agents
+                   LEFT JOIN (SELECT pid, SUM(rows) AS lost FROM probe.drops GROUP BY pid) d USING (pid)";
+        let batches: Vec<RecordBatch> =
+            runtime.block_on(async { engine.query(sql, None).await.unwrap().try_collect().await.unwrap() });
+        let left: Vec<i64> =
+            batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+        assert_eq!(left, vec![0; count], "recorded = stored + dropped + evicted");
+    }
+
     /// Every agent's rows are there once, whole batches of them, or counted.
     fn check(&self, senders: &[Sender], runtime: &tokio::runtime::Runtime) {
         let Begun { store, registry, log, events, .. } = &self.begun;
         let _still = store.hold_still();
-        let system = recovery::system_tables(registry, store, log, events);
+        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events);
         let engine = Engine::new(Arc::clone(store), system).unwrap();
         let rows = |sql: String| {
             let batches: Vec<_> =
@@ -162,22 +214,40 @@ impl World {
             assert_eq!(steps.len(), there.len(), "a row is there twice");
             assert_eq!(rows(format!("SELECT COUNT(*) FROM python.steps WHERE pid = {pid}")), [there.len() as i64]);
             let done = self.agents[number].agent.state().done_seq;
-            assert!(done >= sender.acknowledged, "{done} < {}", sender.acknowledged);
+            assert!(done >= sender.acknowledged || !sender.lossable.is_empty(), "{done} < {}", sender.acknowledged);
             let mut whole = 0;
-            let mut gone = 0;
+            let (mut gone, mut lossable, mut ahead) = (0, 0, 0);
             for (seq, (first, rows)) in &sender.batches {
                 let batch = *first..first + i64::from(*rows);
                 let found = batch.clone().filter(|step| steps.contains(step)).count();
                 assert!(found == 0 || found == usize::from(*rows), "a torn batch {seq}");
-                assert!(found == 0 || *seq <= done, "batch {seq} is there before its time");
+                let may_be_lost = sender.lossable.contains(seq);
+                assert!(found == 0 || *seq <= done || may_be_lost, "batch {seq} is there before its time");
                 whole += found;
+                // The disk took files and no journal: the collector that goes on does not know that these had come.
+                ahead += if *seq > done && may_be_lost { u64::from(*rows) } else { 0 };
                 gone += if *seq <= done && found == 0 { u64::from(*rows) } else { 0 };
+                lossable += if *seq <= done && found == 0 && may_be_lost { u64::from(*rows) } else { 0 };
             }
             assert_eq!(whole, steps.len(), "rows that nobody sent");
-            let lost = rows(format!(
-                "SELECT COALESCE(SUM(rows), 0) FROM probe.drops WHERE pid = {pid} AND reason = 'evicted'"
-            ));
-            assert_eq!(lost, [gone as i64], "evicted rows are counted, and only those");
+            let counted = |evicted: &str| {
+                let sum =
+                    format!("SELECT COALESCE(SUM(rows), 0) FROM probe.drops WHERE pid = {pid} AND reason {evicted}");
+                rows(sum)[0] as u64
+            };
+            let (evicted, dropped) = (counted("= 'evicted'"), counted("<> 'evicted'"));
+            // What is gone is counted, and nothing else; where the disk had failed, what may be lost is not evicted.
+            assert!(
+                evicted + dropped <= gone + ahead && gone <= evicted + lossable,
+                "{gone}: {evicted}, {dropped}, {lossable}"
+            );
+            assert!(dropped == 0 || lossable > 0, "{dropped} rows are lost that were on disk");
+            let recorded = rows(format!("SELECT rows_recorded FROM probe.agents WHERE pid = {pid}"))[0] as u64;
+            if ahead == 0 {
+                let known = sender.batches.range(..=done).map(|(_, (_, rows))| u64::from(*rows)).sum::<u64>();
+                assert_eq!(recorded, known, "recorded, by what has come");
+                assert_eq!(recorded, there.len() as u64 + gone);
+            }
             let stored = rows(format!("SELECT rows_stored FROM probe.agents WHERE pid = {pid}"));
             assert_eq!(stored, [there.len() as i64], "{:?}", rows("SELECT rows FROM probe.drops".into()));
         }
@@ -191,6 +261,7 @@ proptest! {
     fn every_acknowledged_batch_is_there_once_or_counted(events in prop::collection::vec(event(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let directory = tempfile::tempdir().unwrap();
+        let mut disk = Disk { directory: directory.path().to_owned(), broken: (false, false), ailing: false };
         let mut senders = [Sender::default(), Sender::default()];
         let mut world = World::start(directory.path());
         world.connect(senders.len());
@@ -202,24 +273,63 @@ proptest! {
                         let seq = 1 + sender.batches.len() as u64;
                         sender.batches.insert(seq, (sender.next_step, rows));
                         sender.next_step += i64::from(rows);
+                        if disk.ailing {
+                            sender.uncertain.insert(seq);
+                        }
                         world.send(agent, seq, sender.batches[&seq], sender.next_step as u64);
                     }
                 }
                 Event::Reconnect { agent } => {
                     let told = world.reconnect(agent);
-                    prop_assert!(told >= senders[agent].acknowledged);
+                    prop_assert!(told >= senders[agent].acknowledged || !senders[agent].lossable.is_empty());
                     resend(&mut world, agent, &mut senders[agent], told);
                 }
                 Event::Sync => {
-                    prop_assert_eq!(world.begun.journal.sync(), None);
+                    let problem = world.begun.journal.sync();
+                    prop_assert!(problem.is_none() || disk.ailing);
                     for (agent, sender) in senders.iter_mut().enumerate() {
-                        sender.acknowledged = world.acknowledged(agent);
+                        sender.acknowledged = sender.acknowledged.max(world.acknowledged(agent));
                         prop_assert_eq!(sender.acknowledged, sender.batches.len() as u64);
                     }
                 }
-                Event::KeepUp => world.begun.store.keep_up(true).unwrap(),
-                Event::Crash { torn } => {
+                Event::KeepUp => {
+                    let problem = world.begun.journal.sync();
+                    let kept = world.begun.store.keep_up(true);
+                    prop_assert!(kept.is_ok() || disk.broken.1);
+                    if kept.is_ok() && problem.is_none() && disk.broken == (false, false) {
+                        disk.ailing = false;
+                        senders.iter_mut().for_each(|sender| sender.uncertain.clear());
+                    }
+                }
+                Event::Disk { journal, files } => {
+                    disk.breaks(journal, files);
+                    for sender in senders.iter_mut().filter(|_| journal) {
+                        // What is not known to be on disk by now may never be.
+                        let later = sender.batches.range(sender.acknowledged + 1..).map(|(seq, _)| *seq);
+                        sender.uncertain.extend(later);
+                    }
+                }
+                Event::Merge { kill: false } => {
+                    let merged = world.begun.store.merge_now(false);
+                    prop_assert!(merged.is_ok() || disk.broken.1);
+                }
+                Event::Merge { kill: true } | Event::Crash { .. } => {
+                    if let Event::Merge { .. } = event {
+                        // The kill comes between the new file and the end of the old ones.
+                        let merged = world.begun.store.merge_now(true);
+                        prop_assert!(merged.is_ok() || disk.broken.1);
+                    }
                     world.kill();
+                    for sender in &mut senders {
+                        sender.lossable.append(&mut sender.uncertain);
+                        if disk.ailing {
+                            // What was evicted meanwhile is gone, and that it was evicted was not written down either.
+                            sender.lossable.extend(sender.batches.keys());
+                        }
+                    }
+                    disk.breaks(false, false);
+                    disk.ailing = false;
+                    let torn = if let Event::Crash { torn } = event { torn } else { 0 };
                     tear(directory.path(), torn);
                     world = World::start(directory.path());
                     let told = world.connect(senders.len());
@@ -231,6 +341,7 @@ proptest! {
             }
         }
         world.check(&senders, &runtime);
+        world.check_books(senders.len(), &runtime);
     }
 }
 
@@ -273,7 +384,8 @@ fn resend(world: &mut World, number: usize, sender: &mut Sender, acknowledged: u
     let mut recorded = 0;
     for (seq, batch) in &sender.batches {
         recorded += u64::from(batch.1);
-        if *seq > acknowledged {
+        // What was acknowledged is not kept, whatever became of it.
+        if *seq > sender.acknowledged {
             world.send(number, *seq, *batch, recorded);
         }
     }

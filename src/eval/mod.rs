@@ -85,6 +85,11 @@ impl Broker {
         Ok(events)
     }
 
+    /// Whether a snippet is between two steps, where training waits for it.
+    pub(crate) fn is_between_steps(&self) -> bool {
+        self.turn.try_lock().is_err()
+    }
+
     /// Keeps a call that was refused before it came here.
     pub(crate) fn refused(&self, call: &EvalCall, asked_by: &str, why: &str) {
         self.log.begin(asked_by, &cut(call.code.clone(), LONGEST_CODE), call.at()).finish(Outcome::Refused, why);

@@ -83,8 +83,10 @@ impl Left {
             let mut frames = read(path)?;
             for record in frames.by_ref() {
                 match &record.record {
-                    // What the files before it say, which have been read.
-                    Some(record::Record::Ledger(_)) if follows => {}
+                    // What the files before it say, which have been read. Where it says more, the disk had taken nothing
+                    // for a while.
+                    Some(record::Record::Ledger(ledger))
+                        if follows && Ledger::from_message(ledger.clone()) == replayed.ledger => {}
                     Some(record::Record::Ledger(ledger)) => {
                         take.restart(&ledger.connections);
                         replayed.ledger.apply(&record);

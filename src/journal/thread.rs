@@ -16,7 +16,7 @@ const SYNC_AFTER: Duration = Duration::from_secs(1);
 /// A file that is older is followed by the next one, so that it can go.
 const FILE_AGE: Duration = Duration::from_secs(300);
 /// Between two attempts on a disk that takes nothing.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(5) };
 
 impl Inner {
     /// Waits until there is something to do, and takes what waits.
@@ -117,6 +117,7 @@ impl Writer {
         if let Some(file) = &mut self.file
             && !frames.is_empty()
         {
+            crate::fault::check(&self.inner.directory)?;
             write_all(file, frames)?;
             file.sync_data()?;
             self.inner.lock().current += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
@@ -132,6 +133,7 @@ impl Writer {
     /// up exactly what the files before it say.
     pub(super) fn next_file(&mut self) -> io::Result<()> {
         let path = files::path(&self.inner.directory, self.number);
+        crate::fault::check(&path)?;
         let (frames, appends, ledger) = {
             let mut state = self.inner.lock();
             state.bytes = 0;

@@ -192,10 +192,10 @@ impl Journal {
         self.inner.durable.borrow().problem.clone()
     }
 
-    /// Bytes of its files.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Bytes of its files, and how many they are.
+    pub(crate) fn size(&self) -> (u64, u64) {
         let state = self.inner.lock();
-        state.current + state.closed.iter().map(|(_, _, bytes)| bytes).sum::<u64>()
+        (state.current + state.closed.iter().map(|(_, _, bytes)| bytes).sum::<u64>(), 1 + state.closed.len() as u64)
     }
 
     /// Every append before `oldest` is in a Parquet file or evicted: files that have nothing newer go.

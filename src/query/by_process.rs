@@ -11,6 +11,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::PhysicalExpr;
@@ -24,6 +25,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
+use super::known_sums::{self, KnownGroup};
 use super::source::PartsSource;
 
 /// What is known to keep the same state between its two halves however it is computed.
@@ -57,6 +59,8 @@ impl PhysicalOptimizerRule for GroupByProcess {
 #[derive(Debug, Clone)]
 struct ByProcess {
     input: Arc<dyn ExecutionPlan>,
+    /// What files say in place of rows that the input then does not have.
+    known: Arc<Vec<KnownGroup>>,
     /// Columns of the input.
     groups: Vec<usize>,
     aggregates: Vec<Arc<AggregateFunctionExpr>>,
@@ -88,18 +92,43 @@ impl ByProcess {
             source.is_constant_in_parts(column).then_some(column)
         };
         let groups: Vec<usize> = aggregate.group_expr().expr().iter().map(column).collect::<Option<_>>()?;
-        (possible && !groups.is_empty()).then(|| Self {
-            input: Arc::clone(input),
+        if !possible || groups.is_empty() {
+            return None;
+        }
+        let aggregates = aggregate.aggr_expr().to_vec();
+        let told = source.without(|part, table, places| known_sums::known(part, table, places, &groups, &aggregates));
+        let (input, known) = match told {
+            Some((rest, known)) => {
+                let scan = DataSourceExec::from_data_source(rest);
+                (Arc::new(CooperativeExec::new(scan)) as Arc<dyn ExecutionPlan>, known)
+            }
+            None => (Arc::clone(input), Vec::new()),
+        };
+        Some(Self {
+            input,
+            known: Arc::new(known),
             groups,
-            aggregates: aggregate.aggr_expr().to_vec(),
+            aggregates,
             schema: aggregate.schema(),
             properties: Arc::clone(aggregate.properties()),
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
 
-    async fn aggregate(self, mut batches: SendableRecordBatchStream, metrics: BaselineMetrics) -> Result<RecordBatch> {
-        let mut groups: HashMap<Vec<ScalarValue>, Vec<Box<dyn Accumulator>>> = HashMap::new();
+    /// `first`: of the partitions, the one that also has what is known.
+    async fn aggregate(
+        self,
+        mut batches: SendableRecordBatchStream,
+        metrics: BaselineMetrics,
+        first: bool,
+    ) -> Result<RecordBatch> {
+        let mut groups = Groups::new();
+        for known in self.known.iter().filter(|_| first) {
+            let accumulators = self.accumulators(&mut groups, &known.group)?;
+            for (accumulator, state) in accumulators.iter_mut().zip(&known.states) {
+                accumulator.merge_batch(state)?;
+            }
+        }
         let mut arguments: Vec<Arguments> = self.aggregates.iter().map(Arguments::of).collect();
         while let Some(batch) = batches.next().await {
             let (batch, _timer) = (batch?, metrics.elapsed_compute().timer());
@@ -108,13 +137,7 @@ impl ByProcess {
             }
             let group = self.groups.iter().map(|column| ScalarValue::try_from_array(batch.column(*column), 0));
             let group = group.collect::<Result<Vec<_>>>()?;
-            let accumulators = match groups.get_mut(&group) {
-                Some(accumulators) => accumulators,
-                None => {
-                    let new = self.aggregates.iter().map(|aggregate| aggregate.create_accumulator());
-                    groups.entry(group).or_insert(new.collect::<Result<_>>()?)
-                }
-            };
+            let accumulators = self.accumulators(&mut groups, &group)?;
             for (accumulator, arguments) in accumulators.iter_mut().zip(&mut arguments) {
                 accumulator.update_batch(&arguments.evaluate(&batch)?)?;
             }
@@ -135,7 +158,23 @@ impl ByProcess {
         let columns = columns.into_iter().map(ScalarValue::iter_to_array).collect::<Result<Vec<ArrayRef>>>()?;
         Ok(RecordBatch::try_new(self.schema, columns)?)
     }
+
+    /// Those of a group, which may be new.
+    fn accumulators<'a>(
+        &self,
+        groups: &'a mut Groups,
+        group: &[ScalarValue],
+    ) -> Result<&'a mut Vec<Box<dyn Accumulator>>> {
+        if !groups.contains_key(group) {
+            let new = self.aggregates.iter().map(|aggregate| aggregate.create_accumulator());
+            groups.insert(group.to_vec(), new.collect::<Result<_>>()?);
+        }
+        groups.get_mut(group).ok_or_else(|| DataFusionError::Internal("a group that was just made".into()))
+    }
 }
+
+/// What is known of each group so far.
+type Groups = HashMap<Vec<ScalarValue>, Vec<Box<dyn Accumulator>>>;
 
 /// What an aggregate is given.
 struct Arguments {
@@ -173,7 +212,8 @@ impl DisplayAs for ByProcess {
         let input = self.input.schema();
         let groups: Vec<&str> = self.groups.iter().map(|column| input.field(*column).name().as_str()).collect();
         let aggregates: Vec<&str> = self.aggregates.iter().map(|aggregate| aggregate.name()).collect();
-        write!(f, "ByProcessExec: gby=[{}], aggr=[{}]", groups.join(", "), aggregates.join(", "))
+        write!(f, "ByProcessExec: gby=[{}], aggr=[{}]", groups.join(", "), aggregates.join(", "))?;
+        if self.known.is_empty() { Ok(()) } else { write!(f, ", row_groups_known={}", self.known.len()) }
     }
 }
 
@@ -214,7 +254,7 @@ impl ExecutionPlan for ByProcess {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let batches = self.input.execute(partition, context)?;
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let answer = futures::stream::once(self.clone().aggregate(batches, metrics));
+        let answer = futures::stream::once(self.clone().aggregate(batches, metrics, partition == 0));
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), answer)))
     }
 

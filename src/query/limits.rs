@@ -80,8 +80,8 @@ impl Limits {
             size(self.memory as u64)
         ))
         .hint(format!(
-            "let it look at less: WHERE step > …, fewer columns, an aggregate in place of single rows; or start the \
-                 collector with a larger {PROBE_QUERY_MEMORY}"
+            "let it look at less: WHERE step > …, fewer columns, an aggregate in place of single rows; or give whoever \
+             answers (the collector; this command, where it reads a run's directory) a larger {PROBE_QUERY_MEMORY}"
         ))
     }
 
@@ -97,13 +97,16 @@ impl Limits {
 
     pub(super) fn too_many_rows(&self, rows: u64) -> Error {
         Error::limit(format!("the answer has more than {rows} rows")).hint(format!(
-            "ask for fewer: LIMIT, WHERE step > …, an aggregate; or start the collector with a larger {PROBE_QUERY_ROWS}"
+            "ask for fewer: LIMIT, WHERE step > …, an aggregate; or allow more with --max-rows, or for all queries by \
+             {PROBE_QUERY_ROWS} of the collector"
         ))
     }
 
     pub(super) fn too_many_bytes(&self, bytes: u64) -> Error {
-        Error::limit(format!("the answer is larger than {}", size(bytes)))
-            .hint(format!("ask for fewer rows or columns; or start the collector with a larger {PROBE_QUERY_BYTES}"))
+        Error::limit(format!("the answer is larger than {}", size(bytes))).hint(format!(
+            "ask for fewer rows or columns; or allow more with --max-bytes, or for all queries by \
+                 {PROBE_QUERY_BYTES} of the collector"
+        ))
     }
 
     pub(super) fn too_many_queries(&self) -> Error {

@@ -8,6 +8,7 @@ mod by_process;
 mod catalog;
 mod errors;
 mod guard;
+mod known_sums;
 mod limits;
 mod names;
 mod output;
@@ -47,8 +48,8 @@ pub(crate) use self::catalog::{CATALOG, is_taken, schemas};
 pub use self::errors::from_datafusion;
 pub use self::limits::{Asked, Limits};
 pub use self::output::plain_schema;
-pub(crate) use self::system::system_segment;
 pub use self::system::{SystemRows, SystemTable};
+pub(crate) use self::system::{segments_beside, system_segment};
 pub(crate) use self::views::relations;
 pub use self::views::views;
 

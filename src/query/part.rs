@@ -35,6 +35,14 @@ impl Part {
         }
     }
 
+    /// The sum of the float column at `place`, where it is known and exact.
+    pub(super) fn sum(&self, table: &Table, place: usize) -> Option<f64> {
+        match self {
+            Self::Segment(_) => None,
+            Self::Group(file, number) => file.groups[*number].sum(table, place),
+        }
+    }
+
     /// The file that it is in.
     pub(super) fn file(&self) -> Option<&Arc<ParquetFile>> {
         match self {

@@ -14,12 +14,12 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::union::UnionExec;
-use probe_proto::table::Table;
+use probe_proto::table::{Source, Table};
 
 use super::part::Part;
 use super::running::Running;
 use super::source::PartsSource;
-use super::system::{SystemTable, system_segment};
+use super::system::{SystemTable, segments_beside, system_segment};
 use crate::store::{Segment, TableSnapshot, arrow_schema};
 
 /// One table at the instant at which the query began.
@@ -28,10 +28,10 @@ pub(super) struct RowsTable {
     table: &'static Table,
     schema: SchemaRef,
     snapshot: Arc<TableSnapshot>,
-    /// Who fills the table, if the collector does.
+    /// Who fills the table, or adds to it, if the collector does.
     system: Option<Arc<dyn SystemTable>>,
     /// Its rows, once they have been asked for: a query that names a table twice must see the same ones.
-    filled: OnceLock<Result<Option<Arc<Segment>>, crate::error::Error>>,
+    filled: OnceLock<Result<Vec<Arc<Segment>>, crate::error::Error>>,
     /// Only this process's rows.
     pid: Option<i32>,
     /// Counts the scans.
@@ -51,11 +51,14 @@ impl RowsTable {
 
     /// What the table is made of now: first what is known to be within the scope, then what may have rows of others.
     fn parts(&self) -> Result<(Vec<Part>, Vec<Part>)> {
-        let mut parts: Vec<Part> = match &self.system {
-            // What was written of it is what it was at some time.
-            Some(system) => self.filled(system.as_ref())?.into_iter().map(Part::Segment).collect(),
-            None => self.snapshot.files.iter().flat_map(Part::of_file).collect(),
-        };
+        let mut parts: Vec<Part> = Vec::new();
+        // What was written of one of the collector's own is what it was at some time.
+        if self.system.is_none() || self.table.source == Source::Agent {
+            parts.extend(self.snapshot.files.iter().flat_map(Part::of_file));
+        }
+        if let Some(system) = &self.system {
+            parts.extend(self.filled(system.as_ref())?.into_iter().map(Part::Segment));
+        }
         parts.extend(self.snapshot.segments().cloned().map(Part::Segment));
         let Some(pid) = self.pid else { return Ok((parts, Vec::new())) };
         let (known, unknown): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| part.identity().is_some());
@@ -64,8 +67,11 @@ impl RowsTable {
     }
 
     /// What the collector has now.
-    fn filled(&self, system: &dyn SystemTable) -> Result<Option<Arc<Segment>>> {
-        let filled = self.filled.get_or_init(|| system_segment(system));
+    fn filled(&self, system: &dyn SystemTable) -> Result<Vec<Arc<Segment>>> {
+        let filled = self.filled.get_or_init(|| match self.table.source {
+            Source::Agent => segments_beside(system),
+            Source::Collector => Ok(system_segment(system)?.into_iter().collect()),
+        });
         filled.clone().map_err(|error| DataFusionError::External(Box::new(error)))
     }
 

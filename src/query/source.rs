@@ -79,6 +79,23 @@ impl PartsSource {
             && self.parts.iter().all(|part| part.identity().is_some())
     }
 
+    /// Takes out the parts that `known` answers for: what it says of them, and a source of the others. None where not
+    /// all rows are wanted, or where nothing is known.
+    pub(super) fn without<T>(&self, known: impl Fn(&Part, &Table, &[usize]) -> Option<T>) -> Option<(Self, Vec<T>)> {
+        if self.fetch.is_some() {
+            return None;
+        }
+        let (mut rest, mut answers) = (Vec::new(), Vec::new());
+        for part in self.parts.iter() {
+            match known(part, self.table, &self.places) {
+                Some(answer) => answers.push(answer),
+                None => rest.push(part.clone()),
+            }
+        }
+        let others = || Self { parts: Arc::new(rest), known: Arc::default(), ..self.clone() };
+        (!answers.is_empty()).then(|| (others(), answers))
+    }
+
     fn queue(&self) -> Arc<Queue> {
         let pruner = Pruner::new(&self.filters, Arc::clone(&self.projected), self.table);
         Arc::new(Queue::new(self.parts.to_vec(), pruner, &self.metrics))

@@ -8,7 +8,7 @@ use probe_proto::table::Table;
 use probe_proto::v1;
 
 use crate::error::{Error, Result};
-use crate::store::{Mapping, Rows, Segment, Strings};
+use crate::store::{Identity, Mapping, Rows, Segment, Strings};
 
 /// A table that the collector itself fills.
 pub trait SystemTable: Send + Sync + Debug {
@@ -16,6 +16,10 @@ pub trait SystemTable: Send + Sync + Debug {
     fn table(&self) -> &'static Table;
     /// All of its rows now.
     fn rows(&self) -> SystemRows;
+    /// Of a table that agents fill: rows that are there now beside those that are stored, and whose they are.
+    fn beside(&self) -> Vec<(Arc<Identity>, SystemRows)> {
+        Vec::new()
+    }
 }
 
 /// Rows from a [`BatchBuilder`](probe_proto::encode::BatchBuilder), and the strings in them.
@@ -29,14 +33,28 @@ pub struct SystemRows {
 
 /// The rows that the table has now, ready to be scanned; None where it has none.
 pub(crate) fn system_segment(filled: &dyn SystemTable) -> Result<Option<Arc<Segment>>> {
-    let SystemRows { batch, strings: texts } = filled.rows();
+    let rows = decode(filled.table(), filled.rows())?;
+    Ok((!rows.is_empty()).then(|| Arc::new(Segment::new(None, None, rows, 0))))
+}
+
+/// The rows that it has now beside those that are stored, ready to be scanned.
+pub(crate) fn segments_beside(filled: &dyn SystemTable) -> Result<Vec<Arc<Segment>>> {
+    let beside = filled.beside().into_iter();
+    let segments = beside.map(|(identity, rows)| {
+        let rows = decode(filled.table(), rows)?;
+        Ok(Arc::new(Segment::new(Some(identity), None, rows, 0)))
+    });
+    segments.collect()
+}
+
+fn decode(table: &'static Table, rows: SystemRows) -> Result<Rows> {
+    let SystemRows { batch, strings: texts } = rows;
     let decode = || {
         let mut strings = Strings::default();
         if let Some(texts) = texts.since(0) {
             strings.extend(texts)?;
         }
-        Rows::decode(&Mapping::new(&filled.table().wire_schema())?, &batch, &mut strings)
+        Rows::decode(&Mapping::new(&table.wire_schema())?, &batch, &mut strings)
     };
-    let rows = decode().map_err(|error| Error::failed(format!("{}: {error}", filled.table().full_name())))?;
-    Ok((!rows.is_empty()).then(|| Arc::new(Segment::new(None, None, rows, 0))))
+    decode().map_err(|error| Error::failed(format!("{}: {error}", table.full_name())))
 }

@@ -64,11 +64,16 @@ pub(crate) fn svg(answer: &StacksAnswer, choice: Choice, title: &str, out: &mut 
         .map_err(|error| Error::failed(format!("the flame graph could not be drawn: {error}")))
 }
 
+/// Whose thread it is, where ranks stand apart, and which one.
+type Thread = (Option<Owner>, String);
+/// Stacks as places of frames, outermost first, and how often each was seen.
+type Samples = (Vec<Vec<usize>>, Vec<u64>);
+
 /// A file for speedscope.app: one profile a rank, or one of all, whose weights are numbers of samples.
 pub(crate) fn speedscope(answer: &StacksAnswer, choice: Choice, name: &str) -> Value {
     let mut frames = Vec::<Value>::new();
     let mut places = BTreeMap::<(String, String, Option<u32>), usize>::new();
-    let mut profiles = BTreeMap::<(Option<Owner>, String), (Vec<Vec<usize>>, Vec<u64>)>::new();
+    let mut profiles = BTreeMap::<Thread, Samples>::new();
     for process in &answer.processes {
         for thread in process.threads.iter().filter(|thread| choice.takes(thread)) {
             let of = if thread.main { "main thread".to_owned() } else { format!("thread {}", thread.name) };
@@ -84,7 +89,7 @@ pub(crate) fn speedscope(answer: &StacksAnswer, choice: Choice, name: &str) -> V
             weights.push(thread.samples);
         }
     }
-    let profile = |((owner, of), (samples, weights)): ((Option<Owner>, String), (Vec<Vec<usize>>, Vec<u64>))| {
+    let profile = |((owner, of), (samples, weights)): (Thread, Samples)| {
         let name = owner.map_or_else(|| of.clone(), |owner| format!("{}, {of}", names(&[owner])));
         let end = weights.iter().sum::<u64>();
         json!({ "type": "sampled", "name": name, "unit": "none", "startValue": 0, "endValue": end, "samples": samples, "weights": weights })

@@ -121,10 +121,10 @@ impl Store {
     /// Bytes of all files and of the journal.
     pub(crate) fn disk(&self) -> u64 {
         let files: u64 = self.snapshot().iter().flat_map(|table| table.all_files()).map(|file| file.bytes).sum();
-        files + self.kept.get().map_or(0, |kept| kept.journal.bytes())
+        files + self.journal_size().map_or(0, |(bytes, _)| bytes)
     }
 
-    /// Takes away the oldest files until the run is within its disk limit, and files that nobody reads any more.
+    /// Takes away the oldest files until the run is within its disk limit.
     pub(super) fn within_disk_limit(&self, kept: &Kept) {
         let mut over = self.disk().saturating_sub(kept.disk_limit);
         while over > 0 {
@@ -132,6 +132,11 @@ impl Store {
             over = over.saturating_sub(file.bytes);
             self.remove_file(kept, place, file);
         }
+        Self::bury(kept);
+    }
+
+    /// Files that nobody reads any more go.
+    pub(super) fn bury(kept: &Kept) {
         let mut graveyard = kept.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
         // One reference is ours: nobody can come by another one.
         graveyard.retain(|file| Arc::strong_count(file) > 1 || fs::remove_file(&file.path).is_err());
@@ -153,10 +158,13 @@ impl Store {
     fn remove_file(&self, kept: &Kept, place: usize, file: Arc<ParquetFile>) {
         let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         for group in &file.groups {
-            if let (Some(identity), Some(origin)) = (&group.identity, &group.origin) {
-                self.journal_eviction(identity, origin, place, group.rows);
-                count(&mut losses, Arc::clone(identity), place, group.rows);
-            }
+            let (Some(identity), Some((first, others))) = (&group.identity, group.origins.split_first()) else {
+                continue;
+            };
+            // Which of its rows are of which stretch is not known any more; that none of them may come back is.
+            self.journal_eviction(identity, first, place, group.rows);
+            others.iter().for_each(|origin| self.journal_eviction(identity, origin, place, 0));
+            count(&mut losses, Arc::clone(identity), place, group.rows);
         }
         drop(losses);
         // First known, then done: after a crash in between the rows are gone twice, not back again.

@@ -1,21 +1,27 @@
 //! What our files say about their row groups beyond Parquet's own footer: key-value metadata `probe`, in JSON.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parquet::file::metadata::KeyValue;
 use probe_proto::table::Table;
 use serde::{Deserialize, Serialize};
 
+use super::files::RowGroup;
 use super::identity::{Identity, Origin};
 use super::range::Values;
+use super::schema::identity_columns;
 use super::segment::Segment;
+use super::sums::{self, Sums};
 use probe_proto::table::ColumnType;
 
 /// The key.
 const KEY: &str = "probe";
 
 /// Of these notes; a file of a later one is refused, for what it says may mean something else.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Of notes that mean the same to who knows no ranges of batches.
+const WITHOUT_RANGES: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Notes {
@@ -25,7 +31,7 @@ struct Notes {
 }
 
 /// Of one row group. What is about an agent is missing for rows of the collector itself.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct Note {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     instance: Option<String>,
@@ -33,6 +39,9 @@ pub(super) struct Note {
     first_seq: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_seq: Option<u64>,
+    /// The batches of a merged row group: first and last of each stretch, where they are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ranges: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,17 +59,50 @@ pub(super) struct Note {
     /// Float columns whose bounds Parquet's footer can't tell: it leaves NaN out, and knows no sign of zero.
     #[serde(default)]
     pub(super) nan: Vec<String>,
+    /// Exact sums of float columns, in whole multiples of 2^-27.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    sums: BTreeMap<String, i64>,
 }
 
 impl Note {
-    fn of(segment: &Segment, table: &Table) -> Self {
-        let identity = segment.identity.as_deref();
-        let origin = segment.origin.as_ref();
+    /// Of a row group that is this segment.
+    pub(super) fn of(segment: &Segment, table: &Table) -> Self {
+        let origins = segment.origin.as_slice();
+        Self::new(segment.identity.as_deref(), origins, untold(segment, table), &sums::of(segment, table), table)
+    }
+
+    /// Of a row group that is made of these.
+    pub(super) fn merged(groups: &[&RowGroup], table: &Table) -> Self {
+        let identity = groups.first().and_then(|group| group.identity.as_deref());
+        let mut origins: Vec<Origin> = Vec::new();
+        for origin in groups.iter().flat_map(|group| &group.origins) {
+            match origins.last_mut() {
+                Some(last) if last.last_seq.checked_add(1) == Some(origin.first_seq) => last.last_seq = origin.last_seq,
+                _ => origins.push(origin.clone()),
+            }
+        }
+        let unknown = |place: &usize| {
+            let own = *place + identity_columns(table);
+            table.columns[*place].kind == ColumnType::Float64
+                && groups.iter().any(|group| match group.ranges[own].values {
+                    Values::Unknown => true,
+                    Values::Floats(low, high) => is_negative_zero(low) || is_negative_zero(high),
+                    Values::None | Values::Ints(..) => false,
+                })
+        };
+        let untold = (0..table.columns.len()).filter(unknown).map(|place| table.columns[place].name.to_owned());
+        let sums = groups.iter().map(|group| group.sums.clone()).reduce(|one, other| sums::with(&one, &other));
+        Self::new(identity, &origins, untold.collect(), &sums.unwrap_or_default(), table)
+    }
+
+    fn new(identity: Option<&Identity>, origins: &[Origin], nan: Vec<String>, sums: &Sums, table: &Table) -> Self {
         let text = |text: &Arc<str>| text.to_string();
+        let range = |origin: &Origin| (origin.first_seq, origin.last_seq);
         Self {
-            instance: origin.map(|origin| text(&origin.instance)),
-            first_seq: origin.map(|origin| origin.first_seq),
-            last_seq: origin.map(|origin| origin.last_seq),
+            instance: origins.first().map(|origin| text(&origin.instance)),
+            first_seq: origins.first().map(|origin| origin.first_seq),
+            last_seq: origins.last().map(|origin| origin.last_seq),
+            ranges: if origins.len() > 1 { origins.iter().map(range).collect() } else { Vec::new() },
             run: identity.map(|identity| text(&identity.run)),
             host: identity.map(|identity| text(&identity.host)),
             pid: identity.map(|identity| identity.pid),
@@ -68,7 +110,8 @@ impl Note {
             local_rank: identity.and_then(|identity| identity.local_rank),
             world_size: identity.and_then(|identity| identity.world_size),
             role: identity.map(|identity| text(&identity.role)),
-            nan: untold(segment, table),
+            nan,
+            sums: sums.iter().map(|(place, sum)| (table.columns[*place].name.to_owned(), *sum)).collect(),
         }
     }
 
@@ -86,26 +129,46 @@ impl Note {
     }
 
     /// The batches, where the note says them.
-    pub(super) fn origin(&self) -> Option<Origin> {
-        let instance = self.instance.as_deref()?.into();
-        Some(Origin { instance, first_seq: self.first_seq?, last_seq: self.last_seq? })
+    pub(super) fn origins(&self) -> Vec<Origin> {
+        let (Some(instance), Some(first), Some(last)) = (self.instance.as_deref(), self.first_seq, self.last_seq)
+        else {
+            return Vec::new();
+        };
+        let instance: Arc<str> = instance.into();
+        let one = [(first, last)];
+        let ranges = if self.ranges.is_empty() { &one[..] } else { &self.ranges };
+        let origin = |(first_seq, last_seq): &(u64, u64)| Origin {
+            instance: Arc::clone(&instance),
+            first_seq: *first_seq,
+            last_seq: *last_seq,
+        };
+        ranges.iter().map(origin).collect()
+    }
+
+    /// Exact sums.
+    pub(super) fn sums(&self, table: &Table) -> Sums {
+        let columns = table.columns.iter().enumerate();
+        columns.filter_map(|(place, column)| Some((place, *self.sums.get(column.name)?))).collect()
     }
 }
 
+fn is_negative_zero(value: f64) -> bool {
+    value == 0.0 && value.is_sign_negative()
+}
+
 fn untold(segment: &Segment, table: &Table) -> Vec<String> {
-    let negative_zero = |value: f64| value == 0.0 && value.is_sign_negative();
     let columns = table.columns.iter().zip(segment.ranges()).filter(|(column, range)| match range.values {
         Values::Unknown => column.kind == ColumnType::Float64,
-        Values::Floats(low, high) => negative_zero(low) || negative_zero(high),
+        Values::Floats(low, high) => is_negative_zero(low) || is_negative_zero(high),
         Values::None | Values::Ints(..) => false,
     });
     columns.map(|(column, _)| column.name.to_owned()).collect()
 }
 
-/// The notes of a file whose row groups are `segments`.
-pub(super) fn write(segments: &[Arc<Segment>], table: &Table) -> Result<KeyValue, serde_json::Error> {
-    let groups = segments.iter().map(|segment| Note::of(segment, table)).collect();
-    let text = serde_json::to_string(&Notes { version: VERSION, groups })?;
+/// The notes of a file as it has them.
+pub(super) fn write(groups: Vec<Note>) -> Result<KeyValue, serde_json::Error> {
+    let version = if groups.iter().any(|note| !note.ranges.is_empty()) { VERSION } else { WITHOUT_RANGES };
+    let text = serde_json::to_string(&Notes { version, groups })?;
     Ok(KeyValue::new(KEY.to_owned(), text))
 }
 
@@ -114,7 +177,7 @@ pub(super) fn read(metadata: Option<&Vec<KeyValue>>) -> Result<Option<Vec<Note>>
     let Some(entry) = metadata.into_iter().flatten().find(|entry| entry.key == KEY) else { return Ok(None) };
     let text = entry.value.as_deref().unwrap_or_default();
     let notes: Notes = serde_json::from_str(text).map_err(|error| format!("its metadata '{KEY}': {error}"))?;
-    if notes.version != VERSION {
+    if notes.version > VERSION {
         return Err(format!("it was written by another version of probe ({KEY} metadata {})", notes.version));
     }
     Ok(Some(notes.groups))

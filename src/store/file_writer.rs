@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -17,7 +18,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use probe_proto::table::{ColumnType, Table};
 
-use super::file_notes;
+use super::file_notes::{self, Note};
 use super::files::{ParquetFile, UNFINISHED};
 use super::schema::arrow_schema;
 use super::segment::Segment;
@@ -40,13 +41,35 @@ pub(super) fn write_file(
     table: &'static Table,
     segments: &[Arc<Segment>],
 ) -> Result<ParquetFile> {
+    let notes: Vec<Note> = segments.iter().map(|segment| Note::of(segment, table)).collect();
+    let schema = arrow_schema(table);
+    let places: Vec<usize> = (0..schema.fields().len()).collect();
+    let (metadata, bytes) = write_groups(directory, name, table, notes.clone(), |number, write| {
+        let segment = &segments[number];
+        segment.batches.iter().try_for_each(|batch| {
+            let rows = segment.record_batch(batch, 0, batch.rows, &places, &schema);
+            write(&rows.map_err(|error| Error::failed(error.to_string()))?)
+        })
+    })?;
+    Ok(ParquetFile::written(directory.join(name), bytes, table, segments, &notes, &metadata))
+}
+
+/// The same with a row group for each of `notes`; `rows` gives the rows of the one with this number.
+pub(super) fn write_groups(
+    directory: &Path,
+    name: &str,
+    table: &'static Table,
+    notes: Vec<Note>,
+    rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
+) -> Result<(ParquetMetaData, u64)> {
     let path = directory.join(name);
     let unfinished = directory.join(format!(".{name}.{UNFINISHED}"));
     let written = (|| {
-        let (metadata, bytes) = write(&unfinished, table, segments)?;
+        crate::fault::check(&path)?;
+        let written = write(&unfinished, table, notes, rows)?;
         fs::rename(&unfinished, &path)?;
         File::open(directory)?.sync_all()?;
-        Ok(ParquetFile::written(path.clone(), bytes, table, segments, &metadata))
+        Ok(written)
     })();
     written.map_err(|error: Error| {
         // What went wrong is said; should this fail too, the next attempt at the name overwrites it.
@@ -55,20 +78,20 @@ pub(super) fn write_file(
     })
 }
 
-fn write(path: &Path, table: &'static Table, segments: &[Arc<Segment>]) -> Result<(ParquetMetaData, u64)> {
+fn write(
+    path: &Path,
+    table: &'static Table,
+    notes: Vec<Note>,
+    mut rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
+) -> Result<(ParquetMetaData, u64)> {
     let failed = |error: &dyn std::error::Error| Error::failed(error.to_string());
-    let schema = arrow_schema(table);
+    let groups = notes.len();
     // Without Arrow's schema in it: readers would take text for string views, which few of them compute with.
-    let options =
-        ArrowWriterOptions::new().with_properties(properties(table, segments)?).with_skip_arrow_metadata(true);
-    let mut writer = ArrowWriter::try_new_with_options(File::create(path)?, Arc::clone(&schema), options)
+    let options = ArrowWriterOptions::new().with_properties(properties(table, notes)?).with_skip_arrow_metadata(true);
+    let mut writer = ArrowWriter::try_new_with_options(File::create(path)?, arrow_schema(table), options)
         .map_err(|error| failed(&error))?;
-    let places: Vec<usize> = (0..schema.fields().len()).collect();
-    for segment in segments {
-        for batch in &segment.batches {
-            let rows = segment.record_batch(batch, 0, batch.rows, &places, &schema).map_err(|error| failed(&error))?;
-            writer.write(&rows).map_err(|error| failed(&error))?;
-        }
+    for number in 0..groups {
+        rows(number, &mut |batch| writer.write(batch).map_err(|error| failed(&error)))?;
         writer.flush().map_err(|error| failed(&error))?;
     }
     let metadata = writer.finish().map_err(|error| failed(&error))?;
@@ -77,9 +100,9 @@ fn write(path: &Path, table: &'static Table, segments: &[Arc<Segment>]) -> Resul
     Ok((metadata, file.metadata()?.len()))
 }
 
-fn properties(table: &'static Table, segments: &[Arc<Segment>]) -> Result<WriterProperties> {
+fn properties(table: &'static Table, notes: Vec<Note>) -> Result<WriterProperties> {
     let failed = |error: &dyn std::error::Error| Error::failed(error.to_string());
-    let notes = file_notes::write(segments, table).map_err(|error| failed(&error))?;
+    let notes = file_notes::write(notes).map_err(|error| failed(&error))?;
     let level = ZstdLevel::try_new(LEVEL).map_err(|error| failed(&error))?;
     let mut properties = WriterProperties::builder()
         .set_created_by(format!("probe {}", probe_proto::VERSION))

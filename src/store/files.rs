@@ -18,9 +18,11 @@ use probe_proto::tables::TABLES;
 use super::file_notes::{self, Note};
 use super::footer;
 use super::identity::{Identity, Origin};
+use super::merge::superseded;
 use super::range::Range;
 use super::schema::{arrow_schema, identity_columns};
 use super::segment::Segment;
+use super::sums::{self, Sums};
 use crate::error::{Error, Result};
 
 /// A file that is being written ends so: `.00000007.parquet.writing`.
@@ -39,6 +41,8 @@ pub(crate) struct ParquetFile {
     pub(crate) groups: Vec<RowGroup>,
     /// All groups' together.
     whole: RowGroup,
+    /// It was written by this program as it is: what it does not say or have by our declarations, it has not.
+    pub(super) ours: bool,
     /// While somebody reads the file.
     pub(super) footer: Mutex<Weak<ArrowReaderMetadata>>,
 }
@@ -50,12 +54,14 @@ pub(crate) struct RowGroup {
     pub(crate) rows: usize,
     /// What each column of the table takes in the file, identity first; 0 for one that the file lacks.
     pub(crate) column_bytes: Box<[u64]>,
-    /// Which batches of which agent, where the file says.
-    pub(crate) origin: Option<Origin>,
+    /// Which batches of which agent, where the file says: one stretch, or several that were merged.
+    pub(crate) origins: Vec<Origin>,
     /// The process that all of these rows came from, where it is one.
     pub(crate) identity: Option<Arc<Identity>>,
     /// Of each column of the table, identity first.
     pub(super) ranges: Box<[Range]>,
+    /// Of float columns, where the file says.
+    pub(super) sums: Sums,
 }
 
 impl ParquetFile {
@@ -72,8 +78,8 @@ impl ParquetFile {
             .with_page_index_policy(PageIndexPolicy::Skip)
             .parse_and_finish(&file)
             .map_err(|error| wrong(error.to_string()))?;
-        let groups = groups(&metadata, table).map_err(wrong)?;
-        Ok(Self::of(path.to_owned(), bytes, table, groups))
+        let (groups, ours) = groups(&metadata, table).map_err(wrong)?;
+        Ok(Self::of(path.to_owned(), bytes, table, groups, ours))
     }
 
     /// One that was just written from `segments`, a row group each.
@@ -82,26 +88,30 @@ impl ParquetFile {
         bytes: u64,
         table: &'static Table,
         segments: &[Arc<Segment>],
+        notes: &[Note],
         metadata: &ParquetMetaData,
     ) -> Self {
-        let group = |(segment, group): (&Arc<Segment>, _)| RowGroup {
+        let group = |((segment, note), group): ((&Arc<Segment>, &Note), _)| RowGroup {
             rows: segment.rows,
             column_bytes: footer::column_bytes(group, table),
-            origin: segment.origin.clone(),
+            origins: segment.origin.iter().cloned().collect(),
             identity: segment.identity.clone(),
             ranges: all_ranges(segment, table),
+            sums: note.sums(table),
         };
-        Self::of(path, bytes, table, segments.iter().zip(metadata.row_groups()).map(group).collect())
+        let groups = segments.iter().zip(notes).zip(metadata.row_groups()).map(group).collect();
+        Self::of(path, bytes, table, groups, true)
     }
 
-    fn of(path: PathBuf, bytes: u64, table: &'static Table, groups: Vec<RowGroup>) -> Self {
+    fn of(path: PathBuf, bytes: u64, table: &'static Table, groups: Vec<RowGroup>, ours: bool) -> Self {
         let columns = identity_columns(table) + table.columns.len();
         let mut whole = RowGroup {
             rows: 0,
             column_bytes: vec![0; columns].into(),
-            origin: None,
+            origins: Vec::new(),
             identity: groups.first().and_then(|group| group.identity.clone()),
             ranges: vec![Range::EMPTY; columns].into(),
+            sums: Sums::default(),
         };
         for group in &groups {
             whole.rows += group.rows;
@@ -109,7 +119,7 @@ impl ParquetFile {
             whole.column_bytes.iter_mut().zip(&group.column_bytes).for_each(|(sum, bytes)| *sum += bytes);
             whole.ranges.iter_mut().zip(&group.ranges).for_each(|(range, more)| *range = range.with(*more));
         }
-        Self { table, path, bytes, groups, whole, footer: Mutex::default() }
+        Self { table, path, bytes, groups, whole, ours, footer: Mutex::default() }
     }
 
     /// How many of the table's columns come before its own.
@@ -138,6 +148,12 @@ impl RowGroup {
         let kind = table.all_columns().nth(place).map(|column| column.kind);
         (kind.and_then(|kind| range.bounds(kind)), range.nulls)
     }
+
+    /// The sum of the float column at `place` (identity first), where it is known and exact in any order of adding.
+    pub(crate) fn sum(&self, table: &Table, place: usize) -> Option<f64> {
+        let own = place.checked_sub(identity_columns(table))?;
+        self.sums.iter().find(|(of, _)| *of == own).map(|(_, sum)| sums::value(*sum))
+    }
 }
 
 /// Ranges of all columns; those of identity as a footer would say them.
@@ -161,7 +177,7 @@ pub(super) struct Found {
     pub(super) tables: Vec<Vec<Arc<ParquetFile>>>,
     /// Files that can't be read, and why.
     pub(super) damaged: Vec<(PathBuf, Error)>,
-    /// Files that nobody has finished.
+    /// Files that nobody has finished, and those that others have replaced.
     pub(super) unfinished: Vec<PathBuf>,
 }
 
@@ -202,19 +218,26 @@ fn find_table(directory: &Path, table: &'static Table, found: &mut Found) -> Res
             Err(error) => found.damaged.push((path, error)),
         }
     }
+    // A collector died after it had merged them and before they were gone. Only a file that can be read replaces others.
+    let replaced = superseded(&files.iter().map(|file| file.path.as_path()).collect::<Vec<_>>());
+    files.retain(|file| !replaced.contains(&file.path));
+    found.unfinished.extend(replaced);
     Ok(files)
 }
 
-fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<Vec<RowGroup>, String> {
+/// The row groups, and whether the file has exactly the table's columns and our notes.
+fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<(Vec<RowGroup>, bool), String> {
     let file = metadata.file_metadata();
     let found = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
-    check(&found.map_err(|error| error.to_string())?, table, &arrow_schema(table))?;
+    let found = found.map_err(|error| error.to_string())?;
+    check(&found, table, &arrow_schema(table))?;
     let notes = file_notes::read(file.key_value_metadata())?;
     if let Some(notes) = &notes
         && notes.len() != metadata.num_row_groups()
     {
         return Err(format!("it has {} row groups and says {}", metadata.num_row_groups(), notes.len()));
     }
+    let notes_are_there = notes.is_some();
     let mut notes = notes.map(Vec::into_iter);
     let mut known: Vec<Arc<Identity>> = Vec::new();
     let mut groups = Vec::with_capacity(metadata.num_row_groups());
@@ -232,12 +255,15 @@ fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<Vec<RowGr
         groups.push(RowGroup {
             rows: group.num_rows() as usize,
             column_bytes: footer::column_bytes(group, table),
-            origin: note.as_ref().and_then(Note::origin),
+            origins: note.as_ref().map(Note::origins).unwrap_or_default(),
             identity,
             ranges,
+            sums: note.as_ref().map(|note| note.sums(table)).unwrap_or_default(),
         });
     }
-    Ok(groups)
+    let same_columns = found.fields().len() == table.all_columns().count()
+        && table.all_columns().all(|column| found.field_with_name(column.name).is_ok());
+    Ok((groups, notes_are_there && same_columns))
 }
 
 /// Text is text, however Arrow would lay it out.

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use super::Store;
 use super::budget::Graveyard;
 use super::file_writer::write_file;
 use super::files::table_directory;
+use super::merge::{NEIGHBOURS, numbers_in};
 use super::segment::Segment;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
@@ -24,14 +25,14 @@ use crate::journal::Journal;
 /// A segment that has grown for so long is sealed, and all of its table with it, so that one file has them all.
 const SEAL_AFTER: Duration = Duration::from_secs(300);
 /// A file is made of segments that have about so many rows together.
-const FILE_ROWS: usize = 1 << 20;
+pub(super) const FILE_ROWS: usize = 1 << 20;
 /// How often is looked for something old.
 const TICK: Duration = Duration::from_secs(5);
 
 /// What a store that keeps its rows has.
 #[derive(Debug)]
 pub(super) struct Kept {
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     pub(super) journal: Arc<Journal>,
     /// Bytes that the run may take on disk.
     pub(super) disk_limit: u64,
@@ -44,6 +45,8 @@ pub(super) struct Kept {
     /// Segments that are being written, which must not be evicted meanwhile.
     pub(super) writing: Mutex<Vec<u64>>,
     pub(super) graveyard: Mutex<Graveyard>,
+    /// Merging has failed.
+    unmergeable: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -92,8 +95,13 @@ impl Store {
         disk: u64,
     ) -> Result<Keeper> {
         self.limit.store(memory, Ordering::Relaxed);
-        let next =
-            self.snapshot().iter().flat_map(|table| table.all_files()).filter_map(|file| number(&file.path)).max();
+        let next = self
+            .snapshot()
+            .iter()
+            .flat_map(|table| table.all_files())
+            .filter_map(|file| numbers_in(&file.path))
+            .map(|(_, last)| last)
+            .max();
         let kept = Kept {
             directory: directory.to_owned(),
             journal,
@@ -104,6 +112,7 @@ impl Store {
             round: Mutex::default(),
             writing: Mutex::default(),
             graveyard: Mutex::default(),
+            unmergeable: AtomicBool::new(false),
         };
         self.kept.set(kept).map_err(|_| Error::failed("the store keeps its rows already"))?;
         let store = Arc::downgrade(self);
@@ -116,6 +125,11 @@ impl Store {
         self.kept.get().and_then(Kept::problem)
     }
 
+    /// Bytes and files of the journal; None where nothing is kept.
+    pub(super) fn journal_size(&self) -> Option<(u64, u64)> {
+        self.kept.get().map(|kept| kept.journal.size())
+    }
+
     /// Everything that is due: segments become files (all of them, or those that are old or full), memory and disk are
     /// brought within their limits, and journal files that nobody needs go.
     pub(crate) fn keep_up(&self, all: bool) -> Result<()> {
@@ -125,8 +139,29 @@ impl Store {
         self.unload();
         self.within_disk_limit(kept);
         self.trim(kept);
+        if spilled.is_ok()
+            && !kept.unmergeable.load(Ordering::Relaxed)
+            && let Err(error) = self.merge_files(kept, NEIGHBOURS)
+        {
+            // Nothing is lost: there are more files than need be.
+            tracing::warn!("small files are not merged any more: {error}");
+            kept.unmergeable.store(true, Ordering::Relaxed);
+        }
+        Self::bury(kept);
         self.relief.notify_waiters();
         spilled
+    }
+
+    /// Merges files without waiting for many of them; those that were merged stay where they are if `leave`.
+    #[cfg(test)]
+    pub(crate) fn merge_now(&self, leave: bool) -> Result<()> {
+        let Some(kept) = self.kept.get() else { return Ok(()) };
+        let _alone = kept.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let merged = self.merge_files(kept, 2);
+        if !leave {
+            Self::bury(kept);
+        }
+        merged
     }
 
     /// Nothing is written or taken away while the guard lives.
@@ -251,9 +286,4 @@ fn note(kept: &Kept, result: Result<()>) {
         kept.journal.say(problem);
     }
     work.problem = problem;
-}
-
-/// The number in a file's name.
-fn number(path: &Path) -> Option<u64> {
-    path.file_stem()?.to_str()?.parse().ok()
 }

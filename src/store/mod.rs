@@ -7,6 +7,7 @@
 
 mod budget;
 mod cells;
+mod census;
 mod file_notes;
 mod file_reader;
 mod file_writer;
@@ -15,11 +16,13 @@ mod footer;
 mod identity;
 mod keep;
 mod mapping;
+mod merge;
 mod range;
 mod rows;
 mod schema;
 mod segment;
 mod strings;
+mod sums;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -34,6 +37,7 @@ use probe_proto::tables::TABLES;
 use tokio::sync::Notify;
 
 pub use self::budget::Evicted;
+pub use self::census::Census;
 pub use self::identity::{Identity, Origin};
 pub use self::mapping::Mapping;
 pub(crate) use self::rows::Batch;

@@ -195,6 +195,32 @@ impl TableStore {
         })
     }
 
+    /// `merged` has the rows of `files`, which are neighbours, and takes their place.
+    pub(crate) fn replace(&self, files: &[Arc<ParquetFile>], merged: Arc<ParquetFile>, counters: &Counters) {
+        let is_old = |file: &Arc<ParquetFile>| files.iter().any(|old| Arc::ptr_eq(old, file));
+        self.change(|next| {
+            let (gone, spilled): (Vec<_>, Vec<_>) = next.spilled.iter().cloned().partition(|s| is_old(&s.file));
+            if gone.len() == files.len() {
+                // All of them are in memory too, and stay there.
+                let place = next.spilled.iter().position(|s| is_old(&s.file)).unwrap_or_default();
+                let segments = gone.iter().flat_map(|gone| gone.segments.iter().cloned()).collect();
+                let newest = gone.iter().map(|gone| gone.newest).max().unwrap_or(0);
+                let bytes = gone.iter().map(|gone| gone.bytes).sum();
+                let mut spilled = spilled;
+                spilled.insert(place, Arc::new(Spilled { segments, file: merged, newest, bytes }));
+                next.spilled = Arc::new(spilled);
+                return;
+            }
+            // Some have left memory, or left it meanwhile: then the others do, too.
+            counters.memory.fetch_sub(gone.iter().map(|gone| gone.bytes).sum(), Ordering::Relaxed);
+            next.spilled = Arc::new(spilled);
+            let place = next.files.iter().position(is_old).unwrap_or(next.files.len());
+            let files = Arc::make_mut(&mut next.files);
+            files.retain(|file| !is_old(file));
+            files.insert(place.min(files.len()), merged);
+        });
+    }
+
     /// Takes a file out, with what of it is in memory; None where it has gone already.
     pub(crate) fn remove_file(&self, file: &Arc<ParquetFile>, counters: &Counters) -> Option<()> {
         self.change(|next| {

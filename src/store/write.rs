@@ -11,7 +11,7 @@ use super::file_writer::write_file;
 use super::files::table_directory;
 use super::segment::Segment;
 use crate::error::Result;
-use crate::query::{SystemTable, system_segment};
+use crate::query::{SystemTable, segments_beside, system_segment};
 
 /// A file of a store that is written as a whole has so many segments.
 const SEGMENTS: usize = 16;
@@ -28,10 +28,15 @@ pub(crate) fn write_system(directory: &Path, system: &[Arc<dyn SystemTable>]) ->
     for table in TABLES.iter().copied() {
         let directory = table_directory(directory, table);
         let rows = system.iter().filter(|filled| std::ptr::eq(filled.table(), table));
-        let segments = rows.filter_map(|filled| system_segment(filled.as_ref()).transpose());
-        let segments = segments.collect::<Result<Vec<_>>>()?;
+        let mut segments = Vec::new();
+        for filled in rows {
+            match table.source {
+                Source::Collector => segments.extend(system_segment(filled.as_ref())?),
+                Source::Agent => segments.extend(segments_beside(filled.as_ref())?),
+            }
+        }
         std::fs::create_dir_all(&directory)?;
-        if table.source == Source::Collector || is_empty(&directory) {
+        if table.source == Source::Collector || !segments.is_empty() || is_empty(&directory) {
             write_file(&directory, FILE, table, &segments)?;
         }
     }

@@ -91,6 +91,10 @@ impl Control for Answering {
         Ok(Response::new(v1::ConfigAnswer { agents: vec![agent(1), agent(0)] }))
     }
 
+    async fn hang(&self, _: Request<v1::HangCall>) -> Result<Response<v1::HangAnswer>, Status> {
+        Ok(Response::new(crate::stacks::hang()))
+    }
+
     async fn stacks(&self, call: Request<v1::StacksCall>) -> Result<Response<v1::StacksAnswer>, Status> {
         Ok(Response::new(crate::stacks::answer(&call.into_inner())))
     }
@@ -323,4 +327,34 @@ fn an_interrupt_ends_a_snippet_there_too() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     live.gone.recv_timeout(Duration::from_secs(10)).expect("the collector sees the stream dropped");
     assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn every_cap_of_an_answer_has_an_option_and_says_which_it_was() {
+    let live = Live::start();
+    let recorded = Home::recorded();
+    let sql = "SELECT a.step FROM python.torch_trace a CROSS JOIN python.torch_trace b CROSS JOIN python.steps";
+    for home in [&live.home, &recorded] {
+        for (option, value, said) in [
+            ("--max-rows", "10", "the answer has more than 10 rows"),
+            ("--max-bytes", "16K", "the answer is larger than 16 KiB"),
+        ] {
+            let output = home.probe(["gpt", "query", "--format", "csv", option, value, sql]);
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(5), "{errors}");
+            assert!(errors.contains(said) && errors.contains("hint:") && errors.contains(option), "{errors}");
+        }
+        let output = home.probe([
+            "gpt",
+            "query",
+            "--format",
+            "csv",
+            "--max-rows",
+            "48",
+            "--max-bytes",
+            "1M",
+            "SELECT step FROM python.torch_trace",
+        ]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
 }

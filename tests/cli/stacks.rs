@@ -1,6 +1,7 @@
 //! Stacks as people and programs get them, of eight ranks of which one is elsewhere. That real processes are read
 //! right is tested in tests/e2e.
 
+use probe_proto::v1::{Collective, HangAnswer, RankState};
 use probe_proto::v1::{NativeThreads, ProcessStacks, StackFrame, StackMethod, StacksAnswer, StacksCall, ThreadStack};
 
 use crate::live::Live;
@@ -78,6 +79,50 @@ pub(crate) fn answer(call: &StacksCall) -> StacksAnswer {
         }
     }
     StacksAnswer { capture: 3, unix_ns: crate::data::START, processes }
+}
+
+/// Rank 1 of two is missing.
+pub(crate) fn hang() -> HangAnswer {
+    let rank = |rank: i32, operation: &str, at: StackFrame, waits_for: &str| RankState {
+        host: "node-1".into(),
+        pid: 100 + rank as u32,
+        rank: Some(rank),
+        step: 30,
+        step_ago_s: 14.25,
+        step_s: Some(0.05),
+        record_ago_s: Some(14.0),
+        operation: operation.into(),
+        frame: Some(at),
+        waits_for: waits_for.into(),
+        ..RankState::default()
+    };
+    HangAnswer {
+        verdict: "rank 1 has not entered all_reduce (number 120 of group 0, 256 B): rank 1 is in load (/home/me/data.py:31), waiting: read; rank 0 has waited in it for 14.1 s".into(),
+        why: "not entered".into(),
+        ranks: vec![
+            rank(0, "all_reduce 120 of 0", frame("train", "/home/me/train.py", 62, ""), "collective all_reduce"),
+            rank(1, "", frame("load", "/home/me/data.py", 31, ""), "read"),
+        ],
+        collective: Some(Collective {
+            group: "0".into(),
+            size: 2,
+            seq: 120,
+            operation_type: "all_reduce".into(),
+            bytes: 256,
+            waited_s: 14.1,
+            entered: vec![0],
+            missing: vec![1],
+        }),
+        capture: 3,
+        unix_ns: crate::data::START,
+    }
+}
+
+#[test]
+fn verdicts() {
+    let live = Live::start();
+    check!(live.home, "hang", live.home.probe(["gpt", "hang"]));
+    check!(live.home, "hang_csv", live.home.probe(["gpt", "hang", "--format", "csv"]));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -118,3 +120,35 @@ def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pa
     serve.wait(30)
     killed = account(home, "slow@1")
     assert killed == books
+
+
+def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) -> None:
+    # Nobody gave the two ranks a collector, so the first of them starts one; and nobody is there when it is killed.
+    trainer = home.spawn("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py",
+                         "--steps", "250", PROBE="1", PROBE_RUN="alone")  # fmt: skip
+    wait_for("40 steps", lambda: last_step(home, "alone") >= 40)
+    first = json.loads((home.directory / "state/runs/alone@1/run.json").read_text())["pid"]
+    os.kill(first, signal.SIGKILL)
+
+    def pid() -> int:
+        return json.loads((home.directory / "state/runs/alone@1/run.json").read_text())["pid"]
+
+    wait_for("another collector", lambda: pid() != first and home.probe("alone", "query", "SELECT 1").returncode == 0)
+    assert trainer.wait(180) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    wait_for("the end", lambda: home.query("alone", "SELECT DISTINCT state FROM probe.agents") == [{"state": "ended"}])
+    assert os.listdir(home.directory / "state/runs") == ["alone@1"]
+    by_rank = STEPS.replace("SELECT", "SELECT rank,") + " GROUP BY rank ORDER BY rank"
+    there = [{"rank": rank, "n": 250, "steps": 250, "last": 249} for rank in range(2)]
+    assert home.query("alone", by_rank) == there
+    calls = """SELECT rank, COUNT(*) AS n, COUNT(DISTINCT n) AS kinds FROM (
+               SELECT rank, step, COUNT(*) AS n FROM python.torch_trace WHERE step > 0 GROUP BY rank, step) s
+               GROUP BY rank ORDER BY rank"""
+    assert home.query("alone", calls) == [{"rank": rank, "n": 249, "kinds": 1} for rank in range(2)]
+    books = "SELECT SUM(rows_recorded) AS recorded, SUM(rows_stored) AS stored FROM probe.agents"
+    assert len({*home.query("alone", books)[0].values()}) == 1
+    assert home.query("alone", "SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
+    # It is ended on purpose, and stays so.
+    os.kill(pid(), signal.SIGTERM)
+    info = home.directory / "state/runs/alone@1/run.json"
+    wait_for("the run's end", lambda: json.loads(info.read_text())["state"] == "ended")
+    assert home.query("alone@1", by_rank) == there

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use probe::query::{Engine, SystemRows, SystemTable};
-use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
+use probe::store::{Census, Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text, Time};
 use probe_proto::tables::{
@@ -365,7 +365,13 @@ pub(crate) fn live() -> Engine {
 
 /// The collector's own tables.
 pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
-    vec![Arc::new(Agents), Arc::new(Drops), Arc::new(Evals), Arc::new(Events)]
+    vec![
+        Arc::new(Agents),
+        Arc::new(Drops),
+        Arc::new(Census::new(&store(), &"gpt@1".into())),
+        Arc::new(Evals),
+        Arc::new(Events),
+    ]
 }
 
 fn system_rows<R: Row>(strings: StringTable, rows: impl IntoIterator<Item = R>) -> SystemRows {

@@ -102,7 +102,7 @@ async fn only_what_is_needed_is_read() {
     assert_eq!(cell(&engine, recent).await, (2 * 2 * BATCH).to_string());
 
     // Who it was is known without reading; of the whole table one column is read.
-    let sql = "SELECT rank, MAX(call_index) FROM python.torch_trace GROUP BY rank";
+    let sql = "SELECT rank, SUM(call_index) FROM python.torch_trace GROUP BY rank";
     let read: usize = groups.iter().map(|group| bytes(group, &["call_index"])).sum();
     let one_process = |group: &&&RowGroupMetaData| {
         let rank = group.columns().iter().find(|chunk| chunk.column_path().string() == "rank").unwrap();
@@ -110,6 +110,16 @@ async fn only_what_is_needed_is_read() {
     };
     let mixed: usize = groups.iter().filter(|group| !one_process(group)).map(|group| bytes(group, &["rank"])).sum();
     assert_eq!(metric(&engine, sql, &["bytes_read"]).await, [human_readable_count(read + mixed)]);
+    // What files say of their row groups is not read: only those of unknown rows, where a file does not say whose.
+    let sql = "SELECT rank, COUNT(*), COUNT(duration), AVG(duration), SUM(duration), MAX(step) FROM python.torch_trace GROUP BY rank ORDER BY rank";
+    let read: usize = groups
+        .iter()
+        .filter(|group| !one_process(group))
+        .map(|group| bytes(group, &["rank", "duration", "step"]))
+        .sum();
+    assert_eq!(metric(&engine, sql, &["bytes_read"]).await, [human_readable_count(read)]);
+    let scanned = "SELECT rank, COUNT(*), COUNT(duration), AVG(duration), SUM(duration), MAX(step) FROM python.torch_trace WHERE step >= 0 GROUP BY rank ORDER BY rank";
+    assert_eq!(cells(&rows(&engine, sql, None).await.unwrap()), cells(&rows(&engine, scanned, None).await.unwrap()));
     // Nobody's rows: nothing is read.
     let sql = "SELECT MAX(call_index) FROM python.torch_trace WHERE rank = 7";
     let scanned = metric(&engine, sql, &["segments_scanned", "row_groups_scanned", "bytes_read"]).await;

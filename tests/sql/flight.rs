@@ -134,7 +134,10 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
     assert_eq!(cells(&served.fetch(info).await.unwrap()), [["probe"]]);
 
     let info = served.client.get_db_schemas(CommandGetDbSchemas::default()).await.unwrap();
-    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["probe", "probe"], ["probe", "python"]]);
+    assert_eq!(
+        cells(&served.fetch(info).await.unwrap()),
+        [["probe", "probe"], ["probe", "process"], ["probe", "python"]]
+    );
 
     let info = served.client.get_table_types().await.unwrap();
     assert_eq!(cells(&served.fetch(info).await.unwrap()), [["TABLE"], ["VIEW"]]);

@@ -11,10 +11,12 @@ pub mod events;
 pub mod memory;
 pub mod metrics;
 pub mod nccl_trace;
+pub mod overhead;
 pub mod process_metrics;
 pub mod spans;
 pub mod stacks;
 pub mod steps;
+pub mod store;
 pub mod torch_trace;
 
 /// All of them, in the order in which people are shown them.
@@ -23,16 +25,18 @@ pub static TABLES: &[&Table] = &[
     &nccl_trace::TABLE,
     &steps::TABLE,
     &data_trace::TABLE,
-    &stacks::TABLE,
     &memory::TABLE,
-    &process_metrics::TABLE,
-    &environment::TABLE,
     &spans::TABLE,
     &metrics::TABLE,
+    &environment::TABLE,
+    &stacks::TABLE,
+    &process_metrics::TABLE,
     &agents::TABLE,
-    &drops::TABLE,
-    &evals::TABLE,
     &events::TABLE,
+    &overhead::TABLE,
+    &drops::TABLE,
+    &store::TABLE,
+    &evals::TABLE,
 ];
 
 /// The table called `schema.name`.
@@ -81,3 +85,16 @@ pub static IDENTITY: &[Column] = &[
     },
     Column { name: "role", kind: ColumnType::Text, nullable: false, unit: "", doc: "What the process is: trainer." },
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::TABLES;
+
+    #[test]
+    fn names_are_unique() {
+        let names: HashSet<String> = TABLES.iter().map(|table| table.full_name()).collect();
+        assert_eq!(names.len(), TABLES.len());
+    }
+}

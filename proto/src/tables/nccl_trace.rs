@@ -20,7 +20,7 @@ crate::table! {
     backend: Text, "", "gloo, nccl, mpi.";
     ts: Time, "", "When it was issued.";
     duration_ms: Option<f64>, "ms", "From being issued to being complete; NULL where completion was not seen.";
-    status: Text, "", "completed, failed, or issued (completion not seen).";
+    status: Text, "", "completed, failed, issued (completion not seen), or pending (under way for more than a second, as the agent said last; the row is another one when it is done).";
     algbw_gbps: Option<f64>, "GB/s", "bytes over duration.";
     busbw_gbps: Option<f64>, "GB/s", "algbw times the collective's bus factor (2(n-1)/n for all_reduce), comparable with the links' speed.";
 }

@@ -66,6 +66,7 @@ def install() -> None:
             _prepare()
             for layer, chain in _LAYERS.items():
                 _install_layer(layer, chain, wanted.mechanisms[layer], wanted.is_explicit(layer), problems)
+            autograd.measure_costs()
         except Exception as error:  # Training goes on, whatever happens to us.
             problems.append(f"recording is off: {error!r}")
             _native.enable(False)

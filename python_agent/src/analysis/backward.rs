@@ -99,7 +99,9 @@ impl<N: Names> Analyser<N> {
             let end = record.ts.max(pass.begin);
             let (begin, whole) = (pass.begin, std::mem::take(&mut thread.parts.pending));
             let first = if record.a == 0 { begin } else { record.a }.clamp(begin, end);
-            let last = if record.b == 0 { first } else { record.b }.clamp(first, end);
+            // Where nodes were not watched, the pass was busy until it issued its last collective, or all along.
+            let unseen = if record.payload() == 0 { first } else { pass.collective.unwrap_or(end) };
+            let last = if record.b == 0 { unseen } else { record.b }.clamp(first, end);
             let head = (first - begin).min(whole);
             let tail = (end - last).min(whole - head);
             thread.parts.backward += whole - head - tail;
@@ -107,7 +109,7 @@ impl<N: Names> Analyser<N> {
                 Some(Frame::Module { .. }) => thread.parts.forward += head + tail,
                 Some(Frame::Optimizer { .. }) => thread.parts.optimizer += head + tail,
                 // After the last node, DDP waits for its last buckets.
-                _ if pass.collectives => thread.parts.comm += tail,
+                _ if pass.collective.is_some() => thread.parts.comm += tail,
                 _ => {}
             }
         }

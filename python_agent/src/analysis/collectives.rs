@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use probe_proto::table::Time;
 use probe_proto::tables::nccl_trace;
+use probe_proto::v1;
 
 use super::clock::{SECOND, seconds};
 use super::modules::IntMap;
@@ -12,8 +13,13 @@ use super::{Analyser, NCCL_TRACE};
 use crate::recording::record::{Kind, Record};
 use crate::sink::Sink;
 
-/// An operation whose completion has not been seen for this long gets its row as issued, so that a hang shows.
+/// An operation whose completion has not been seen for this long, while later ones of its group were completed, gets its
+/// row as issued. Without a later one it may be what a rank hangs in, and is reported as pending.
 const GIVE_UP: u64 = 120 * SECOND;
+/// An operation that is under way for longer is reported as pending.
+const PENDING: u64 = SECOND;
+/// Pending operations of a group that are reported.
+const REPORTED: usize = 16;
 /// Operations that may wait; beyond it new ones are not kept.
 const WAITING: usize = 1 << 16;
 
@@ -46,6 +52,19 @@ pub(super) struct Operations {
     waiting: IntMap<u64, Issued>,
     handles: IntMap<u64, u64>,
     kinds: HashMap<u64, Operation>,
+    /// By the number of the group.
+    groups: HashMap<u32, Group>,
+}
+
+/// How far this process is on a process group.
+#[derive(Debug)]
+struct Group {
+    name: String,
+    size: i32,
+    /// Newest operation issued.
+    issued: i64,
+    /// Newest operation that was seen to be complete.
+    completed: i64,
 }
 
 /// Bytes that each link carries, over the operation's bytes, in a group of `ranks`. (As nccl-tests defines it.)
@@ -111,7 +130,17 @@ impl<N: Names> Analyser<N> {
         let is_async = self.operations.kinds.get(&id).is_some_and(|operation| operation.async_op);
         let inside = if self.threads[number].passes > 0 { Some(number) } else { self.explicit_pass() };
         if let Some(pass) = inside.and_then(|thread| self.threads[thread].outermost_pass()) {
-            pass.collectives = true;
+            pass.collective = Some(record.ts);
+        }
+        let seq = (record.payload() >> 24) as i64;
+        if let Some(kind) = self.operations.kinds.get(&id) {
+            let group = self.operations.groups.entry(kind.group_id).or_insert_with(|| Group {
+                name: kind.group_name.clone(),
+                size: kind.group_size,
+                issued: seq,
+                completed: -1,
+            });
+            group.issued = group.issued.max(seq);
         }
         if self.operations.waiting.len() >= WAITING {
             sink.dropped(NCCL_TRACE, "too many under way", 1);
@@ -121,7 +150,7 @@ impl<N: Names> Analyser<N> {
             thread: number,
             at: record.ts,
             step: self.step,
-            seq: (record.payload() >> 24) as i64,
+            seq,
             kind: id,
             bytes: record.b,
             waited_for: !is_async && self.threads[number].is_idle(),
@@ -152,6 +181,12 @@ impl<N: Names> Analyser<N> {
 
     fn complete(&mut self, key: u64, end: End, failed: bool, sink: &mut Sink) {
         let Some(issued) = self.operations.waiting.remove(&key) else { return };
+        if !matches!(end, End::NotSeen)
+            && let Some(kind) = self.operations.kinds.get(&issued.kind)
+            && let Some(group) = self.operations.groups.get_mut(&kind.group_id)
+        {
+            group.completed = group.completed.max(issued.seq);
+        }
         if let (true, End::At(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread))
             && issued.step == self.step
         {
@@ -191,14 +226,53 @@ impl<N: Names> Analyser<N> {
         sink.push(row);
     }
 
+    /// Tells the next report how far this process is on each group, and what is under way there.
+    pub(super) fn report_groups(&self, now: u64, sink: &mut Sink) {
+        sink.groups.clear();
+        let Some(clock) = &self.clock else { return };
+        let Operations { waiting, kinds, groups, .. } = &self.operations;
+        let before = now.saturating_sub(PENDING);
+        let mut late: Vec<(&Issued, &Operation)> = waiting
+            .values()
+            .filter(|issued| issued.at < before)
+            .filter_map(|i| Some((i, kinds.get(&i.kind)?)))
+            .collect();
+        late.sort_unstable_by_key(|(issued, _)| issued.seq);
+        for (number, group) in groups {
+            let mine = late.iter().filter(|(_, operation)| operation.group_id == *number).take(REPORTED);
+            let pending = mine.map(|(issued, operation)| v1::PendingOperation {
+                seq: issued.seq,
+                operation_type: operation.name.to_owned(),
+                bytes: i64::try_from(issued.bytes).unwrap_or(i64::MAX),
+                dtype: operation.dtype.clone(),
+                async_op: operation.async_op,
+                backend: operation.backend.clone(),
+                step: issued.step,
+                unix_ns: clock.unix_ns(issued.at),
+            });
+            sink.groups.push(v1::GroupState {
+                name: group.name.clone(),
+                size: group.size,
+                issued: group.issued,
+                pending: pending.collect(),
+            });
+        }
+        sink.groups.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
     /// Operations that wait since long before `now`, or all of them at the `last` drain, get their rows as issued.
     pub(super) fn give_up_collectives(&mut self, now: u64, last: bool, sink: &mut Sink) {
         if self.operations.waiting.is_empty() {
             return;
         }
         let before = if last { u64::MAX } else { now.saturating_sub(GIVE_UP) };
-        let late: Vec<u64> =
-            self.operations.waiting.iter().filter(|(_, issued)| issued.at < before).map(|(key, _)| *key).collect();
+        let operations = &self.operations;
+        let is_late = |issued: &Issued| {
+            let group = operations.kinds.get(&issued.kind).and_then(|kind| operations.groups.get(&kind.group_id));
+            issued.at < before && (last || group.is_none_or(|group| issued.seq < group.completed))
+        };
+        let late = operations.waiting.iter().filter(|(_, issued)| is_late(issued));
+        let late: Vec<u64> = late.map(|(key, _)| *key).collect();
         for key in late {
             self.complete(key, End::NotSeen, false, sink);
         }

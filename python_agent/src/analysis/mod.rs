@@ -4,6 +4,7 @@
 //! stack of what is open on it ([`thread`]); the time between two records goes to the top of the stack, so that it is
 //! counted once and own times add up. Records may be missing or make no sense; nothing here panics over that.
 
+use probe_proto::config::Layers;
 use probe_proto::encode::StringTable;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace;
@@ -18,6 +19,7 @@ mod clock;
 mod collectives;
 mod data;
 mod memory;
+mod meter;
 mod modules;
 pub mod names;
 mod parts;
@@ -29,6 +31,8 @@ mod thread;
 
 use calls::{Call, CallId, Calls, NO_CALL};
 use clock::{Clock, seconds};
+pub(crate) use meter::Counts;
+use meter::Meter;
 use modules::Modules;
 use names::Names;
 use thread::{Frame, Thread};
@@ -68,12 +72,17 @@ pub struct Analyser<N> {
     detail: bool,
     /// Something that the step's times are made of was lost.
     broken: bool,
+    /// Optimizers get rows.
+    optimizers: bool,
     operations: collectives::Operations,
     /// Peak memory of a device, as its allocator said at the end of the step under way.
     peak: Option<f64>,
+    meter: Meter,
     /// Shape given to an outermost module with parameters, the newest.
     batch_shape: Option<Text>,
     words: Words,
+    /// When the newest record was made.
+    newest: u64,
 }
 
 /// Strings that many rows have, by id.
@@ -103,10 +112,13 @@ impl<N: Names> Analyser<N> {
             step_begin: None,
             detail: false,
             broken: false,
+            optimizers: true,
             operations: collectives::Operations::default(),
             peak: None,
+            meter: Meter::default(),
             batch_shape: None,
             words: Words::default(),
+            newest: 0,
         }
     }
 
@@ -123,6 +135,16 @@ impl<N: Names> Analyser<N> {
     /// Ticks in `nanoseconds`.
     pub fn ticks(&self, nanoseconds: u64) -> u64 {
         self.clock.as_ref().map_or(0, |clock| clock.ticks(nanoseconds))
+    }
+
+    /// Seconds that `ticks` take; 0 before the clocks have been compared.
+    pub(crate) fn seconds(&self, ticks: u64) -> f64 {
+        self.clock.as_ref().map_or(0.0, |clock| clock.seconds_in(ticks))
+    }
+
+    /// What the newest steps were like.
+    pub(crate) fn meter(&mut self) -> &mut Meter {
+        &mut self.meter
     }
 
     /// The thread behind the number `thread`, with its operating-system id. Numbers are small: rings in order.
@@ -152,6 +174,7 @@ impl<N: Names> Analyser<N> {
         // between two of them is counted once and exactly.
         let mut record = record;
         record.ts = self.threads[thread].not_before(clock.take(ticks));
+        self.newest = self.newest.max(record.ts);
         if kind == Kind::BackwardEnd {
             let at = |ticks| if ticks == 0 { 0 } else { clock.at(ticks) };
             (record.a, record.b) = (at(record.a), at(record.b));
@@ -163,6 +186,7 @@ impl<N: Names> Analyser<N> {
         if kind == Kind::Resume {
             return self.resume(record.ts);
         }
+        self.meter.count(kind);
         self.step_begin.get_or_insert(record.ts);
         let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady, Kind::Span, Kind::Metric, Kind::Memory];
         if !within_passes.contains(&kind) && !kind.is_about_collectives() {
@@ -190,7 +214,10 @@ impl<N: Names> Analyser<N> {
             Kind::Memory => self.memory(thread, record, sink),
             Kind::Span => self.span(thread, record, sink),
             Kind::Metric => self.metric(record, sink),
-            Kind::Detail => self.detail = record.payload() != 0,
+            Kind::Detail => {
+                self.detail = record.payload() & 1 != 0;
+                self.optimizers = Layers((record.payload() >> 1) as u8).has("optimizer");
+            }
             Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
                 self.collective(thread, kind, record, sink);
@@ -371,5 +398,9 @@ impl<N: Names> Analyser<N> {
         self.names.forget_before(ticks);
         let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));
         self.give_up_collectives(now, last, sink);
+        self.report_groups(now, sink);
+        if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
+            sink.last_record_ns = clock.unix_ns(self.newest);
+        }
     }
 }

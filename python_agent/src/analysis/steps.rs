@@ -24,7 +24,7 @@ impl<N: Names> Analyser<N> {
             let is_outermost = !thread.frames.iter().any(|frame| matches!(frame, Frame::Optimizer { .. }));
             if !is_outermost {
                 thread.give(own, &mut self.calls);
-            } else if self.detail {
+            } else if self.detail && self.optimizers {
                 self.push_optimizer(number, begin, own, record.ts, class, sink);
             }
         }
@@ -72,6 +72,7 @@ impl<N: Names> Analyser<N> {
         if missed > 0 || self.broken {
             // The ends of steps were lost with their times: one row that spans several would be wrong.
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
+            self.meter.end_step(ended, None, self.detail);
         } else {
             self.push_step(ended, ts, now.saturating_sub(begin), parts, sink);
         }
@@ -98,6 +99,7 @@ impl<N: Names> Analyser<N> {
     fn push_step(&mut self, step: i64, ts: Time, whole: u64, mut parts: Parts, sink: &mut Sink) {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
+        self.meter.end_step(step, Some(seconds(duration)), self.detail);
         let row = steps::Row {
             step,
             ts,

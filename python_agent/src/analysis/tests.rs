@@ -7,6 +7,7 @@ use probe_proto::decode::{self, Values};
 use probe_proto::table::{ColumnType, Text};
 use proptest::prelude::*;
 
+use super::clock::SECOND;
 use super::names::{Found, ModuleInfo, Names, Operation};
 use super::{Analyser, STEPS, TORCH_TRACE};
 use crate::recording::clock::Sample;
@@ -77,11 +78,14 @@ impl Cell {
     }
 }
 
-/// An analyser whose ticks are nanoseconds, with two threads.
+/// Seconds of a tick here: the smallest time there is.
+const TICK: f64 = 1.0 / SECOND as f64;
+
+/// An analyser with two threads.
 fn analyser() -> Analyser<Everyone> {
     let mut analyser = Analyser::new(Everyone);
     analyser.compare_clocks(Sample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
-    analyser.compare_clocks(Sample { ticks: 1_000_000_000, monotonic_ns: 1_000_000_000, unix_ns: 1_000_000_000 });
+    analyser.compare_clocks(Sample { ticks: SECOND, monotonic_ns: 1_000_000_000, unix_ns: 1_000_000_000 });
     analyser.name_thread(0, 100);
     analyser.name_thread(1, 101);
     analyser
@@ -215,7 +219,7 @@ fn feed_to(
     lengths: &[f64],
 ) -> (HashMap<String, Vec<Row>>, Sink) {
     let mut sink = Sink::default();
-    analyser.feed(0, Record::new(Kind::Detail, u64::from(detail), 1, 0, 0), &mut sink);
+    analyser.feed(0, Record::new(Kind::Detail, u64::from(detail) | 0b111110, 1, 0, 0), &mut sink);
     for (number, record) in script.records.iter().enumerate() {
         if let Some(length) = lengths.get(number) {
             let ns = (2e9 * length) as u64;
@@ -231,12 +235,12 @@ fn feed_to(
 }
 
 fn close(a: f64, b: f64) -> bool {
-    (a - b).abs() < 1e-9
+    (a - b).abs() < TICK / 10.0
 }
 
-/// Whether a time is a whole multiple of 2^-30 s.
+/// Whether a time is one of those that there are.
 fn is_whole(seconds: f64) -> bool {
-    (seconds * (1_u64 << 30) as f64).fract() == 0.0
+    (seconds / TICK).fract() == 0.0
 }
 
 proptest! {
@@ -350,8 +354,8 @@ fn nodes_go_to_the_call_that_made_them() {
         of.map(|row| row["duration"].float()).sum::<f64>()
     };
     // Two nodes (a real one and its AccumulateGrad) for each made, 20 long, 2 to the next one.
-    assert!(close(own("m1"), (4.0 * 22.0 - 2.0) * 1e-9), "{}", own("m1"));
-    assert!(close(own("m2"), 44e-9));
+    assert!(close(own("m1"), (4.0 * 22.0 - 2.0) * TICK), "{}", own("m1"));
+    assert!(close(own("m2"), 44.0 * TICK));
     assert!(close(own("m9"), 0.0));
 }
 
@@ -386,9 +390,9 @@ fn recomputation_is_taken_out_of_its_node() {
     script.step();
     let (rows, _) = feed(&script, true);
     let trace = &rows[TORCH_TRACE];
-    assert!(close(sum(trace, "recompute", "duration"), 100e-9));
-    assert!(close(sum(trace, "backward", "duration"), 50e-9));
-    assert!(close(rows[STEPS][0]["backward_time"].float(), 150e-9));
+    assert!(close(sum(trace, "recompute", "duration"), 100.0 * TICK));
+    assert!(close(sum(trace, "backward", "duration"), 50.0 * TICK));
+    assert!(close(rows[STEPS][0]["backward_time"].float(), 150.0 * TICK));
     assert!(close(sum(trace, "forward", "duration"), rows[STEPS][0]["forward_time"].float()));
 }
 
@@ -415,8 +419,8 @@ fn a_pause_belongs_to_no_step() {
     let seen: Vec<_> =
         steps.iter().map(|row| (row["step"].int(), row["duration"].float(), row["data_time"].float())).collect();
     assert_eq!(seen.len(), 3);
-    assert!(close(seen[1].1, 2e-7) && seen[1].2 == 0.0, "{seen:?}");
-    assert!(close(seen[2].1, 5e-7) && close(seen[2].2, 1e-7), "{seen:?}");
+    assert!(close(seen[1].1, 200.0 * TICK) && seen[1].2 == 0.0, "{seen:?}");
+    assert!(close(seen[2].1, 500.0 * TICK) && close(seen[2].2, 100.0 * TICK), "{seen:?}");
     assert_eq!(seen[2].0, 2);
 }
 
@@ -445,7 +449,7 @@ fn collectives_complete_on_other_threads() {
         |thread, kind, ts, payload, a, b| analyser.feed(thread, Record::new(kind, payload, ts, a, b), &mut sink);
     put(0, Kind::OptimizerBegin, 10, 0, 0, 0);
     put(0, Kind::OptimizerEnd, 20, 0, 1, 1);
-    // Synchronous, 4000 bytes in 2 µs, finished by another thread.
+    // Synchronous, 4000 bytes in 2000 ticks, finished by another thread.
     put(0, Kind::Issue, 1_000, 5 << 24 | 1, 77, 4_000);
     put(0, Kind::Started, 1_010, 0, 77, 0xbeef);
     put(1, Kind::Finished, 3_000, 0, 0xbeef, 0);
@@ -457,12 +461,11 @@ fn collectives_complete_on_other_threads() {
     let rows = rows(&mut sink);
     let row = &rows[super::NCCL_TRACE][0];
     assert_eq!((row["step"].int(), row["seq"].int(), row["bytes"].int()), (1, 5, 4_000));
-    // To a nanosecond, as all times.
-    assert!(close(row["duration_ms"].float() / 1e3, 2e-6));
-    assert!((row["algbw_gbps"].float() - 2.0).abs() < 1e-3);
+    assert!(close(row["duration_ms"].float() / 1e3, 2_000.0 * TICK));
+    assert!((row["algbw_gbps"].float() * 1e9 * TICK - 2.0).abs() < 1e-6);
     assert_eq!(row["status"].text(), "completed");
     // Until the thread ran again, from the issue on, counted once.
-    assert!(close(rows[STEPS][1]["comm_time"].float(), 2.2e-6));
+    assert!(close(rows[STEPS][1]["comm_time"].float(), 2_200.0 * TICK));
 }
 
 #[test]

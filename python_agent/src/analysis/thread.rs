@@ -26,8 +26,8 @@ pub(crate) struct Pass {
     /// Owner of the last node.
     pub(crate) owner: Option<CallId>,
     pub(crate) work: IntMap<CallId, Work>,
-    /// Collectives were issued in it.
-    pub(crate) collectives: bool,
+    /// When the newest collective was issued in it.
+    pub(crate) collective: Option<u64>,
     /// The newest call of each module, by address: only for the fallback that knows modules and not calls.
     pub(crate) newest: Option<IntMap<u64, CallId>>,
 }

@@ -6,8 +6,9 @@ use pyo3::prelude::*;
 
 use super::boundary::{DETAIL, SUSPENSIONS};
 use super::clock::ticks;
+use super::policy::{self, Layer};
 use super::record::{Kind, Record};
-use super::record_function::{FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES};
+use super::record_function::{self, FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, WATCHED};
 use super::ring::Class;
 use super::thread::{self, RECORD};
 use crate::shared::ENABLED;
@@ -22,12 +23,13 @@ const TOO_SILENT: u32 = 3;
 fn backward_begin() {
     thread::with(|state| {
         if state.backward.depth() == 0 {
+            record_function::PASSES.fetch_add(1, Ordering::Relaxed);
             state.first_node.set(0);
             state.last_node.set(0);
             FIRST_ELSEWHERE.store(0, Ordering::Relaxed);
             LAST_ELSEWHERE.store(0, Ordering::Relaxed);
         }
-        state.open(&state.backward, Class::Step, Kind::BackwardBegin, 0);
+        state.open_if(policy::is_on(Layer::Backward), &state.backward, Class::Step, Kind::BackwardBegin, 0);
     });
 }
 
@@ -39,8 +41,13 @@ fn backward_end() -> bool {
         let earliest = |a: u64, b: u64| a.wrapping_sub(1).min(b.wrapping_sub(1)).wrapping_add(1);
         let first = earliest(state.first_node.get(), FIRST_ELSEWHERE.load(Ordering::Relaxed));
         let last = state.last_node.get().max(LAST_ELSEWHERE.load(Ordering::Relaxed));
-        state.close(&state.backward, Kind::BackwardEnd, 0, first, last);
-        NODES.load(Ordering::Relaxed)
+        let watched = WATCHED.load(Ordering::Relaxed) || !NODES.load(Ordering::Relaxed);
+        state.close(&state.backward, Kind::BackwardEnd, u64::from(!watched), first, last);
+        if state.backward.depth() == 0 {
+            record_function::PASSES.fetch_sub(1, Ordering::Relaxed);
+        }
+        watched
+            && NODES.load(Ordering::Relaxed)
             && !NODE_SEEN.load(Ordering::Relaxed)
             && state.mode.get() == RECORD
             && SILENT.fetch_add(1, Ordering::Relaxed) + 1 == TOO_SILENT
@@ -64,7 +71,7 @@ fn gradient_ready(module: u64, _parameter: Option<&Bound<'_, PyAny>>) {
         } else {
             state.last_node.set(now);
         }
-        if DETAIL.load(Ordering::Relaxed) {
+        if DETAIL.load(Ordering::Relaxed) && policy::is_on(Layer::Backward) {
             state.instant(Class::Detail, Record::new(Kind::GradReady, 0, now, module, 0));
         }
     });

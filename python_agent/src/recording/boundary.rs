@@ -9,12 +9,14 @@ use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD, SUSPENDED, ThreadState};
-use crate::shared::{self, BOUNDARY_WANTED, DETAIL_WANTED, STEP, TRAINING_THREAD};
+use super::{policy, record_function};
+use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 
 /// Whether modules are recorded in the step that is under way.
 pub(crate) static DETAIL: AtomicBool = AtomicBool::new(false);
-/// Whether [`DETAIL`] has been put into a ring since the agent was switched on.
-static DETAIL_SAID: AtomicBool = AtomicBool::new(false);
+/// What was last put into a ring about the step's detail and layers; [`UNSAID`]: nothing yet.
+static DETAIL_SAID: AtomicU64 = AtomicU64::new(UNSAID);
+const UNSAID: u64 = u64::MAX;
 /// Threads that run a snippet between two steps: while there is one, autograd's threads record nothing.
 pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
 /// Whether a training step has ever ended.
@@ -28,17 +30,19 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
     TRAINING_THREAD.store(thread::identifier(), Ordering::Relaxed);
     state.between_steps.set(true);
     state.data_seen.set(false);
-    STEP.fetch_add(1, Ordering::Release) + 1
+    STEP.fetch_add(1, Ordering::SeqCst) + 1
 }
 
-/// Makes [`DETAIL`] what is wanted, if it isn't. Only where no step is under way.
+/// Makes [`DETAIL`] what the step that begins is to have, if it isn't. Only where no step is under way.
 pub(crate) fn apply_detail(state: &ThreadState) {
-    let wanted = DETAIL_WANTED.load(Ordering::Relaxed);
-    if DETAIL.load(Ordering::Relaxed) != wanted || !DETAIL_SAID.load(Ordering::Relaxed) {
+    let wanted = policy::begin_step(STEP.load(Ordering::Relaxed));
+    let said = u64::from(wanted) | u64::from(policy::in_force().layers.0) << 1;
+    if DETAIL_SAID.load(Ordering::Relaxed) != said {
         // Said first: if there is no room in the ring, modules stay as they were and the next boundary tries again.
-        if state.instant(Class::Step, Record::new(Kind::Detail, u64::from(wanted), ticks(), 0, 0)) {
-            DETAIL_SAID.store(true, Ordering::Relaxed);
+        if state.instant(Class::Step, Record::new(Kind::Detail, said, ticks(), 0, 0)) {
+            DETAIL_SAID.store(said, Ordering::Relaxed);
             DETAIL.store(wanted, Ordering::Relaxed);
+            record_function::watch_nodes(wanted && policy::is_on(policy::Layer::Backward));
         }
     }
 }

@@ -13,7 +13,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
 use super::clock::ticks;
+use super::cost;
 use super::forward::beside_error;
+use super::policy::{self, Layer};
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
@@ -92,7 +94,12 @@ impl CollectiveGroup {
         }
         thread::with(|state| {
             match state.mode.get() {
-                RECORD => super::swallow(args.py(), "recording a collective", self.issue_hooked(state, args)),
+                RECORD if !policy::is_on(Layer::Collectives) => {}
+                RECORD => {
+                    let began = ticks();
+                    super::swallow(args.py(), "recording a collective", self.issue_hooked(state, args));
+                    cost::spent(began);
+                }
                 BESIDE => return Err(beside_error()),
                 _ => {}
             }
@@ -129,6 +136,7 @@ impl CollectiveGroup {
             return Ok(0);
         }
         thread::with(|state| match state.mode.get() {
+            RECORD if !policy::is_on(Layer::Collectives) => Ok(0),
             RECORD => {
                 let operation = KNOWN_WORDS.iter().find(|known| **known == operation).copied().unwrap_or("unknown");
                 self.issue_described(state, operation, async_op, inputs, outputs)?;
@@ -297,7 +305,8 @@ fn collective_posted(key: u64) {
 /// The calling thread is about to wait for an operation.
 #[pyfunction]
 fn wait_begin() {
-    thread::with(|state| state.open(&state.waits, Class::Step, Kind::WaitBegin, 0));
+    let on = policy::is_on(Layer::Collectives);
+    thread::with(|state| state.open_if(on, &state.waits, Class::Step, Kind::WaitBegin, 0));
 }
 
 /// It has waited.

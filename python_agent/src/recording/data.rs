@@ -11,6 +11,8 @@ use pyo3::types::PyType;
 use pyo3::{ffi, intern};
 
 use super::clock::ticks;
+use super::cost;
+use super::policy::{self, Layer};
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD};
@@ -68,13 +70,15 @@ fn number(object: &Bound<'_, PyAny>, name: &Bound<'_, pyo3::types::PyString>) ->
 #[pyo3(signature = (iterator, watched = None))]
 fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let py = iterator.py();
+    let began = ticks();
     thread::with(|state| {
         let on = ENABLED.load(Ordering::Relaxed);
+        let recorded = on && policy::is_on(Layer::Data) && state.mode.get() == RECORD;
         if on && state.data.depth() == 0 {
             boundary::check(py, state);
             state.data_seen.set(true);
         }
-        if !on || state.mode.get() != RECORD {
+        if !recorded {
             state.data.open(|| false);
             return Ok(());
         }
@@ -92,6 +96,7 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
             outstanding = number(iterator, intern!(py, "_tasks_outstanding"))?.unwrap_or(u64::MAX);
         }
         // Last, so that the time until here is not taken for waiting.
+        cost::spent(began);
         state.data.open(|| state.begin(Class::Data, Record::new(Kind::DataBegin, class, ticks(), ready, outstanding)));
         Ok(())
     })
@@ -135,6 +140,7 @@ fn data_end(iterator: &Bound<'_, PyAny>, handed: bool, batch: &Bound<'_, PyAny>,
         let place = number_in_epoch.filter(|place| *place < u64::from(u32::MAX)).unwrap_or(u64::from(u32::MAX));
         let samples = samples.unwrap_or(u32::MAX);
         state.end(Record::new(Kind::DataEnd, said, now, bytes.unwrap_or(u64::MAX), place | u64::from(samples) << 32));
+        cost::spent(now);
         interrupted
     })
 }

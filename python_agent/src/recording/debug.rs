@@ -2,6 +2,7 @@
 
 use std::sync::{LazyLock, Mutex};
 
+use probe_proto::config::Layers;
 use probe_proto::decode::{self, Values};
 use probe_proto::table::ColumnType;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::drain;
+use super::policy::{self, Policy};
 use crate::shared;
 use crate::sink::Sink;
 
@@ -83,7 +85,15 @@ fn analyse(py: Python<'_>) {
 /// Sets `detail` as the collector would: from the next step on.
 #[pyfunction]
 fn set_detail(on: bool) {
-    super::set_detail(if on { probe_proto::config::Detail::EveryStep } else { probe_proto::config::Detail::Off });
+    policy::set(Policy { stride: u16::from(on), ..policy::newest() });
+}
+
+/// As a plan of the collector does: from step `from_step` on, steps whose number is a multiple of `stride` carry detail,
+/// and these layers record. False where that step has begun.
+#[pyfunction]
+fn set_policy(from_step: i64, stride: u16, layers: &str, compare: bool) -> PyResult<bool> {
+    let layers = Layers::parse(layers).ok_or_else(|| PyValueError::new_err("no such layers"))?;
+    Ok(policy::set_from(Policy { stride, layers, compare }, from_step))
 }
 
 /// Says that a snippet waits for a boundary, as the uplink does.
@@ -97,5 +107,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(take_rows, module)?)?;
     module.add_function(wrap_pyfunction!(analyse, module)?)?;
     module.add_function(wrap_pyfunction!(want_boundary, module)?)?;
-    module.add_function(wrap_pyfunction!(set_detail, module)?)
+    module.add_function(wrap_pyfunction!(set_detail, module)?)?;
+    module.add_function(wrap_pyfunction!(set_policy, module)?)
 }

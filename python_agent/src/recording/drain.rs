@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clock::{self, ticks};
 use super::ring::{LOST, Reader};
-use super::{ANALYSER, fork, names, spans};
+use super::{ANALYSER, fork, names, overhead, spans};
 use crate::analysis::{Analyser, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, TORCH_TRACE};
 use crate::sampling::Sampler;
 use crate::shared;
@@ -78,6 +78,7 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
         }
     }
     analyser.settle(until, last, sink);
+    overhead::note(&mut analyser, sample, last, sink);
     if last {
         sink.release();
     }

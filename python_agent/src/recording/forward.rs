@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use super::boundary::{self, DETAIL};
 use super::clock::ticks;
+use super::policy::{self, Layer};
 use super::record::{Kind, Record};
 use super::record_function::peek;
 use super::ring::Class;
@@ -40,7 +41,7 @@ pub(super) unsafe extern "C" fn module_call(
         } else if !state.detail.get() {
             return call();
         }
-        let recorded = enter(state, module, outermost);
+        let recorded = (!outermost || policy::is_on(Layer::Forward)) && enter(state, module, outermost);
         if outermost && recorded {
             shape::record(state, args, kwargs);
         }
@@ -85,7 +86,7 @@ pub(super) fn enter_outermost(state: &ThreadState, module: *mut ffi::PyObject) {
             boundary::apply_detail(state);
         }
     }
-    state.detail.set(DETAIL.load(Ordering::Relaxed));
+    state.detail.set(DETAIL.load(Ordering::Relaxed) && policy::is_on(Layer::Forward));
 }
 
 /// On a thread that does not record: whether the call may go on; if not, an exception is set.

@@ -6,16 +6,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
-use probe_proto::config::Detail;
 use pyo3::prelude::*;
 
 use crate::analysis::Analyser;
-use crate::shared::{self, DETAIL_WANTED, ENABLED};
+use crate::shared::{self, ENABLED};
 
 mod backward;
 mod boundary;
 pub(crate) mod clock;
 mod collectives;
+mod cost;
 pub(crate) mod data;
 mod debug;
 mod drain;
@@ -27,6 +27,8 @@ mod interned;
 pub(crate) mod memory;
 mod names;
 mod optimizer;
+mod overhead;
+pub mod policy;
 pub mod record;
 mod record_function;
 mod ring;
@@ -38,16 +40,12 @@ mod thread;
 pub(crate) mod usage;
 
 pub use drain::{drain, flush_open};
+pub use overhead::{cost, set_budget, set_buffer_bytes};
 use record::{Kind, Record};
 use ring::Class;
 pub(crate) use shape::DIMENSIONS as SHAPE_DIMENSIONS;
 
 static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> = LazyLock::new(|| Mutex::new(Analyser::new(names::Known)));
-
-/// Sets which steps have their modules recorded, from the next step on.
-pub fn set_detail(detail: Detail) {
-    DETAIL_WANTED.store(detail == Detail::EveryStep, Ordering::Relaxed);
-}
 
 /// An error of ours is nobody's business in training: it is kept as the newest problem.
 fn swallow(py: Python<'_>, what: &str, result: PyResult<()>) {
@@ -112,10 +110,22 @@ fn set_layer(layer: &str, mechanism: String) {
     }
 }
 
+/// Which mechanism runs each layer now: `off` where it is switched off.
+pub fn layers_now() -> std::collections::BTreeMap<&'static str, String> {
+    let mut layers = shared::lock(&shared::LAYERS).clone();
+    let on = policy::newest().layers;
+    for (layer, mechanism) in &mut layers {
+        if !on.has(layer) {
+            *mechanism = "off".to_owned();
+        }
+    }
+    layers
+}
+
 /// Which mechanism runs each layer.
 #[pyfunction]
 fn layers() -> std::collections::BTreeMap<&'static str, String> {
-    shared::lock(&shared::LAYERS).clone()
+    layers_now()
 }
 
 /// Keeps what went wrong, in words.
@@ -135,6 +145,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     backward::register(module)?;
     boundary::register(module)?;
     collectives::register(module)?;
+    cost::register(module)?;
     data::register(module)?;
     debug::register(module)?;
     first_use::register(module)?;

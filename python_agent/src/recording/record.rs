@@ -17,7 +17,8 @@ pub enum Kind {
     NodeEnd,
     /// `backward()` (or `grad()`) was entered.
     BackwardBegin,
-    /// It ended. `a` when its first node began, `b` when its last one ended (0: there was none).
+    /// It ended. `a` when its first node began, `b` when its last one ended (0: there was none); payload 1 where nodes
+    /// were not watched.
     BackwardEnd,
     /// An optimizer's step began. Payload: id of its class name.
     OptimizerBegin,
@@ -33,7 +34,7 @@ pub enum Kind {
     SuspendBegin,
     /// It ended.
     SuspendEnd,
-    /// Modules are recorded from here on (payload 1) or not (0).
+    /// What is recorded from here on: payload bit 0 modules, above it a bit a layer.
     Detail,
     /// A training step was ended by hand. `b` steps finished now.
     MarkStep,

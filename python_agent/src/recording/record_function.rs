@@ -6,7 +6,7 @@
 //! Callbacks are added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes them pass.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -16,8 +16,8 @@ use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD, TESTING};
-use super::{collectives, optimizer, spans};
-use crate::shared::ENABLED;
+use super::{collectives, cost, optimizer, spans};
+use crate::shared::{ENABLED, TRAINING_THREAD};
 
 const SCOPES: usize = 10;
 const FUNCTION: usize = 0;
@@ -39,6 +39,9 @@ struct Callback {
 
 static PEEK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static NAME: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// `at::disableCallback` and `at::reenableCallback`; null where torch has none.
+static DISABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static REENABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// Where a RecordFunction keeps its sequence number, in bytes; 0: not known.
 static SEQUENCE: AtomicUsize = AtomicUsize::new(0);
 /// Handles of the callbacks that are there; 0: not.
@@ -47,6 +50,11 @@ static ADDED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 pub(super) static NODES: AtomicBool = AtomicBool::new(false);
 /// Whether optimizer steps are.
 pub(super) static OPTIMIZERS: AtomicBool = AtomicBool::new(false);
+/// Whether the callback of nodes is switched on: in steps without detail torch takes none of the ways to it, which cost
+/// more than what we do there.
+pub(super) static WATCHED: AtomicBool = AtomicBool::new(true);
+/// Calls of `backward()` that are open, on all threads.
+pub(super) static PASSES: AtomicU32 = AtomicU32::new(0);
 /// Whether a node has ever been seen.
 pub(super) static NODE_SEEN: AtomicBool = AtomicBool::new(false);
 /// First and last node of the pass that is open, on threads that autograd owns (device threads); 0: none.
@@ -246,15 +254,7 @@ unsafe extern "C" fn scan_start(context: *mut *mut c_void, range: *const u8) -> 
 /// run a few times at different sequence numbers, and exactly one field must show them all. Returns its offset.
 #[pyfunction]
 fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let add = symbol(c"_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE").ok_or_else(missing)?;
-    let remove = symbol(c"_ZN2at14removeCallbackEm").ok_or_else(missing)?;
-    // SAFETY: the functions of these names, with torch's own argument types.
-    let (add, remove) = unsafe {
-        (
-            std::mem::transmute::<*mut c_void, Add>(add),
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(remove),
-        )
-    };
+    let (add, remove) = thread_local_functions()?;
     let mut fits = [true; LOOKED_AT / 8];
     for gap in [7, 29, 3, 61] {
         for _ in 0..gap {
@@ -302,8 +302,66 @@ fn add_record_function() -> PyResult<()> {
             ]
         };
         ADDED.iter().zip(handles).for_each(|(place, handle)| place.store(handle, Ordering::Relaxed));
+        WATCHED.store(true, Ordering::Relaxed);
+        for (place, name) in [(&DISABLE, c"_ZN2at15disableCallbackEm"), (&REENABLE, c"_ZN2at16reenableCallbackEm")] {
+            place.store(symbol(name).unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
+        }
     }
     Ok(())
+}
+
+/// Whether the calling thread may be one of the engine's, inside a backward pass that another thread called. Asked only
+/// where its nodes don't tell: then whatever is called while a pass is open elsewhere, off the training thread, counts.
+#[inline]
+pub(super) fn runs_elsewhere() -> bool {
+    !WATCHED.load(Ordering::Relaxed)
+        && PASSES.load(Ordering::Relaxed) > 0
+        && TRAINING_THREAD.load(Ordering::Relaxed) != thread::identifier()
+}
+
+/// Switches the callback of nodes on or off, if it is there. Between two steps.
+pub(super) fn watch_nodes(wanted: bool) {
+    let handle = ADDED[0].load(Ordering::Relaxed);
+    if handle == 0 || !NODES.load(Ordering::Relaxed) || WATCHED.load(Ordering::Relaxed) == wanted {
+        return;
+    }
+    let function = if wanted { &REENABLE } else { &DISABLE }.load(Ordering::Relaxed);
+    if function.is_null() {
+        // It stays on, and costs what it costs.
+        return;
+    }
+    WATCHED.store(wanted, Ordering::Relaxed);
+    // SAFETY: torch's functions, with a handle that it gave.
+    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(function)(handle) };
+}
+
+/// What `work()` says in turns with and without a callback of this thread.
+pub(super) fn with_callback_in_turn(
+    rounds: usize,
+    mut work: impl FnMut() -> PyResult<u64>,
+) -> PyResult<(Vec<u64>, Vec<u64>)> {
+    let (add, remove) = thread_local_functions()?;
+    let (mut withs, mut withouts) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+    for _ in 0..rounds {
+        withouts.push(work()?);
+        // SAFETY: a callback of this thread alone, removed before anything else runs.
+        let handle =
+            unsafe { add(callback(FUNCTION, cost::pass_start as *const c_void, cost::pass_end as *const c_void)) };
+        let with = work();
+        // SAFETY: the handle just received.
+        unsafe { remove(handle) };
+        withs.push(with?);
+    }
+    Ok((withs, withouts))
+}
+
+type Remove = unsafe extern "C" fn(u64);
+
+fn thread_local_functions() -> PyResult<(Add, Remove)> {
+    let add = symbol(c"_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE").ok_or_else(missing)?;
+    let remove = symbol(c"_ZN2at14removeCallbackEm").ok_or_else(missing)?;
+    // SAFETY: the functions of these names, with torch's own argument types.
+    Ok(unsafe { (std::mem::transmute::<*mut c_void, Add>(add), std::mem::transmute::<*mut c_void, Remove>(remove)) })
 }
 
 /// Takes the callbacks out again. Ranges that are open still end through them.

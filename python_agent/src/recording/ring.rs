@@ -119,7 +119,20 @@ impl Ring {
                 return Some(ring);
             }
         }
-        // SAFETY: an anonymous private mapping of a fixed size; the result is checked. Never unmapped.
+        let ring = Box::leak(Box::new(Ring::map(thread)?));
+        let mut first = RINGS.load(Ordering::Acquire);
+        loop {
+            ring.next = first;
+            match RINGS.compare_exchange_weak(first, ring, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(ring),
+                Err(newer) => first = newer,
+            }
+        }
+    }
+
+    /// A new one. None without memory.
+    fn map(thread: u64) -> Option<Ring> {
+        // SAFETY: an anonymous private mapping of a fixed size; the result is checked. Unmapped with an [`Unlisted`] only.
         let records = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -136,7 +149,7 @@ impl Ring {
         // A forked child has no use for what waits here; where the kernel can't leave it out, it has a copy.
         // SAFETY: the mapping just made.
         unsafe { libc::madvise(records, CAPACITY * size_of::<Record>(), libc::MADV_WIPEONFORK) };
-        let ring = Box::leak(Box::new(Ring {
+        Some(Ring {
             head: AtomicU64::new(0),
             tail_seen: Cell::new(0),
             open: Cell::new(0),
@@ -146,15 +159,17 @@ impl Ring {
             thread: AtomicU64::new(thread),
             next: std::ptr::null_mut(),
             tail: Tail(AtomicU64::new(0)),
-        }));
-        let mut first = RINGS.load(Ordering::Acquire);
-        loop {
-            ring.next = first;
-            match RINGS.compare_exchange_weak(first, ring, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some(ring),
-                Err(newer) => first = newer,
-            }
-        }
+        })
+    }
+
+    /// One that nobody reads, for measurements.
+    pub(crate) fn unlisted() -> Option<Unlisted> {
+        Ring::map(0).map(Unlisted)
+    }
+
+    /// Bytes of it that have been used so far, and so are memory.
+    fn used(&self) -> usize {
+        (self.head.load(Ordering::Relaxed) as usize).min(CAPACITY) * size_of::<Record>()
     }
 
     /// Begins an interval: writes `record` and keeps a place for its end. False, and counted, when there is no room:
@@ -234,6 +249,30 @@ impl Ring {
 // SAFETY: the `Cell`s and the writing side are used by the ring's own thread alone; the reader uses `head`, `tail`,
 // `state` and `thread` (atomics) and the places between tail and head, which the writer leaves alone.
 unsafe impl Sync for Ring {}
+
+/// A ring of one function, unmapped when it goes.
+#[derive(Debug)]
+pub(crate) struct Unlisted(Ring);
+
+impl std::ops::Deref for Unlisted {
+    type Target = Ring;
+
+    fn deref(&self) -> &Ring {
+        &self.0
+    }
+}
+
+impl Drop for Unlisted {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made, which nobody else knows.
+        unsafe { libc::munmap(self.0.records.cast(), CAPACITY * size_of::<Record>()) };
+    }
+}
+
+/// Bytes that all rings use.
+pub(crate) fn used() -> usize {
+    all().map(Ring::used).sum()
+}
 
 /// The reading side of a ring, for the one thread that drains.
 #[derive(Clone, Copy)]

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::clock::ticks;
-use super::fork;
 use super::record::{Kind, Record};
 use super::ring::{Class, LOST, Ring};
 use super::spans::OpenSpans;
+use super::{fork, record_function};
 use crate::shared::ENABLED;
 
 /// Records.
@@ -217,7 +217,12 @@ impl ThreadState {
 
     /// Begins an interval that a stack of bits remembers.
     pub(crate) fn open(&self, bits: &Bits, class: Class, kind: Kind, payload: u64) {
-        let wanted = self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
+        self.open_if(true, bits, class, kind, payload);
+    }
+
+    /// The same, where its layer is on.
+    pub(crate) fn open_if(&self, on: bool, bits: &Bits, class: Class, kind: Kind, payload: u64) {
+        let wanted = on && self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
         bits.open(|| wanted && self.begin(class, Record::new(kind, payload, ticks(), 0, 0)));
     }
 
@@ -231,7 +236,7 @@ impl ThreadState {
     /// Whether this thread is inside a backward pass, its own or a node that the engine gave to it.
     #[inline(always)]
     pub(crate) fn is_in_backward(&self) -> bool {
-        self.backward.depth() + self.nodes.depth() > 0
+        self.backward.depth() + self.nodes.depth() > 0 || record_function::runs_elsewhere()
     }
 
     /// Whether nothing of training is open on this thread.

@@ -3,33 +3,74 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use probe_proto::config::{self, Detail};
+use probe_proto::config::{self, Detail, Layers};
+use probe_proto::v1::Plan;
 
-use crate::recording;
+use crate::recording::{self, policy};
 use crate::shared::lock;
 
-/// Key to value in force; keys that nobody has set are at their default.
-static SET: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+/// What was set.
+#[derive(Debug)]
+struct Set {
+    /// Key to value; keys that nobody has set are at their default.
+    values: BTreeMap<String, String>,
+    /// The newest plan of a collector.
+    plan: Plan,
+    /// Its step had begun when it came.
+    late: bool,
+}
 
-/// Checks all of `values`, then applies them; the error says what is allowed, and then nothing was applied.
-pub fn apply<'a>(values: impl IntoIterator<Item = (&'a String, &'a String)> + Clone) -> Result<(), String> {
+static SET: Mutex<Set> = Mutex::new(Set {
+    values: BTreeMap::new(),
+    plan: Plan { number: 0, from_step: 0, stride: 1, whole: false },
+    late: false,
+});
+
+/// Checks all of `values`, then applies them, from the plan's step on where there is one; the error says what is
+/// allowed, and then nothing was applied.
+pub fn apply<'a>(
+    values: impl IntoIterator<Item = (&'a String, &'a String)> + Clone,
+    plan: Option<&Plan>,
+) -> Result<(), String> {
     for (key, value) in values.clone() {
         config::check(key, value)?;
     }
-    for (key, value) in values {
-        if key == config::DETAIL
-            && let Some(detail) = Detail::parse(value)
-        {
-            recording::set_detail(detail);
-        }
-        lock(&SET).insert(key.clone(), value.clone());
+    let mut set = lock(&SET);
+    set.values.extend(values.into_iter().map(|(key, value)| (key.clone(), value.clone())));
+    if let Some(plan) = plan {
+        set.plan = *plan;
+    }
+    let value = |key| set.values.get(key).map(String::as_str);
+    let detail = value(config::DETAIL).and_then(Detail::parse).unwrap_or(Detail::EveryStep);
+    let layers = value(config::LAYERS).and_then(Layers::parse).unwrap_or(Layers::ALL);
+    if let Some(share) = value(config::OVERHEAD_BUDGET).and_then(config::budget) {
+        recording::set_budget(share);
+    }
+    let (stride, compare) = match detail {
+        Detail::EveryStep => (1, false),
+        Detail::Off => (0, false),
+        Detail::Every(stride) => (u16::try_from(stride).unwrap_or(u16::MAX), false),
+        Detail::Auto => (u16::try_from(set.plan.stride).unwrap_or(u16::MAX), !set.plan.whole),
+    };
+    let wanted = policy::Policy { stride, layers, compare };
+    if let Some(plan) = plan {
+        // Step 0 is as soon as can be, which nothing is too late for.
+        set.late = wanted != policy::newest() && !policy::set_from(wanted, plan.from_step) && plan.from_step > 0;
+    } else if wanted != policy::newest() {
+        policy::set(wanted);
     }
     Ok(())
 }
 
-/// Every key with the value in force.
+/// Every key with the value in force, or that will be from a step on.
 pub fn in_force() -> BTreeMap<String, String> {
     let set = lock(&SET);
-    let value = |key: &config::Key| set.get(key.name).cloned().unwrap_or_else(|| key.values[0].to_owned());
+    let value = |key: &config::Key| set.values.get(key.name).cloned().unwrap_or_else(|| key.values[0].to_owned());
     config::KEYS.iter().map(|key| (key.name.to_owned(), value(key))).collect()
+}
+
+/// Number of the newest plan that came, and whether it came late.
+pub fn plan() -> (u64, bool) {
+    let set = lock(&SET);
+    (set.plan.number, set.late)
 }

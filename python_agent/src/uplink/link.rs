@@ -11,6 +11,7 @@ use crate::shared::{self, lock};
 
 use super::commands::Commands;
 use super::connect::Address;
+use super::revive::Revival;
 
 /// What is fixed when the uplink starts.
 #[derive(Debug, Clone)]
@@ -23,6 +24,8 @@ pub struct Settings {
     pub patience: Duration,
     /// What to do where it is not there.
     pub hint: String,
+    /// How a collector that died is started again; None where that is somebody else's business.
+    pub revival: Option<Revival>,
     /// Random, made once in the life of the agent.
     pub instance: String,
     /// The run's name; empty: the collector's own run.

@@ -17,6 +17,7 @@ use crate::shared::{self, lock};
 use super::commands::{Command, at_of, outcome_of};
 use super::connect::Address;
 use super::link::{Identity, Link, Phase, Settings};
+use super::revive::Revival;
 use super::{config, thread};
 
 /// The uplink of this process, from its start on.
@@ -54,6 +55,7 @@ struct StartSettings {
     token_file: Option<PathBuf>,
     patience_s: f64,
     hint: String,
+    revival: Option<RevivalSettings>,
     instance: String,
     run: String,
     host: String,
@@ -65,6 +67,16 @@ struct StartSettings {
     world_size: Option<i32>,
 }
 
+/// How a collector that died is started again, as a dictionary.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+struct RevivalSettings {
+    program: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    log: PathBuf,
+}
+
 /// Starts the background thread; False where one runs already.
 #[pyfunction]
 fn start(settings: StartSettings) -> PyResult<bool> {
@@ -74,11 +86,16 @@ fn start(settings: StartSettings) -> PyResult<bool> {
     }
     let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
     let identity = Identity { rank: settings.rank, local_rank: settings.local_rank, world_size: settings.world_size };
+    let revival = settings.revival.map(|revival| {
+        let RevivalSettings { program, arguments, environment, log } = revival;
+        Revival { program, arguments, environment, log }
+    });
     let settings = Settings {
         address,
         token_file: settings.token_file,
         patience: seconds(settings.patience_s),
         hint: settings.hint,
+        revival,
         instance: settings.instance,
         run: settings.run,
         host: settings.host,
@@ -136,7 +153,7 @@ fn configure(values: BTreeMap<String, String>) -> PyResult<()> {
     if FORKED.load(Ordering::Relaxed) {
         return Ok(());
     }
-    config::apply(&values).map_err(PyValueError::new_err)?;
+    config::apply(&values, None).map_err(PyValueError::new_err)?;
     if let Some(link) = link() {
         link.wake.notify_one();
     }
@@ -153,7 +170,7 @@ fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         facts.set_item("phase", "forked")?;
         return Ok(facts);
     }
-    let layers = lock(&shared::LAYERS).clone();
+    let layers = crate::recording::layers_now();
     facts.set_item("layers", layers.into_iter().collect::<BTreeMap<_, _>>())?;
     facts.set_item("config", config::in_force())?;
     facts.set_item("problem", lock(&shared::PROBLEM).clone())?;

@@ -101,7 +101,7 @@ impl Session<'_> {
 
     fn welcome(&mut self, welcome: v1::Welcome) {
         self.outbox.borrow_mut().buffer.restart(welcome.acked_seq);
-        self.configure(&v1::Configure { values: welcome.config });
+        self.configure(&v1::Configure { values: welcome.config, plan: welcome.plan });
         self.link.commands.begin(self.number);
         self.link.set_phase(Phase::Connected(welcome.run));
     }
@@ -241,7 +241,7 @@ impl Session<'_> {
     }
 
     fn configure(&self, values: &v1::Configure) {
-        if let Err(problem) = config::apply(&values.values) {
+        if let Err(problem) = config::apply(&values.values, values.plan.as_ref()) {
             set_problem(format!("a setting was refused: {problem}"));
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use probe_proto::v1;
 
+use crate::recording;
 use crate::shared::{self, lock};
 use crate::sink::Sink;
 
@@ -57,14 +58,16 @@ struct Facts {
     layers: BTreeMap<&'static str, String>,
     config: BTreeMap<String, String>,
     problem: String,
+    plan: (u64, bool),
 }
 
 impl Facts {
     fn now() -> Self {
         Self {
-            layers: lock(&shared::LAYERS).clone(),
+            layers: recording::layers_now(),
             config: config::in_force(),
             problem: lock(&shared::PROBLEM).clone(),
+            plan: config::plan(),
         }
     }
 }
@@ -93,6 +96,11 @@ impl Reporter {
             problem: facts.problem.clone(),
             unix_ns: link::unix_ns(),
             recorded: sink.recorded().collect(),
+            cost: recording::cost(),
+            plan: facts.plan.0,
+            plan_late: facts.plan.1,
+            groups: sink.groups.clone(),
+            last_record_ns: sink.last_record_ns,
         };
         self.last = Some((Instant::now(), facts));
         status

@@ -21,6 +21,7 @@ use crate::sink::Sink;
 use super::buffer::{CAPACITY, SendBuffer, cut};
 use super::connect::{Address, connect};
 use super::link::{Link, Phase, say, set_problem};
+use super::revive::Reviver;
 use super::session::{self, End};
 use super::source::{Recording, Source};
 use super::status::Pace;
@@ -76,6 +77,7 @@ impl Outbox {
 
     /// Recording to batches to buffer; what does not fit is counted.
     fn collect(&mut self) {
+        crate::recording::set_buffer_bytes(self.buffer.bytes());
         self.source.drain(&mut self.sink);
         self.pace.note(Instant::now(), shared::STEP.load(Ordering::Relaxed));
         while let Some(text) = self.sink.strings.get(Text(self.strings_counted as u32)) {
@@ -195,6 +197,7 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
     let mut delay = BACKOFF.0;
     let mut said = false;
     let mut welcomed_before = false;
+    let mut reviver = Reviver::default();
     loop {
         let (why, pause) = match connect(&link.settings.address).await {
             Err(why) => (why, None),
@@ -213,6 +216,9 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
                 }
             }
         };
+        if let Phase::Connected(run) = link.phase() {
+            reviver.lost(run);
+        }
         link.set_phase(Phase::Connecting(Some(why.clone())));
         let ending = link.stop_requested().is_some();
         let patient = begun.elapsed() < link.settings.patience;
@@ -222,6 +228,9 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
         }
         if ending && !patient {
             return;
+        }
+        if !ending {
+            reviver.still_gone(link.settings.revival.as_ref());
         }
         tokio::select! {
             () = sleep(pause.unwrap_or(delay)) => {}

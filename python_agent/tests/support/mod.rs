@@ -80,6 +80,7 @@ pub fn start(socket: &Path, rows: &Rows, capacity: usize, token_file: Option<Pat
         token_file,
         patience: Duration::ZERO,
         hint: "none".into(),
+        revival: None,
         instance: "test".into(),
         run: "gpt".into(),
         host: "here".into(),

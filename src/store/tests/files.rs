@@ -9,7 +9,7 @@ use probe_proto::tables::steps;
 
 use super::*;
 use crate::store::file_writer::write_file;
-use crate::store::{Origin, ParquetFile};
+use crate::store::{GroupReader, Origin, ParquetFile};
 
 /// A segment a batch list: the first of rank 0, the next of rank 1, and so on.
 fn segments(lists: &[Vec<Vec<Row>>]) -> Vec<Arc<Segment>> {
@@ -54,7 +54,7 @@ proptest! {
         prop_assert_eq!(opened.whole().rows, lists.iter().flatten().map(Vec::len).sum::<usize>());
         for (group, segment) in opened.groups.iter().zip(&segments) {
             prop_assert_eq!(&group.identity, &segment.identity);
-            prop_assert_eq!(&group.origin, &segment.origin);
+            prop_assert_eq!(&group.origins[..], segment.origin.as_slice());
             prop_assert!(group.column_bytes.iter().all(|bytes| *bytes > 0));
             for place in 0..arrow_schema(&torch_trace::TABLE).fields().len() {
                 let (said, held) = (group.range(&torch_trace::TABLE, place), segment.range(place));
@@ -111,6 +111,42 @@ fn a_file_of_someone_elses_is_known_by_its_footer() {
     assert_eq!(said(0, "allocated"), "(None, 4)");
 }
 
+/// What a file of an older or a newer version means: a column that it lacks is NULL, one that nobody here knows is left.
+#[test]
+fn files_of_other_versions() {
+    let directory = tempfile::tempdir().unwrap();
+    let rows = in_memory(&segments(&[vec![vec![Row { step: 3, duration: Some(0.5), ..blank() }; 4]]]));
+    let without = |name: &str| {
+        let kept: Vec<usize> =
+            (0..rows.num_columns()).filter(|place| rows.schema().field(*place).name() != name).collect();
+        let kept = rows.project(&kept).unwrap();
+        let novel: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from(vec![7; rows.num_rows()]));
+        let columns = kept.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+        let all = columns.into_iter().zip(kept.columns().iter().cloned()).chain([("novel".to_owned(), novel)]);
+        arrow::array::RecordBatch::try_from_iter(all).unwrap()
+    };
+    let written = |name: &str, rows: &arrow::array::RecordBatch| {
+        let path = directory.path().join(name);
+        let file = std::fs::File::create(&path).unwrap();
+        let mut writer = parquet::arrow::ArrowWriter::try_new(file, rows.schema(), None).unwrap();
+        writer.write(rows).unwrap();
+        writer.close().unwrap();
+        ParquetFile::open(&path, &torch_trace::TABLE)
+    };
+    let file = Arc::new(written("1.parquet", &without("duration")).unwrap());
+    assert!(!file.ours, "never merged: what is not known here would be lost");
+    let schema = arrow_schema(&torch_trace::TABLE);
+    let places = [schema.index_of("step").unwrap(), schema.index_of("duration").unwrap()];
+    let projected = Arc::new(schema.project(&places).unwrap());
+    let read: Vec<_> = GroupReader::open(&file, 0, &places, &projected, 100, |_| ()).unwrap().collect();
+    let [Ok(batch)] = &read[..] else { panic!("{read:?}") };
+    assert_eq!((batch.num_rows(), batch.column(1).null_count()), (4, 4));
+    assert_eq!(format!("{:?}", file.groups[0].range(&torch_trace::TABLE, places[1])), "(None, 4)");
+    // Unless it can't be NULL: then the file is not what it says it is.
+    let error = written("2.parquet", &without("stage")).unwrap_err();
+    assert!(error.to_string().contains("2.parquet") && error.to_string().contains("no column stage"), "{error}");
+}
+
 #[test]
 fn a_file_is_there_whole_or_not_at_all() {
     let directory = tempfile::tempdir().unwrap();
@@ -138,7 +174,7 @@ fn a_file_is_there_whole_or_not_at_all() {
     assert!(error.to_string().contains("2.parquet"), "{error}");
     let at = whole.windows(11).position(|bytes| bytes == b"\"version\":1").unwrap();
     let mut later = whole;
-    later[at + 10] = b'2';
+    later[at + 10] = b'9';
     std::fs::write(&cut, later).unwrap();
     let error = ParquetFile::open(&cut, &torch_trace::TABLE).unwrap_err();
     assert!(error.to_string().contains("another version of probe"), "{error}");

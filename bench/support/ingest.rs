@@ -1,55 +1,33 @@
-//! How many rows a second one connection brings in while questions are asked of the same collector.
+//! How many `python.torch_trace` rows a second one connection brings into a collector that keeps them: journal, files.
 //! PROBE_HOME and PROBE_RUNTIME_DIR must name throw-away directories.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use probe_proto::encode::{BatchBuilder, StringTable};
-use probe_proto::table::Time;
-use probe_proto::tables::torch_trace::{Row, TABLE};
+use probe::collector::{Collector, Options};
+use probe_proto::encode::StringTable;
+use probe_proto::tables::torch_trace::TABLE;
 use probe_proto::v1::{self, agent_frame, collector_frame};
 
-use super::Result;
+use super::rows::{STEP, batch};
 
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Rows of a batch.
 const ROWS: usize = 8192;
-const BATCHES: u64 = 2000;
+/// The document's question.
+pub(crate) const LAST_STEPS: &str = "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec,
+    SUM(duration) AS total_time_sec, SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time
+    FROM python.torch_trace WHERE step > (SELECT MAX(step) - 10 FROM python.torch_trace)
+    GROUP BY module, stage ORDER BY total_time_sec DESC";
 
-fn batch(strings: &mut StringTable, first_step: i64) -> v1::Batch {
-    let mut builder = BatchBuilder::new(&TABLE);
-    let cpu = strings.id("cpu");
-    for n in 0..ROWS {
-        let module = n % 128;
-        let own = (10_000 + n * 2_654_435_761 % 20_000) as f64 / (1_u64 << 30) as f64;
-        builder.push(Row {
-            step: first_step + (n / 384) as i64,
-            micro_step: 0,
-            call_index: 0,
-            module: Some(strings.id(&format!("layers.{}.attn.{}", module / 8, module % 8))),
-            module_type: Some(strings.id(["Linear", "LayerNorm", "GELU", "Block"][module % 4])),
-            depth: (module % 4) as i32,
-            stage: strings.id(["forward", "backward", "step"][n / 128 % 3]),
-            ts: Time(1_767_225_600_000_000_000 + n as i64 * 12_345),
-            duration: Some(own),
-            total_duration: Some(own * 1.5),
-            host_duration: own,
-            allocated: None,
-            allocated_delta: None,
-            max_allocated: None,
-            reserved: None,
-            input_shape: None,
-            device: Some(cpu),
-            compiled: false,
-            thread: 4242,
-        });
-    }
-    builder.take()
-}
-
-/// Rows a second until the last is acknowledged; `asked` every so often, the next only when the one before is answered.
-pub(crate) async fn measure(asked: Option<(Duration, &'static str)>) -> Result<f64> {
+/// Sends `batches` to a collector in this process. Rows a second until the last is acknowledged, which means on disk, and
+/// how many answers came meanwhile: `asked` every so often, the next only when the one before is answered.
+pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)>) -> Result<(f64, u64)> {
     let socket = probe::paths::runtime_dir()?.join("bench.sock");
-    let options = probe::collector::Options {
+    let options = Options {
         run: "bench".into(),
         command: String::new(),
         listen: vec![probe::paths::Listen::Unix(socket.clone())],
@@ -59,22 +37,37 @@ pub(crate) async fn measure(asked: Option<(Duration, &'static str)>) -> Result<f
         token_file: None,
         exit_when_idle: None,
     };
-    let collector = probe::collector::Collector::start(options).await?;
-    let done = Arc::new(AtomicBool::new(false));
+    let collector = Collector::start(options).await?;
+    let (done, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let asking = asked.map(|(every, sql)| {
-        let (engine, done) = (Arc::clone(collector.engine()), Arc::clone(&done));
+        let (engine, done, answers) = (Arc::clone(collector.engine()), Arc::clone(&done), Arc::clone(&answers));
         tokio::spawn(async move {
             while !done.load(Ordering::Relaxed) {
                 let began = Instant::now();
                 if let Ok(mut answer) = engine.query(sql, None).await {
-                    while !done.load(Ordering::Relaxed) && futures::StreamExt::next(&mut answer).await.is_some() {}
+                    while futures::StreamExt::next(&mut answer).await.is_some_and(|batch| batch.is_ok()) {}
+                    answers.fetch_add(1, Ordering::Relaxed);
                 }
                 tokio::time::sleep(every.saturating_sub(began.elapsed())).await;
             }
         })
     });
+    let rows_a_second = send(&socket, batches).await;
+    done.store(true, Ordering::Relaxed);
+    if let Some(asking) = asking {
+        // A bomb's answer never comes.
+        asking.abort();
+        let _ = asking.await;
+    }
+    collector.stop(None).await?;
+    Ok((rows_a_second?, answers.load(Ordering::Relaxed)))
+}
+
+/// Sends `count` batches, packed beforehand, as fast as the stream takes them to the collector at `socket`. Rows a second
+/// until the last is acknowledged.
+pub(crate) async fn send(socket: &Path, count: u64) -> Result<f64> {
     let mut strings = StringTable::default();
-    let batches: Vec<v1::Batch> = (0..16).map(|n| batch(&mut strings, n * 21)).collect();
+    let batches: Vec<v1::Batch> = (0..16).map(|n| batch(&mut strings, ROWS, n * (ROWS / STEP) as i64)).collect();
     let channel = tonic::transport::Endpoint::from_shared(format!("unix:{}", socket.display()))?
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(8 << 20)
@@ -97,18 +90,19 @@ pub(crate) async fn measure(asked: Option<(Duration, &'static str)>) -> Result<f
     let mut incoming = client.session(tokio_stream::wrappers::ReceiverStream::new(outgoing)).await?.into_inner();
     let began = Instant::now();
     let sending = tokio::spawn(async move {
-        for seq in 1..=BATCHES {
+        for seq in 1..=count {
             let mut batch = batches[seq as usize % batches.len()].clone();
             (batch.seq, batch.recorded) = (seq, seq * ROWS as u64);
-            let batch = v1::AgentFrame { frame: Some(agent_frame::Frame::Batch(batch)) };
-            if frames.send(batch).await.is_err() {
+            // As later steps each time around.
+            batch.columns[0].base += (seq / 16 * 16) as i64 * (ROWS / STEP) as i64;
+            if frames.send(frame(agent_frame::Frame::Batch(batch))).await.is_err() {
                 break;
             }
         }
         frames
     });
     let mut acknowledged = 0;
-    while acknowledged < BATCHES {
+    while acknowledged < count {
         let next = tokio::time::timeout(Duration::from_secs(120), incoming.message()).await??;
         match next.and_then(|frame| frame.frame) {
             Some(collector_frame::Frame::Ack(ack)) => acknowledged = ack.seq,
@@ -118,13 +112,6 @@ pub(crate) async fn measure(asked: Option<(Duration, &'static str)>) -> Result<f
         }
     }
     let seconds = began.elapsed().as_secs_f64();
-    done.store(true, Ordering::Relaxed);
-    if let Some(asking) = asking {
-        // A bomb's answer never comes.
-        asking.abort();
-        let _ = asking.await;
-    }
     drop(sending.await?);
-    collector.stop(None).await?;
-    Ok((BATCHES * ROWS as u64) as f64 / seconds)
+    Ok((count * ROWS as u64) as f64 / seconds)
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
+use probe_proto::TIMES_PER_SECOND;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace::{Row, TABLE};
@@ -107,8 +108,9 @@ impl Agent {
     fn row(&mut self, step: i64, module: Option<usize>, stage: usize) {
         let typical = module.map_or(3e6, |module| self.typical[module] * [1.0, 1.9, 1.0][stage]);
         let own = typical * (0.15 * self.numbers.normal()).exp();
-        // Whole multiples of 2^-30 s, as the agent's are to become (docs/design.md, Files).
-        let seconds = |nanoseconds: f64| (nanoseconds * 1e-9 * (1_u64 << 30) as f64).round() / (1_u64 << 30) as f64;
+        // Whole multiples of the smallest time there is, as the agent's are.
+        let seconds =
+            |nanoseconds: f64| (nanoseconds * 1e-9 * TIMES_PER_SECOND as f64).round() / TIMES_PER_SECOND as f64;
         let whole = module.is_some_and(|module| module % KINDS.len() == 7);
         let total = if whole { own * (6.0 + 0.1 * self.numbers.normal()) } else { own };
         let (name, kind) = module.map_or((self.optimizer, self.optimizer), |module| self.texts[module]);

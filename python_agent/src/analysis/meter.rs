@@ -1,0 +1,240 @@
+//! What the newest steps were like: how many events they had, how long they took, with detail and without.
+//!
+//! Everything is a median: a busy machine takes the processor away now and then, which falsifies single steps.
+
+use std::collections::VecDeque;
+
+use crate::recording::record::Kind;
+
+/// Steps that are remembered.
+const STEPS: usize = 4096;
+/// Pairs of steps with and without detail that are.
+const PAIRS: usize = 256;
+/// Fewer say nothing.
+const FEWEST_PAIRS: usize = 8;
+/// The newest steps: those of the last second, and at least so many.
+const RECENT_SECONDS: f64 = 1.0;
+const RECENT_STEPS: usize = 8;
+/// What they are compared with: steps of half a minute before, at least so many over at least so long.
+const BASELINE_SECONDS: f64 = 30.0;
+const BASELINE_STEPS: usize = 32;
+const LEAST_BASELINE_SECONDS: f64 = 2.0;
+/// The first steps of a run warm it up.
+const WARMUP: usize = 10;
+
+/// Events of a step by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Begins and ends that cost what a module call's do.
+    pub(crate) plain: u64,
+    /// Autograd nodes.
+    pub(crate) nodes: u64,
+}
+
+impl Counts {
+    /// Begins and ends of all kinds.
+    pub(crate) fn events(&self) -> u64 {
+        self.plain + 2 * self.nodes
+    }
+}
+
+/// The ratio of steps with detail to those without.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ratio {
+    pub(crate) median: f64,
+    /// 95 % interval, by order statistics.
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    number: i64,
+    seconds: f64,
+    detail: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    counts: Counts,
+    with: Option<Counts>,
+    without: Option<Counts>,
+    steps: VecDeque<Step>,
+    seen: usize,
+    pairs: VecDeque<f64>,
+    /// The last step of the newest pair.
+    paired: Option<i64>,
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+impl Meter {
+    /// An event happened in the step under way.
+    #[inline]
+    pub(crate) fn count(&mut self, kind: Kind) {
+        match kind {
+            Kind::NodeStart => self.counts.nodes += 1,
+            Kind::NodeEnd => {}
+            _ => self.counts.plain += 1,
+        }
+    }
+
+    /// It ended; `seconds` None where its times were lost.
+    pub(crate) fn end_step(&mut self, number: i64, seconds: Option<f64>, detail: bool) {
+        let counts = std::mem::take(&mut self.counts);
+        let Some(seconds) = seconds else { return };
+        if detail {
+            self.with = Some(counts)
+        } else {
+            self.without = Some(counts)
+        }
+        self.seen += 1;
+        if self.seen <= WARMUP {
+            return;
+        }
+        if self.steps.len() == STEPS {
+            self.steps.pop_front();
+        }
+        self.steps.push_back(Step { number, seconds, detail });
+        self.pair();
+    }
+
+    /// A step between two that were recorded the other way is compared with both. No step is in two pairs: neighbours
+    /// in time are alike, and pairs that share steps would promise more than they know.
+    fn pair(&mut self) {
+        let [.., a, b, c] = self.steps.make_contiguous() else { return };
+        if a.number + 2 != c.number
+            || self.paired.is_some_and(|paired| a.number <= paired)
+            || a.detail != c.detail
+            || a.detail == b.detail
+        {
+            return;
+        }
+        let around = (a.seconds + c.seconds) / 2.0;
+        let ratio = if b.detail { b.seconds / around } else { around / b.seconds };
+        if ratio.is_finite() {
+            self.paired = Some(c.number);
+            if self.pairs.len() == PAIRS {
+                self.pairs.pop_front();
+            }
+            self.pairs.push_back(ratio);
+        }
+    }
+
+    pub(crate) fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// None until there are enough pairs.
+    pub(crate) fn ratio(&self) -> Option<Ratio> {
+        let count = self.pairs.len();
+        if count < FEWEST_PAIRS {
+            return None;
+        }
+        let mut sorted: Vec<f64> = self.pairs.iter().copied().collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        // The median lies between these two of the sorted values in 95 of 100 cases, whatever they are distributed like.
+        let outside = ((count as f64 - 1.96 * (count as f64).sqrt()) / 2.0).floor() as usize;
+        let outside = outside.clamp(1, count / 2);
+        Some(Ratio { median: sorted[count / 2], low: sorted[outside - 1], high: sorted[count - outside] })
+    }
+
+    /// Events of the newest step with detail, and without.
+    pub(crate) fn counts(&self) -> (Option<Counts>, Option<Counts>) {
+        (self.with, self.without)
+    }
+
+    /// Median duration of the newest steps, of those without detail where there are enough.
+    pub(crate) fn step_seconds(&self) -> Option<f64> {
+        let newest = || self.steps.iter().rev().take(64);
+        let without: Vec<f64> = newest().filter(|step| !step.detail).map(|step| step.seconds).collect();
+        let seconds = if without.len() >= RECENT_STEPS { without } else { newest().map(|step| step.seconds).collect() };
+        if seconds.len() < RECENT_STEPS { None } else { median(seconds) }
+    }
+
+    /// Median durations of the last second's steps, and of those of half a minute before.
+    pub(crate) fn recent_and_baseline(&self) -> Option<(f64, f64)> {
+        let mut newest = self.steps.iter().rev().map(|step| step.seconds).peekable();
+        let mut take = |least: usize, seconds: f64| {
+            let (mut taken, mut sum) = (Vec::new(), 0.0);
+            while let Some(step) = newest.peek() {
+                if taken.len() >= least && sum >= seconds {
+                    break;
+                }
+                sum += step;
+                taken.extend(newest.next());
+            }
+            (taken, sum)
+        };
+        let (recent, _) = take(RECENT_STEPS, RECENT_SECONDS);
+        let (baseline, long) = take(BASELINE_STEPS, BASELINE_SECONDS);
+        if baseline.len() < BASELINE_STEPS || long < LEAST_BASELINE_SECONDS {
+            return None;
+        }
+        Some((median(recent)?, median(baseline)?))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_with_detail_are_compared_with_their_neighbours() {
+        let mut meter = Meter::default();
+        // The machine gets slower by half meanwhile, and every 50th step is a slow one.
+        for number in 0..400 {
+            let detail = number % 4 == 0;
+            let drift = 1.0 + number as f64 / 800.0;
+            let hiccup = if number % 50 == 0 { 5.0 } else { 1.0 };
+            meter.count(Kind::Enter);
+            meter.count(Kind::NodeStart);
+            meter.count(Kind::NodeEnd);
+            meter.end_step(number, Some(0.01 * drift * hiccup * if detail { 1.06 } else { 1.0 }), detail);
+            assert_eq!(meter.ratio().is_some(), meter.pairs() >= FEWEST_PAIRS);
+        }
+        let ratio = meter.ratio().unwrap();
+        assert!((ratio.median - 1.06).abs() < 0.002 && ratio.low <= ratio.median && ratio.median <= ratio.high);
+        assert!(ratio.low > 1.05 && ratio.high < 1.07, "{ratio:?}");
+        assert_eq!(meter.counts().0, Some(Counts { plain: 1, nodes: 1 }));
+        assert!((meter.step_seconds().unwrap() - 0.0149).abs() < 0.0005);
+    }
+
+    #[test]
+    fn no_step_is_in_two_pairs_and_gaps_are_none() {
+        let mut meter = Meter::default();
+        for number in 0..30 {
+            meter.end_step(number, Some(1.0), number % 2 == 0);
+        }
+        assert_eq!(meter.pairs(), 6);
+        let mut gaps = Meter::default();
+        for number in 0..60 {
+            gaps.end_step(number, (number % 3 != 0).then_some(1.0), number % 2 == 0);
+        }
+        assert_eq!(gaps.pairs(), 0);
+        assert_eq!(gaps.ratio(), None);
+    }
+
+    #[test]
+    fn a_slower_second_stands_out_against_half_a_minute() {
+        let mut meter = Meter::default();
+        for number in 0..3000 {
+            meter.end_step(number, Some(0.002), true);
+        }
+        assert_eq!(meter.recent_and_baseline(), Some((0.002, 0.002)));
+        for number in 3000..3060 {
+            meter.end_step(number, Some(0.02), true);
+        }
+        assert_eq!(meter.recent_and_baseline(), Some((0.02, 0.002)));
+        let mut short = Meter::default();
+        for number in 0..60 {
+            short.end_step(number, Some(0.002), true);
+        }
+        assert_eq!(short.recent_and_baseline(), None, "the beginning of a run is no baseline");
+    }
+}

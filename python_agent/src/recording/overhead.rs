@@ -1,0 +1,145 @@
+//! `probe.overhead`, and what the collector is told of it: counts of events times what each costs, beside what steps
+//! with and without detail took.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use probe_proto::table::Time;
+use probe_proto::tables::overhead;
+use probe_proto::v1;
+
+use super::clock::Sample;
+use super::{cost as costs, names, policy, ring};
+use crate::analysis::{Analyser, Counts};
+use crate::shared::{self, STEP};
+use crate::sink::Sink;
+
+/// Between two rows.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Between two looks at the newest steps.
+const LOOK: Duration = Duration::from_millis(400);
+
+/// `overhead_budget`, as the bits of a float.
+static BUDGET: AtomicU64 = AtomicU64::new(0.01_f64.to_bits());
+static BUFFER_BYTES: AtomicUsize = AtomicUsize::new(0);
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+
+/// What recording may cost, as a share of step time.
+pub fn set_budget(share: f64) {
+    BUDGET.store(share.to_bits(), Ordering::Relaxed);
+}
+
+/// How many bytes wait for the collector.
+pub fn set_buffer_bytes(bytes: usize) {
+    BUFFER_BYTES.store(bytes, Ordering::Relaxed);
+}
+
+/// What the collector is told; None before there are steps.
+pub fn cost() -> Option<v1::Cost> {
+    shared::lock(&STATE).told
+}
+
+#[derive(Debug, Default)]
+struct State {
+    told: Option<v1::Cost>,
+    looked: Option<Instant>,
+    row: Option<Row>,
+    /// Rare hooks' ticks and the step at the look before.
+    rare: (u64, i64),
+    rare_per_step: f64,
+}
+
+/// The row before.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    at: Instant,
+    step: i64,
+    cpu: Option<(i64, f64)>,
+}
+
+/// CPU seconds of the calling thread, and which it is.
+fn cpu() -> Option<(i64, f64)> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is ours; gettid has no arguments.
+    let (failed, thread) = unsafe {
+        (libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) != 0, libc::syscall(libc::SYS_gettid))
+    };
+    (!failed).then_some((thread, time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9))
+}
+
+/// Looks at the newest steps, if it is time; a row where two seconds have passed, or (`last`) training is over.
+pub(super) fn note(analyser: &mut Analyser<names::Known>, now: Sample, last: bool, sink: &mut Sink) {
+    let mut state = shared::lock(&STATE);
+    let step = STEP.load(Ordering::Relaxed);
+    if step == 0 || !last && state.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+        return;
+    }
+    state.looked = Some(Instant::now());
+    let policy = policy::in_force();
+    let costs = costs::costs();
+    let (rare, before) = state.rare;
+    if step > before {
+        state.rare_per_step = analyser.seconds(costs.rare.saturating_sub(rare)) / (step - before) as f64;
+        state.rare = (costs.rare, step);
+    }
+    let (event, node) = (analyser.seconds(costs.event), analyser.seconds(costs.node));
+    let of = |counts: Counts| counts.plain as f64 * event + counts.nodes as f64 * node;
+    let (with, without) = analyser.meter().counts();
+    // Not yet seen without detail: what any step has anyway.
+    let every_step = without.map_or(0.0, of) + state.rare_per_step;
+    let detail = with.map_or(0.0, |with| (of(with) - without.map_or(0.0, of)).max(0.0));
+    let (ratio, step_seconds) = (analyser.meter().ratio(), analyser.meter().step_seconds());
+    let (recent, baseline) = analyser.meter().recent_and_baseline().unwrap_or_default();
+    state.told = Some(v1::Cost {
+        step_seconds: step_seconds.unwrap_or(0.0),
+        every_step,
+        detail,
+        low: ratio.map(|ratio| ratio.low),
+        high: ratio.map(|ratio| ratio.high),
+        recent,
+        baseline,
+    });
+    let due = match state.row {
+        None => true,
+        Some(row) => row.step < step && (last || row.at.elapsed() >= INTERVAL),
+    };
+    if !due {
+        return;
+    }
+    let cpu = cpu();
+    let share = match (state.row, cpu) {
+        (Some(Row { at, cpu: Some((of, then)), .. }), Some((thread, now))) if of == thread => {
+            Some((now - then) / at.elapsed().as_secs_f64().max(1e-6))
+        }
+        _ => None,
+    };
+    let thinned = match policy.stride {
+        0 => 0.0,
+        1 if policy.compare => 31.0 / 32.0,
+        stride => 1.0 / f64::from(stride),
+    };
+    let estimated = (with.is_some() || without.is_some()).then_some(every_step + detail * thinned);
+    sink.push(overhead::Row {
+        ts: Time(now.unix_ns),
+        step,
+        budget: f64::from_bits(BUDGET.load(Ordering::Relaxed)),
+        detail_stride: i32::from(policy.stride),
+        step_duration: step_seconds,
+        events: with.map(|counts| counts.events() as f64),
+        events_without_detail: without.map(|counts| counts.events() as f64),
+        event_cost: event,
+        node_cost: node,
+        estimated_cost: estimated,
+        estimated_share: estimated.zip(step_seconds).map(|(cost, step)| cost / step),
+        measured_ratio: ratio.map(|ratio| ratio.median),
+        measured_low: ratio.map(|ratio| ratio.low),
+        measured_high: ratio.map(|ratio| ratio.high),
+        measured_pairs: analyser.meter().pairs() as i32,
+        ring_bytes: ring::used() as i64,
+        buffer_bytes: BUFFER_BYTES.load(Ordering::Relaxed) as i64,
+        string_bytes: sink.strings.bytes() as i64,
+        sender_cpu: share,
+    });
+    state.row = Some(Row { at: Instant::now(), step, cpu });
+}

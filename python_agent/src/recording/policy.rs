@@ -1,0 +1,187 @@
+//! Which steps carry detail, and which layers record: decided by step number alone, so that all ranks decide the same.
+//!
+//! A policy holds from a step on. Training's thread looks at one number at each step's beginning; policies that are to
+//! come wait in a few words that the background thread fills, so neither waits for the other.
+
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+
+use probe_proto::config::Layers;
+
+use crate::shared::STEP;
+
+/// Policies that may wait.
+const WAITING: usize = 16;
+/// Of so many steps, `compare` leaves one without detail.
+const SPARED: u64 = 32;
+
+/// What holds from a step on, in one word: the step in the upper 40 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Steps whose number is a multiple carry detail; 0: none.
+    pub stride: u16,
+    /// Layers that record.
+    pub layers: Layers,
+    /// With a stride of 1: leave a step without detail now and then, to compare with.
+    pub compare: bool,
+}
+
+const STEP_BITS: u32 = 40;
+
+impl Policy {
+    const fn pack(self, from_step: u64) -> u64 {
+        let value = self.stride as u64 | (self.layers.0 as u64) << 16 | (self.compare as u64) << 21;
+        (from_step & ((1 << STEP_BITS) - 1)) << (64 - STEP_BITS) | value
+    }
+
+    const fn unpack(word: u64) -> Self {
+        Self { stride: word as u16, layers: Layers((word >> 16 & 0x1f) as u8), compare: word >> 21 & 1 == 1 }
+    }
+
+    /// Whether step `step` carries detail.
+    pub fn is_detailed(self, step: i64) -> bool {
+        match self.stride {
+            0 => false,
+            1 => !self.compare || !is_spared(step as u64),
+            stride => step % i64::from(stride) == 0,
+        }
+    }
+}
+
+/// One of each 32 steps, not always the same: a program that does something every 32 steps must not meet it each time.
+fn is_spared(step: u64) -> bool {
+    let mut place = step / SPARED + 1;
+    place = place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    step % SPARED == place >> 59
+}
+
+/// What holds at the start of a process.
+const FIRST: Policy = Policy { stride: 1, layers: Layers::ALL, compare: false };
+
+static IN_FORCE: AtomicU64 = AtomicU64::new(FIRST.pack(0));
+/// Empty places are 0, which no policy is: those from step 0 on hold at once.
+static TO_COME: [AtomicU64; WAITING] = [const { AtomicU64::new(0) }; WAITING];
+/// First step of the earliest that waits.
+static NEXT: AtomicI64 = AtomicI64::new(i64::MAX);
+/// Layers that record now.
+static LAYERS_ON: AtomicU8 = AtomicU8::new(Layers::ALL.0);
+
+/// Whether a layer records.
+#[inline(always)]
+pub(crate) fn is_on(layer: Layer) -> bool {
+    LAYERS_ON.load(Ordering::Relaxed) & layer as u8 != 0
+}
+
+/// The bit of each layer, as in [`Layers::NAMES`].
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Layer {
+    Forward = 1,
+    Backward = 2,
+    Data = 8,
+    Collectives = 16,
+}
+
+/// The newest policy that was asked for, whether it holds yet or not.
+pub fn newest() -> Policy {
+    let latest = TO_COME.iter().map(|place| place.load(Ordering::SeqCst)).max().unwrap_or(0);
+    Policy::unpack(if latest == 0 { IN_FORCE.load(Ordering::SeqCst) } else { latest })
+}
+
+/// What holds in the step that is under way.
+pub fn in_force() -> Policy {
+    Policy::unpack(IN_FORCE.load(Ordering::Relaxed))
+}
+
+/// From the next step on.
+pub fn set(policy: Policy) {
+    for place in &TO_COME {
+        place.store(0, Ordering::SeqCst);
+    }
+    IN_FORCE.store(policy.pack(0), Ordering::SeqCst);
+}
+
+/// From step `from_step` on. False when that has begun already: then it holds from the next one on.
+pub fn set_from(policy: Policy, from_step: i64) -> bool {
+    if from_step > STEP.load(Ordering::SeqCst) {
+        let word = policy.pack(from_step as u64);
+        let free = |place: &&AtomicU64| place.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if TO_COME.iter().find(free).is_some() {
+            NEXT.fetch_min(from_step, Ordering::SeqCst);
+            // Training's thread counts a step first and looks here after: either it sees the policy, or we see the step.
+            return from_step > STEP.load(Ordering::SeqCst);
+        }
+    }
+    set(policy);
+    false
+}
+
+/// At the beginning of step `step`: whether it carries detail.
+#[inline]
+pub(super) fn begin_step(step: i64) -> bool {
+    if NEXT.load(Ordering::SeqCst) <= step {
+        adopt(step);
+    }
+    let policy = in_force();
+    LAYERS_ON.store(policy.layers.0, Ordering::Relaxed);
+    policy.is_detailed(step)
+}
+
+#[cold]
+fn adopt(step: i64) {
+    // Before looking: one that is added meanwhile makes it smaller again.
+    NEXT.store(i64::MAX, Ordering::SeqCst);
+    let mut latest = 0;
+    for place in &TO_COME {
+        let word = place.load(Ordering::SeqCst);
+        let from_step = (word >> (64 - STEP_BITS)) as i64;
+        if word == 0 {
+            continue;
+        }
+        if from_step <= step {
+            latest = latest.max(word);
+            place.store(0, Ordering::SeqCst);
+        } else {
+            NEXT.fetch_min(from_step, Ordering::SeqCst);
+        }
+    }
+    if latest != 0 {
+        IN_FORCE.store(latest, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_with_detail_depend_on_their_number_alone() {
+        let policy = |stride, compare| Policy { stride, layers: Layers(0b01101), compare };
+        for policy in [policy(0, false), policy(1, true), policy(65_535, true), policy(8, false)] {
+            assert_eq!(Policy::unpack(policy.pack(7)), policy);
+        }
+        let detailed = |policy: Policy, steps: i64| (0..steps).filter(|step| policy.is_detailed(*step)).count();
+        assert_eq!(detailed(policy(0, true), 100), 0);
+        assert_eq!(detailed(policy(1, false), 100), 100);
+        assert_eq!(detailed(policy(6, true), 60), 10);
+        // One of each 32, at changing places.
+        let spared: Vec<i64> = (0..3200).filter(|step| !policy(1, true).is_detailed(*step)).collect();
+        assert_eq!(spared.iter().map(|step| step / 32).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+        let places: std::collections::BTreeSet<i64> = spared.iter().map(|step| step % 32).collect();
+        assert!(places.len() > 20, "{places:?}");
+    }
+
+    #[test]
+    fn policies_hold_from_their_steps_on() {
+        let stride = |stride| Policy { stride, layers: Layers::ALL, compare: false };
+        STEP.store(10, Ordering::SeqCst);
+        assert!(set_from(stride(4), 20) && set_from(stride(0), 13));
+        assert_eq!(newest(), stride(4));
+        let detailed: Vec<i64> = (11..30).filter(|step| begin_step(*step)).collect();
+        assert_eq!(detailed, [11, 12, 20, 24, 28]);
+        assert!(!set_from(stride(0), 10), "it had begun");
+        assert!(!begin_step(11));
+        set(stride(1));
+        assert!(begin_step(12));
+        STEP.store(0, Ordering::SeqCst);
+    }
+}

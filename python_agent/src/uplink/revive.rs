@@ -1,0 +1,102 @@
+//! A collector that died is started again, as the agent that found none started the first one.
+//!
+//! `probe serve --resume RUN` takes the run up where its journal ends. Several ranks may try at once: the collector takes
+//! the lock of the run's name, so one of them stays. It refuses a run that has ended, so that one that was stopped on
+//! purpose stays stopped. The process is started from the uplink's thread, never from the one that trains.
+
+use std::fs::OpenOptions;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A collector that is back by itself by then was started by somebody else.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// How it is started.
+#[derive(Debug, Clone)]
+pub struct Revival {
+    /// The program, its path absolute, and what stands before and after the run's name.
+    pub program: PathBuf,
+    /// Words after `serve --resume RUN`.
+    pub arguments: Vec<String>,
+    /// The environment as it was when the agent began: Python may change the process's own while it is read.
+    pub environment: Vec<(String, String)>,
+    /// Where it writes what it has to say.
+    pub log: PathBuf,
+}
+
+/// What is done about a collector that is gone.
+#[derive(Debug, Default)]
+pub(super) struct Reviver {
+    /// The run, and since when nobody keeps it; nothing is left to do where there is none.
+    lost: Option<(String, Instant)>,
+    started: Option<Child>,
+}
+
+impl Reviver {
+    /// The collector of this run has just gone.
+    pub(super) fn lost(&mut self, run: String) {
+        self.lost = Some((run, Instant::now()));
+    }
+
+    /// It is still gone: starts another one when it is time, once for every time that it was lost.
+    pub(super) fn still_gone(&mut self, revival: Option<&Revival>) {
+        // Whoever has ended is not to stay as a zombie.
+        if self.started.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
+            self.started = None;
+        }
+        let Some(revival) = revival else { return };
+        let Some((run, _)) = self.lost.take_if(|(_, since)| since.elapsed() >= WAIT) else { return };
+        // One that can't be started leaves things as they are: the agent goes on trying to connect.
+        self.started = start(revival, &run).ok();
+    }
+}
+
+fn start(revival: &Revival, run: &str) -> std::io::Result<Child> {
+    let log = OpenOptions::new().create(true).append(true).open(&revival.log)?;
+    Command::new(&revival.program)
+        .args(["serve", "--resume", run])
+        .args(&revival.arguments)
+        .env_clear()
+        .envs(revival.environment.iter().map(|(key, value)| (key, value)))
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        // Ctrl-C at the training's terminal is not for it.
+        .process_group(0)
+        .spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_started_for_every_loss_and_after_a_while() {
+        let directory = std::env::temp_dir().join(format!("probe-revive-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let log = directory.join("log");
+        let revival = Revival {
+            program: "/bin/echo".into(),
+            arguments: vec!["--more".into()],
+            environment: Vec::new(),
+            log: log.clone(),
+        };
+        let mut reviver = Reviver::default();
+        reviver.still_gone(Some(&revival));
+        assert!(reviver.started.is_none(), "nothing was lost");
+        reviver.lost("gpt@2".into());
+        reviver.still_gone(Some(&revival));
+        assert!(reviver.started.is_none(), "it may be back in a moment");
+        reviver.lost = reviver.lost.map(|(run, since)| (run, since.checked_sub(WAIT).expect("an earlier time")));
+        reviver.still_gone(None);
+        assert!(reviver.lost.is_some() && reviver.started.is_none(), "nobody said how");
+        reviver.still_gone(Some(&revival));
+        assert!(reviver.lost.is_none(), "once");
+        assert!(reviver.started.take().expect("a child").wait().expect("its end").success());
+        assert!(log.exists());
+        std::fs::remove_dir_all(directory).expect("it goes");
+    }
+}

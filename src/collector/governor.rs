@@ -1,0 +1,364 @@
+//! Which steps carry detail in a run with `detail=auto`: as few as the budget asks for, all of them while steps are slow.
+//!
+//! Agents say what recording costs them and how long their steps take; this decides for all ranks at once, since a rank
+//! that records when the others don't makes them wait, and rows of one step that only some ranks have compare badly.
+//! [`Governor`] and [`Watch`] only compute; [`run`] asks them twice a second and says what they decided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use probe_proto::config::{self, Detail};
+use probe_proto::v1::Cost;
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Shared;
+use super::agent::Agent;
+use super::events::{Event, Severity};
+
+/// Between two looks at the agents, who report as often.
+const LOOK: Duration = Duration::from_millis(500);
+/// The budget is to be kept with this much to spare before detail comes back …
+const TO_SPARE: f64 = 0.7;
+/// … for so many looks in a row.
+const CALM_LOOKS: u32 = 6;
+/// A step with detail comes at least this often, in seconds of training, and one of so many.
+const LONGEST_GAP: f64 = 10.0;
+const LARGEST_STRIDE: u32 = 1024;
+/// Steps are slow when the last second's median is this many times the baseline, until it is no more than that.
+const SLOW: f64 = 1.5;
+const NORMAL: f64 = 1.2;
+/// All steps carry detail for at most so many looks of a slow time (half a minute).
+const CAPTURE_LOOKS: u32 = 60;
+
+/// Decides the stride.
+#[derive(Debug)]
+pub(crate) struct Governor {
+    stride: u32,
+    calm: u32,
+}
+
+/// What recording costs a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    budget: f64,
+    cost: Cost,
+}
+
+impl Load {
+    /// What a step with detail takes longer, in seconds: by the agent's estimate, as far as that lies within what was
+    /// measured.
+    fn detail(&self) -> f64 {
+        let Cost { step_seconds, detail, low, high, .. } = self.cost;
+        let measured = |ratio: f64| ((ratio - 1.0) * step_seconds).max(0.0);
+        // An interval below 1 is noise: steps with detail are not faster.
+        let most = high.filter(|high| *high > 1.0).map_or(f64::INFINITY, measured);
+        detail.min(most).max(low.map_or(0.0, measured))
+    }
+
+    /// Times the budget that recording takes with detail in each `stride`-th step.
+    fn over(&self, stride: u32) -> f64 {
+        let Cost { step_seconds, every_step, .. } = self.cost;
+        // What every step has can't be thinned, and must not use up all of what can.
+        let every_step = every_step.min(self.budget * step_seconds / 2.0);
+        (every_step + self.detail() / f64::from(stride)) / (self.budget * step_seconds)
+    }
+}
+
+impl Default for Governor {
+    fn default() -> Self {
+        Self { stride: 1, calm: 0 }
+    }
+}
+
+impl Governor {
+    /// The stride for all of these processes; None where nothing is known of any.
+    pub(crate) fn look(&mut self, loads: &[Load]) -> u32 {
+        let known = || loads.iter().filter(|load| load.cost.step_seconds > 0.0);
+        let over = |stride| known().map(|load| load.over(stride)).fold(0.0, f64::max);
+        let slowest = known().map(|load| load.cost.step_seconds).fold(0.0, f64::max);
+        if slowest == 0.0 {
+            return self.stride;
+        }
+        let mut largest = 1;
+        while largest < LARGEST_STRIDE && f64::from(largest * 2) * slowest <= LONGEST_GAP {
+            largest *= 2;
+        }
+        let mut wanted = 1;
+        while wanted < largest && over(wanted) > 1.0 {
+            wanted *= 2;
+        }
+        let spare = self.stride > largest || self.stride > 1 && over(self.stride / 2) <= TO_SPARE;
+        self.calm = if spare { self.calm + 1 } else { 0 };
+        if wanted > self.stride {
+            self.stride = wanted;
+            self.calm = 0;
+        } else if self.calm >= CALM_LOOKS {
+            self.stride /= 2;
+            self.calm = 0;
+        }
+        self.stride
+    }
+}
+
+/// Watches whether steps are slow.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    slow: Option<Slow>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slow {
+    baseline: f64,
+    /// How long steps took when that was last said.
+    said: f64,
+    looks: u32,
+}
+
+/// What became of steps' durations; in seconds, medians.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Change {
+    /// They take longer than the run's own baseline.
+    Slower { recent: f64, baseline: f64 },
+    /// They still do, and have been watched long enough.
+    Captured { recent: f64, baseline: f64 },
+    /// They take what they took before.
+    Again { recent: f64, baseline: f64 },
+    /// They have taken this long for so long that it is the baseline now.
+    Settled { recent: f64, baseline: f64 },
+}
+
+impl Watch {
+    /// Whether detail is wanted in every step.
+    pub(crate) fn captures(&self) -> bool {
+        self.slow.is_some_and(|slow| slow.looks < CAPTURE_LOOKS)
+    }
+
+    /// Looks at the durations of all processes: the one that has slowed down the most counts.
+    pub(crate) fn look(&mut self, costs: &[Cost]) -> Option<Change> {
+        let known = costs.iter().filter(|cost| cost.recent > 0.0 && cost.baseline > 0.0);
+        let worst = known.max_by(|a, b| (a.recent / a.baseline).total_cmp(&(b.recent / b.baseline)))?;
+        let (recent, now) = (worst.recent, worst.baseline);
+        let Some(slow) = &mut self.slow else {
+            if recent > SLOW * now {
+                self.slow = Some(Slow { baseline: now, said: recent, looks: 0 });
+                return Some(Change::Slower { recent, baseline: now });
+            }
+            return None;
+        };
+        slow.looks = slow.looks.saturating_add(1);
+        let baseline = slow.baseline;
+        if recent <= NORMAL * baseline {
+            self.slow = None;
+            return Some(Change::Again { recent, baseline });
+        }
+        if recent <= NORMAL * now {
+            self.slow = None;
+            return Some(Change::Settled { recent, baseline });
+        }
+        if recent > SLOW * slow.said {
+            // Another thing on top of the first: worth another capture.
+            *slow = Slow { baseline, said: recent, looks: 0 };
+            return Some(Change::Slower { recent, baseline });
+        }
+        (slow.looks == CAPTURE_LOOKS).then_some(Change::Captured { recent, baseline })
+    }
+}
+
+/// Looks at the agents for as long as the collector lives.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut governor, mut watch) = (Governor::default(), Watch::default());
+    loop {
+        tokio::select! {
+            _ = looks.tick() => look(&shared, &mut governor, &mut watch),
+            () = shared.stopping.cancelled() => return,
+        }
+    }
+}
+
+fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) {
+    let live = shared.registry.live();
+    let (mut costs, mut loads, mut step) = (Vec::new(), Vec::new(), 0);
+    let mut automatic = false;
+    for agent in &live {
+        let state = agent.state();
+        let setting = |key: &str| state.settings.get(key).map(String::as_str);
+        let is_automatic = setting(config::DETAIL).and_then(Detail::parse) == Some(Detail::Auto);
+        automatic |= is_automatic;
+        step = step.max(state.step);
+        let Some(cost) = state.cost else { continue };
+        costs.push(cost);
+        if is_automatic {
+            let budget = setting(config::OVERHEAD_BUDGET).and_then(config::budget).unwrap_or(0.01);
+            loads.push(Load { budget, cost });
+        }
+    }
+    let change = watch.look(&costs);
+    if automatic {
+        // While steps are slow, what recording costs is not the question; nor are their durations an answer.
+        let stride = if watch.captures() { governor.stride } else { governor.look(&loads) };
+        plan(shared, &live, stride, watch.captures(), &loads);
+    }
+    if let Some(change) = change {
+        shared.events.note(event(change, step, automatic));
+    }
+    shared.settings.repeat_if_late(&live);
+}
+
+/// Tells the agents, if anything is to change.
+fn plan(shared: &Shared, live: &[Arc<Agent>], governed: u32, capture: bool, loads: &[Load]) {
+    let stride = if capture { 1 } else { governed };
+    let Some((before, plan)) = shared.settings.plan(live, stride, capture) else { return };
+    // A capture is its own event, which says why.
+    if before == stride || capture {
+        return;
+    }
+    let share = |stride| loads.iter().map(|load| load.over(stride) * load.budget).fold(0.0, f64::max);
+    let which = if stride == 1 { "every step".to_owned() } else { format!("one step of {stride}") };
+    let message = format!(
+        "modules are recorded in {which} from step {} on: in every step that would take {:.1} % of the time",
+        plan.from_step,
+        100.0 * share(1)
+    );
+    let details =
+        json!({ "stride": stride, "stride_before": before, "share": share(stride), "share_every_step": share(1) });
+    shared.events.note(Event::new("detail", Severity::Info, message).at_step(plan.from_step).with(&details));
+}
+
+fn event(change: Change, step: i64, automatic: bool) -> Event {
+    let event = |kind, severity, message, recent: f64, baseline: f64| {
+        let details = json!({ "recent": recent, "baseline": baseline });
+        Event::new(kind, severity, message).at_step(step).with(&details)
+    };
+    let took = |seconds: f64| match seconds {
+        s if s < 0.1 => format!("{:.3} ms", 1e3 * s),
+        s => format!("{s:.3} s"),
+    };
+    match change {
+        Change::Slower { recent, baseline } => {
+            let (recent_words, baseline_words) = (took(recent), took(baseline));
+            let detail = if automatic { "; every step is recorded in detail meanwhile" } else { "" };
+            let message = format!("steps take {recent_words} instead of {baseline_words} (medians){detail}");
+            event("slow", Severity::Warning, message, recent, baseline)
+        }
+        Change::Captured { recent, baseline } => {
+            let message =
+                format!("steps still take {}; they have been recorded in detail for long enough", took(recent));
+            event("capture", Severity::Info, message, recent, baseline)
+        }
+        Change::Again { recent, baseline } => {
+            let message = format!("steps take {} again", took(recent));
+            event("slow", Severity::Info, message, recent, baseline)
+        }
+        Change::Settled { recent, baseline } => {
+            let message = format!("steps take {} by now, which was {} before", took(recent), took(baseline));
+            event("slow", Severity::Info, message, recent, baseline)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(step: f64, every_step: f64, detail: f64) -> Load {
+        Load { budget: 0.01, cost: Cost { step_seconds: step, every_step, detail, ..Cost::default() } }
+    }
+
+    fn measured(load: Load, low: f64, high: f64) -> Load {
+        Load { cost: Cost { low: Some(low), high: Some(high), ..load.cost }, ..load }
+    }
+
+    #[test]
+    fn detail_is_thinned_at_once_and_comes_back_slowly() {
+        let mut governor = Governor::default();
+        assert_eq!(governor.look(&[]), 1, "nothing is known");
+        assert_eq!(governor.look(&[load(0.0, 0.0, 1.0)]), 1);
+        // 50 ms steps, half a percent: every step.
+        assert_eq!(governor.look(&[load(0.05, 5e-6, 2.5e-4)]), 1);
+        // 3.4 ms steps, 8 %: one of 8 is 1 % and a bit for what every step costs.
+        let tiny = load(3.4e-3, 5e-6, 2.7e-4);
+        assert_eq!(governor.look(&[tiny]), 16);
+        // Around the edge nothing changes: 0.9 of the budget at half the stride is not enough to come back.
+        for share in [0.0713, 0.072, 0.0716] {
+            for _ in 0..20 {
+                assert_eq!(governor.look(&[load(3.4e-3, 0.0, share * 2.0 * 3.4e-3)]), 16);
+            }
+        }
+        // Cheap enough, for three seconds, step by step back.
+        let cheap = load(0.05, 0.0, 1e-4);
+        let strides: Vec<u32> = (0..25).map(|_| governor.look(&[cheap])).collect();
+        assert_eq!(strides[4..6], [16, 8]);
+        assert_eq!((strides[11], strides[17], strides[23], strides[24]), (4, 2, 1, 1));
+        // An interruption starts the count anew.
+        let mut governor = Governor { stride: 4, calm: CALM_LOOKS - 1 };
+        assert_eq!((governor.look(&[load(0.05, 0.0, 1.5e-3)]), governor.calm), (4, 0));
+    }
+
+    #[test]
+    fn one_rank_decides_for_all() {
+        let mut governor = Governor::default();
+        assert_eq!(governor.look(&[load(0.05, 0.0, 1e-4), load(0.05, 0.0, 3e-3), load(0.05, 0.0, 1e-4)]), 8);
+    }
+
+    #[test]
+    fn what_was_measured_corrects_what_was_estimated() {
+        let estimate = load(0.01, 0.0, 1e-4);
+        assert_eq!(Governor::default().look(&[measured(estimate, 0.98, 1.1)]), 1, "they agree");
+        assert_eq!(Governor::default().look(&[measured(estimate, 1.07, 1.1)]), 8, "it costs more");
+        let estimate = load(0.01, 0.0, 1e-3);
+        assert_eq!(Governor::default().look(&[measured(estimate, 0.99, 1.015)]), 2, "it costs less");
+        assert_eq!(Governor::default().look(&[measured(estimate, 0.9, 0.95)]), 16, "noise");
+    }
+
+    #[test]
+    fn a_step_with_detail_comes_every_ten_seconds() {
+        assert_eq!(Governor::default().look(&[load(1.0, 0.0, 1.0)]), 8);
+        assert_eq!(Governor::default().look(&[load(20.0, 0.0, 20.0)]), 1);
+        assert_eq!(Governor::default().look(&[load(1e-4, 0.0, 1e-3)]), 1024);
+        // Steps have become slow: what is too rare now comes back.
+        let mut governor = Governor { stride: 256, calm: 0 };
+        let strides: Vec<u32> = (0..40).map(|_| governor.look(&[load(1.0, 0.0, 1.0)])).collect();
+        assert_eq!(strides.last(), Some(&8));
+    }
+
+    #[test]
+    fn what_every_step_costs_leaves_room_for_detail() {
+        // 2 % that can't be helped: detail gets the half of the budget that is kept for it.
+        assert_eq!(Governor::default().look(&[load(1e-3, 2e-5, 1e-4)]), 32);
+    }
+
+    fn pace(recent: f64, baseline: f64) -> Cost {
+        Cost { recent, baseline, ..Cost::default() }
+    }
+
+    #[test]
+    fn slow_steps_are_captured_until_they_are_fast_again() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(&[]), None);
+        assert_eq!(watch.look(&[pace(0.0, 0.0), pace(0.14, 0.1)]), None);
+        assert!(!watch.captures());
+        let slower = watch.look(&[pace(0.1, 0.1), pace(0.2, 0.1)]);
+        assert_eq!(slower, Some(Change::Slower { recent: 0.2, baseline: 0.1 }));
+        assert!(watch.captures());
+        assert_eq!(watch.look(&[pace(0.2, 0.1)]), None, "once");
+        assert_eq!(watch.look(&[pace(0.4, 0.1)]), Some(Change::Slower { recent: 0.4, baseline: 0.1 }), "slower still");
+        assert_eq!(watch.look(&[pace(0.13, 0.1)]), None, "not yet");
+        assert_eq!(watch.look(&[pace(0.11, 0.1)]), Some(Change::Again { recent: 0.11, baseline: 0.1 }));
+        assert!(!watch.captures());
+    }
+
+    #[test]
+    fn a_capture_ends_and_so_does_a_slow_time_that_stays() {
+        let mut watch = Watch::default();
+        watch.look(&[pace(0.2, 0.1)]);
+        let changes: Vec<Change> = (0..100).filter_map(|_| watch.look(&[pace(0.2, 0.1)])).collect();
+        assert_eq!(changes, [Change::Captured { recent: 0.2, baseline: 0.1 }]);
+        assert!(!watch.captures());
+        // The baseline of the agents has moved on.
+        assert_eq!(watch.look(&[pace(0.2, 0.19)]), Some(Change::Settled { recent: 0.2, baseline: 0.1 }));
+        assert_eq!(watch.look(&[pace(0.2, 0.2)]), None);
+    }
+}

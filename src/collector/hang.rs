@@ -1,0 +1,243 @@
+//! Notices that steps have stopped, looks why, and says so in `probe.events`; and looks when somebody asks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use probe_proto::env::PROBE_HANG_AFTER;
+use probe_proto::v1::{HangAnswer, ProcessStacks, RankState, StacksAnswer, StacksCall};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::agent::Agent;
+use super::clock;
+use super::events::{Event, Events, Severity};
+use super::registry::Registry;
+use super::stacks::Stacks;
+use crate::error::{Error, Result};
+use crate::eval::Broker;
+use crate::hang::{Member, judge};
+use crate::store::Identity;
+
+/// How long steps may stop, where nobody says.
+const AFTER: Duration = Duration::from_secs(30);
+/// And how many times as long as a step usually takes.
+const TIMES: f64 = 10.0;
+/// For whoever asks, this is long enough.
+const ASKED: Duration = Duration::from_secs(3);
+/// Between two looks.
+const TICK: Duration = Duration::from_secs(1);
+/// A rank that has recorded something since then is at work, if at no step: it validates, or saves.
+const FRESH: f64 = 5.0;
+
+/// Looks, and remembers what it has said.
+#[derive(Debug)]
+pub(crate) struct Hangs {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) stacks: Arc<Stacks>,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) events: Arc<Events>,
+}
+
+/// How long steps may stop; None is for ever.
+///
+/// # Errors
+/// The variable says what is no duration.
+pub(crate) fn after() -> Result<Option<Duration>> {
+    let text = std::env::var(PROBE_HANG_AFTER).unwrap_or_default();
+    match text.as_str() {
+        "" => Ok(Some(AFTER)),
+        "off" => Ok(None),
+        text => humantime::parse_duration(text).map(Some).map_err(|error| {
+            Error::usage(format!("{PROBE_HANG_AFTER}={text} is no duration: {error}"))
+                .hint(format!("{PROBE_HANG_AFTER}=30s, 5m or off"))
+        }),
+    }
+}
+
+/// An agent as it is now.
+struct Seen {
+    agent: Arc<Agent>,
+    identity: Arc<Identity>,
+    member: Member,
+    idle: Option<Duration>,
+}
+
+impl Hangs {
+    /// Says why no step is finished, or that steps go on.
+    ///
+    /// # Errors
+    /// Nobody is there.
+    pub(crate) async fn ask(&self, asked_by: &str) -> Result<HangAnswer> {
+        let stopped = stopped(&self.seen(), ASKED);
+        self.look(stopped, asked_by).await
+    }
+
+    /// Looks again and again until the collector stops.
+    pub(crate) async fn watch(self: Arc<Self>, after: Duration, stopping: CancellationToken) {
+        let mut said: Option<Said> = None;
+        let mut ticks = tokio::time::interval(TICK);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = stopping.cancelled() => return,
+            }
+            let seen = self.seen();
+            match &said {
+                Some(before) if before.is_over() => {
+                    let text = format!("steps go on after {:.0} s", before.since.elapsed().as_secs_f64());
+                    self.events.note(Event::new("hang", Severity::Info, text).at_step(before.step));
+                    said = None;
+                }
+                Some(_) => {}
+                None if stopped(&seen, after) && !self.broker.is_between_steps() => {
+                    if let Ok(answer) = self.look(true, "probe (hang)").await
+                        && is_worth_saying(&answer)
+                    {
+                        said = Some(Said::now(&seen, after));
+                        self.say(&answer, &seen);
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        let now = Instant::now();
+        let mut all: Vec<Seen> = self.registry.live().into_iter().map(|agent| Seen::of(agent, now)).collect();
+        all.sort_by_key(|seen| (seen.identity.rank, seen.identity.pid));
+        all
+    }
+
+    async fn look(&self, stopped: bool, asked_by: &str) -> Result<HangAnswer> {
+        let stacks = self.stacks.take(StacksCall::default(), asked_by).await?;
+        let now = clock::unix_ns();
+        let members = self.seen().into_iter().map(|seen| seen.placed(&stacks)).collect();
+        let answer = judge(members, stopped, now);
+        Ok(HangAnswer { capture: stacks.capture, ..answer })
+    }
+
+    fn say(&self, answer: &HangAnswer, seen: &[Seen]) {
+        let severity = if answer.why == "outside" { Severity::Warning } else { Severity::Error };
+        let step = answer.ranks.iter().map(|rank| rank.step).min().unwrap_or_default();
+        let mut event = Event::new("hang", severity, answer.verdict.clone()).at_step(step).with(&details(answer));
+        // Of one rank where it is one rank's: a filter on rank finds it.
+        let missing = answer.collective.as_ref().map_or(&[][..], |collective| &collective.missing);
+        if let [one] = missing
+            && let Some(odd) = seen.iter().find(|seen| seen.identity.rank == Some(*one))
+        {
+            event = event.of(&odd.identity);
+        }
+        self.events.note(event);
+    }
+}
+
+impl Seen {
+    fn of(agent: Arc<Agent>, now: Instant) -> Self {
+        let state = agent.state();
+        let idle = state.pace.idle(now);
+        let record_ago = (state.last_record_ns > 0).then(|| {
+            // By the agent's own clock, as the record is.
+            let reported = now.saturating_duration_since(state.reported).as_secs_f64();
+            clock::seconds(state.said_ns.saturating_sub(state.last_record_ns)).max(0.0) + reported
+        });
+        let rank_state = RankState {
+            host: state.identity.host.to_string(),
+            pid: u32::try_from(state.identity.pid).unwrap_or_default(),
+            rank: state.identity.rank,
+            step: state.step,
+            step_ago_s: idle.map_or(0.0, |idle| idle.as_secs_f64()),
+            step_s: state.pace.usual(),
+            record_ago_s: record_ago,
+            ..RankState::default()
+        };
+        let member = Member { state: rank_state, groups: state.groups.clone() };
+        let identity = Arc::clone(&state.identity);
+        drop(state);
+        Self { agent, identity, member, idle }
+    }
+
+    /// With where its main thread is.
+    fn placed(self, stacks: &StacksAnswer) -> Member {
+        let mut member = self.member;
+        let same = |process: &&ProcessStacks| process.pid == member.state.pid && process.host == member.state.host;
+        let Some(process) = stacks.processes.iter().find(same) else { return member };
+        member.state.problem.clone_from(&process.problem);
+        if let Some(main) = process.threads.iter().find(|thread| thread.main) {
+            member.state.frame = main.frames.iter().find(|frame| frame.user_code).cloned();
+            member.state.waits_for.clone_from(&main.waits_for);
+            (member.state.gil, member.state.running, member.state.moving) = (main.gil, main.running, main.moving);
+        }
+        member
+    }
+}
+
+/// Whether one of those that have made steps has made none for too long.
+fn stopped(seen: &[Seen], after: Duration) -> bool {
+    seen.iter().any(|seen| {
+        let usual = seen.member.state.step_s.unwrap_or(f64::INFINITY);
+        seen.idle.is_some_and(|idle| idle > after && idle.as_secs_f64() > TIMES * usual)
+    })
+}
+
+/// A rank that validates while the others wait for it, or that compiles, is at work.
+fn is_worth_saying(answer: &HangAnswer) -> bool {
+    let odd = |rank: &&RankState| match &answer.collective {
+        Some(collective) if answer.why == "not entered" => {
+            rank.rank.is_some_and(|rank| collective.missing.contains(&rank))
+        }
+        _ => true,
+    };
+    let at_work =
+        |rank: &RankState| rank.waits_for == "torch.compile" || rank.record_ago_s.is_some_and(|ago| ago < FRESH);
+    let mut odd = answer.ranks.iter().filter(odd).peekable();
+    match answer.why.as_str() {
+        "different" => true,
+        "not finished" => true,
+        _ => odd.peek().is_none() || !odd.any(at_work),
+    }
+}
+
+fn details(answer: &HangAnswer) -> serde_json::Value {
+    let rank = |rank: &RankState| {
+        json!({
+            "rank": rank.rank, "pid": rank.pid, "host": rank.host, "step": rank.step, "step_ago_s": rank.step_ago_s,
+            "operation": rank.operation, "waits_for": rank.waits_for, "gil": rank.gil, "running": rank.running,
+            "function": rank.frame.as_ref().map(|frame| &frame.function),
+            "file": rank.frame.as_ref().map(|frame| &frame.file),
+            "line": rank.frame.as_ref().and_then(|frame| frame.line),
+        })
+    };
+    let collective = answer.collective.as_ref().map(|collective| {
+        json!({
+            "group": collective.group, "size": collective.size, "seq": collective.seq,
+            "operation_type": collective.operation_type, "bytes": collective.bytes,
+            "waited_s": collective.waited_s, "entered": collective.entered, "missing": collective.missing,
+        })
+    });
+    let ranks: Vec<_> = answer.ranks.iter().map(rank).collect();
+    json!({ "why": answer.why, "collective": collective, "ranks": ranks, "capture": answer.capture })
+}
+
+/// A hang that was said.
+struct Said {
+    since: Instant,
+    step: i64,
+    /// Who had stopped, and at which step.
+    stopped: Vec<(Arc<Agent>, i64)>,
+}
+
+impl Said {
+    fn now(seen: &[Seen], after: Duration) -> Self {
+        let long = |seen: &&Seen| seen.idle.is_some_and(|idle| idle > after);
+        let stopped: Vec<_> =
+            seen.iter().filter(long).map(|seen| (Arc::clone(&seen.agent), seen.member.state.step)).collect();
+        let step = stopped.iter().map(|(_, step)| *step).min().unwrap_or_default();
+        Self { since: Instant::now().checked_sub(after).unwrap_or_else(Instant::now), step, stopped }
+    }
+
+    /// Whether one of them makes steps again.
+    fn is_over(&self) -> bool {
+        self.stopped.iter().any(|(agent, step)| agent.state().step > *step)
+    }
+}

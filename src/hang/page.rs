@@ -1,0 +1,76 @@
+//! The verdict as people read it: a sentence, and a line a rank.
+
+use std::fmt::Write;
+
+use probe_proto::v1::{HangAnswer, RankState};
+use unicode_width::UnicodeWidthStr;
+
+use super::verdict::seconds;
+use crate::stacks::fold::{Owner, names};
+use crate::stacks::page::place;
+
+/// All of it.
+pub(crate) fn page(answer: &HangAnswer, of: &str) -> String {
+    let mut page = format!("{of}: {}\n\n", answer.verdict);
+    let head = ["", "steps", "last step", "waits in", "is in"].map(str::to_owned);
+    let mut rows = vec![head];
+    rows.extend(answer.ranks.iter().map(row));
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.width());
+        }
+    }
+    for row in &rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(line, "{cell}{}  ", " ".repeat(width - cell.width()));
+        }
+        let _ = writeln!(page, "{}", line.trim_end());
+    }
+    if answer.capture > 0 {
+        let _ = writeln!(
+            page,
+            "\nprobe {of} stack shows all threads; python.stacks has these as capture {}",
+            answer.capture
+        );
+    }
+    page
+}
+
+fn row(state: &RankState) -> [String; 5] {
+    let owner = state.rank.map_or(Owner::Pid(state.pid), Owner::Rank);
+    let usual = state.step_s.map(|usual| format!(" (usually {})", usual_step(usual))).unwrap_or_default();
+    let mut at = match &state.frame {
+        Some(frame) => format!("{} {}", frame.function, place(frame)),
+        None if state.problem.is_empty() => "no Python of yours".into(),
+        None => state.problem.clone(),
+    };
+    let mut remarks = Vec::new();
+    if state.gil {
+        remarks.push("holds the GIL".to_owned());
+    }
+    if state.moving {
+        remarks.push("moves".into());
+    }
+    if state.running {
+        remarks.push("running".into());
+    }
+    if !state.waits_for.is_empty() {
+        remarks.push(format!("waiting: {}", state.waits_for));
+    }
+    if !remarks.is_empty() {
+        let _ = write!(at, " · {}", remarks.join(" · "));
+    }
+    [
+        names(&[owner]),
+        state.step.to_string(),
+        format!("{} ago{usual}", seconds(state.step_ago_s)),
+        if state.operation.is_empty() { "-".into() } else { state.operation.clone() },
+        at,
+    ]
+}
+
+fn usual_step(duration: f64) -> String {
+    if duration < 1.0 { format!("{:.0} ms", duration * 1e3) } else { seconds(duration) }
+}

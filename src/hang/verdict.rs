@@ -1,0 +1,370 @@
+//! The verdict on a run of which it is known how far each rank is.
+
+use std::collections::BTreeSet;
+
+use probe_proto::v1::{Collective, GroupState, HangAnswer, PendingOperation, RankState};
+
+use crate::stacks::fold::{Owner, names};
+use crate::stacks::page::place;
+
+/// A rank, and how far it is on its process groups.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Member {
+    pub(crate) state: RankState,
+    pub(crate) groups: Vec<GroupState>,
+}
+
+impl Member {
+    fn owner(&self) -> Owner {
+        self.state.rank.map_or(Owner::Pid(self.state.pid), Owner::Rank)
+    }
+
+    fn issued(&self, group: &str) -> Option<i64> {
+        self.groups.iter().find(|state| state.name == group).map(|state| state.issued)
+    }
+
+    fn pending(&self, group: &str, seq: i64) -> Option<&PendingOperation> {
+        let state = self.groups.iter().find(|state| state.name == group)?;
+        state.pending.iter().find(|operation| operation.seq == seq)
+    }
+}
+
+/// What keeps a group from going on, as far as can be told.
+struct Stop<'a> {
+    group: &'a str,
+    size: i32,
+    seq: i64,
+    /// Of one that waits in it.
+    operation: Option<&'a PendingOperation>,
+    entered: Vec<&'a Member>,
+    missing: Vec<&'a Member>,
+}
+
+/// Judges. `stopped` says whether steps have stopped; `now_ns` is when the members were as they are.
+pub(crate) fn judge(members: Vec<Member>, stopped: bool, now_ns: i64) -> HangAnswer {
+    let mut answer = HangAnswer { unix_ns: now_ns, ..HangAnswer::default() };
+    let stops = stops(&members);
+    if !stopped {
+        let freshest = members.iter().min_by(|a, b| a.state.step_ago_s.total_cmp(&b.state.step_ago_s));
+        answer.why = "steps go on".into();
+        answer.verdict = match freshest {
+            Some(member) if member.state.step > 0 && member.state.step_s.is_some() => format!(
+                "steps go on: {} finished step {} {} ago",
+                names(&[member.owner()]),
+                member.state.step - 1,
+                seconds(member.state.step_ago_s)
+            ),
+            _ => "no rank has finished enough steps yet to say what is long".into(),
+        };
+    } else if let Some(stop) = worst(&stops) {
+        (answer.why, answer.verdict) = words(stop, now_ns);
+        answer.collective = Some(stop.to_message(now_ns));
+    } else {
+        answer.why = "outside".into();
+        answer.verdict = outside(&members);
+    }
+    for member in &members {
+        let mut state = member.state.clone();
+        let pending = member.groups.iter().filter_map(|group| Some((group, group.pending.first()?)));
+        if let Some((group, operation)) = pending.min_by_key(|(_, operation)| operation.unix_ns) {
+            state.operation = format!("{} {} of {}", operation.operation_type, operation.seq, group.name);
+        }
+        answer.ranks.push(state);
+    }
+    answer
+}
+
+/// Of every group on which somebody waits, or on which some are further than others, the oldest operation that stops it.
+fn stops(members: &[Member]) -> Vec<Stop<'_>> {
+    let groups: BTreeSet<&str> =
+        members.iter().flat_map(|member| &member.groups).map(|group| group.name.as_str()).collect();
+    groups.into_iter().filter_map(|group| stop(members, group)).collect()
+}
+
+fn stop<'a>(members: &'a [Member], name: &'a str) -> Option<Stop<'a>> {
+    let of = |member: &'a Member| member.groups.iter().find(|group| group.name == name);
+    let states = || members.iter().filter_map(of);
+    let size = states().map(|group| group.size).max()?;
+    let pending = states().filter_map(|group| group.pending.first()).map(|operation| operation.seq).min();
+    let (least, most) = (states().map(|group| group.issued).min()?, states().map(|group| group.issued).max()?);
+    // Where completion is not seen (NCCL), those that are further have issued what the others have not.
+    let seq = match pending {
+        Some(seq) => seq,
+        None if least < most => least + 1,
+        None => return None,
+    };
+    // Whoever has issued nothing on a group may not be in it, but is in one of all ranks.
+    let everybody = usize::try_from(size).is_ok_and(|size| size == members.len());
+    let (entered, missing) = members
+        .iter()
+        .filter(|member| everybody || of(member).is_some())
+        .partition(|member| member.issued(name).is_some_and(|issued| issued >= seq));
+    let operation =
+        members.iter().filter_map(|member| member.pending(name, seq)).min_by_key(|operation| operation.unix_ns);
+    Some(Stop { group: name, size, seq, operation, entered, missing })
+}
+
+/// The one to speak of: first where somebody is missing, then the one that is waited for longest.
+fn worst<'a, 'b>(stops: &'b [Stop<'a>]) -> Option<&'b Stop<'a>> {
+    stops.iter().min_by_key(|stop| {
+        let since = stop.operation.map_or(i64::MAX, |operation| operation.unix_ns);
+        (stop.missing.is_empty() && stop.differing().is_none(), since)
+    })
+}
+
+impl Stop<'_> {
+    /// What ranks do as this operation, where it is not the same.
+    fn differing(&self) -> Option<Vec<(String, Vec<Owner>)>> {
+        let mut kinds = Vec::<(String, Vec<Owner>)>::new();
+        let mut sizes = BTreeSet::new();
+        for member in &self.entered {
+            let Some(operation) = member.pending(self.group, self.seq) else { continue };
+            let what = format!("{} ({})", operation.operation_type, bytes(operation.bytes));
+            sizes.insert((operation.operation_type.as_str(), operation.bytes));
+            match kinds.iter_mut().find(|(kind, _)| *kind == what) {
+                Some((_, owners)) => owners.push(member.owner()),
+                None => kinds.push((what, vec![member.owner()])),
+            }
+        }
+        let types: BTreeSet<&str> = sizes.iter().map(|(kind, _)| *kind).collect();
+        // Those of the others are as large as one likes.
+        let equal = |kind: &&str| {
+            ["all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor"].contains(kind)
+        };
+        (types.len() > 1 || (sizes.len() > 1 && types.iter().all(equal))).then_some(kinds)
+    }
+
+    fn called(&self) -> String {
+        match self.operation {
+            Some(operation) => format!(
+                "{} (number {} of group {}, {})",
+                operation.operation_type,
+                self.seq,
+                self.group,
+                bytes(operation.bytes)
+            ),
+            None => format!("operation {} of group {}", self.seq, self.group),
+        }
+    }
+
+    fn waited(&self, now_ns: i64) -> f64 {
+        self.operation.map_or(0.0, |operation| now_ns.saturating_sub(operation.unix_ns).max(0) as f64 / 1e9)
+    }
+
+    fn to_message(&self, now_ns: i64) -> Collective {
+        let ranks = |members: &[&Member]| members.iter().filter_map(|member| member.state.rank).collect();
+        Collective {
+            group: self.group.to_owned(),
+            size: self.size,
+            seq: self.seq,
+            operation_type: self.operation.map(|operation| operation.operation_type.clone()).unwrap_or_default(),
+            bytes: self.operation.map_or(0, |operation| operation.bytes),
+            waited_s: self.waited(now_ns),
+            entered: ranks(&self.entered),
+            missing: ranks(&self.missing),
+        }
+    }
+}
+
+fn words(stop: &Stop<'_>, now_ns: i64) -> (String, String) {
+    let owners = |members: &[&Member]| names(&members.iter().map(|member| member.owner()).collect::<Vec<_>>());
+    let has = |members: &[&Member]| if members.len() == 1 { "has" } else { "have" };
+    let (entered, missing) = (&stop.entered[..], &stop.missing[..]);
+    if let Some(kinds) = stop.differing() {
+        let each: Vec<String> = kinds.iter().map(|(what, of)| format!("{} in {what}", names(of))).collect();
+        let verdict = format!(
+            "ranks are in different operations as number {} of group {}: {}",
+            stop.seq,
+            stop.group,
+            each.join(", ")
+        );
+        return ("different".into(), verdict);
+    }
+    if !missing.is_empty() {
+        let places: Vec<String> = missing.iter().take(4).map(|member| whereabouts(member)).collect();
+        let waiting = match stop.operation {
+            Some(_) => {
+                format!("{} {} waited in it for {}", owners(entered), has(entered), seconds(stop.waited(now_ns)))
+            }
+            None => format!("{} {}", owners(entered), has(entered)),
+        };
+        let verdict = format!(
+            "{} {} not entered {}: {}; {waiting}",
+            owners(missing),
+            has(missing),
+            stop.called(),
+            places.join("; ")
+        );
+        return ("not entered".into(), verdict);
+    }
+    let away = usize::try_from(stop.size).unwrap_or_default().saturating_sub(entered.len());
+    let who = if away > 0 {
+        format!(
+            "the {} of its {} ranks that are known here, so that {away} of others may be missing",
+            entered.len(),
+            stop.size
+        )
+    } else {
+        format!("all its {} ranks", stop.size)
+    };
+    let verdict = format!(
+        "{} was entered by {who} and has not finished for {}: a link, a device or a peer does not answer",
+        stop.called(),
+        seconds(stop.waited(now_ns))
+    );
+    ("not finished".into(), verdict)
+}
+
+/// Nobody waits in a collective: the ranks whose step is the oldest are where it stands.
+fn outside(members: &[Member]) -> String {
+    let mut oldest: Vec<&Member> = members.iter().collect();
+    oldest.sort_by(|a, b| b.state.step_ago_s.total_cmp(&a.state.step_ago_s));
+    let places: Vec<String> = oldest.iter().take(4).map(|member| whereabouts(member)).collect();
+    let ago = oldest.first().map_or(0.0, |member| member.state.step_ago_s);
+    format!("no step for {}, and no collective is waited for: {}", seconds(ago), places.join("; "))
+}
+
+/// "rank 1 is in load (data.py:31), waiting: read".
+fn whereabouts(member: &Member) -> String {
+    let state = &member.state;
+    let who = names(&[member.owner()]);
+    let Some(frame) = &state.frame else {
+        let why = if state.problem.is_empty() { "it runs no Python of yours" } else { &state.problem };
+        return format!("where {who} is, is not known ({why})");
+    };
+    let mut text = format!("{who} is in {} ({})", frame.function, place(frame));
+    if state.gil {
+        text.push_str(" and holds the GIL");
+    }
+    if !state.waits_for.is_empty() {
+        text.push_str(", waiting: ");
+        text.push_str(&state.waits_for);
+    } else if state.running {
+        text.push_str(", running");
+    }
+    text
+}
+
+/// "14.2 s", "3 min".
+pub(super) fn seconds(seconds: f64) -> String {
+    if seconds < 180.0 { format!("{seconds:.1} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+fn bytes(bytes: i64) -> String {
+    match bytes {
+        ..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_proto::v1::StackFrame;
+
+    use super::*;
+
+    const NOW: i64 = 100_000_000_000;
+
+    /// A rank that has issued so many, and waits in the last one where `kind` says so.
+    fn member(rank: i32, issued: i64, kind: Option<(&str, i64)>) -> Member {
+        let pending = kind.map(|(kind, bytes)| PendingOperation {
+            seq: issued,
+            operation_type: kind.into(),
+            bytes,
+            unix_ns: NOW - 14_000_000_000,
+            ..PendingOperation::default()
+        });
+        let frame =
+            StackFrame { function: "load".into(), file: "/data.py".into(), line: Some(31), ..StackFrame::default() };
+        Member {
+            state: RankState {
+                rank: Some(rank),
+                step: 30,
+                step_ago_s: 15.0,
+                step_s: Some(0.1),
+                frame: Some(frame),
+                waits_for: "read".into(),
+                ..RankState::default()
+            },
+            groups: vec![GroupState {
+                name: "default_pg".into(),
+                size: 3,
+                issued,
+                pending: pending.into_iter().collect(),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_rank_that_has_not_entered_is_named_and_where_it_is() {
+        let members = vec![
+            member(0, 121, Some(("all_reduce", 256))),
+            member(1, 121, Some(("all_reduce", 256))),
+            member(2, 120, None),
+        ];
+        let answer = judge(members, true, NOW);
+        assert_eq!(answer.why, "not entered");
+        assert_eq!(
+            answer.verdict,
+            "rank 2 has not entered all_reduce (number 121 of group default_pg, 256 B): rank 2 is in load (/data.py:31), waiting: read; ranks 0, 1 have waited in it for 14.0 s"
+        );
+        let collective = answer.collective.unwrap();
+        assert_eq!((collective.entered, collective.missing), (vec![0, 1], vec![2]));
+        assert_eq!(answer.ranks[0].operation, "all_reduce 121 of default_pg");
+    }
+
+    #[test]
+    fn where_completion_is_not_seen_numbers_tell() {
+        let answer = judge(vec![member(0, 121, None), member(1, 121, None), member(2, 119, None)], true, NOW);
+        assert_eq!(answer.why, "not entered");
+        assert!(
+            answer.verdict.starts_with("rank 2 has not entered operation 120 of group default_pg"),
+            "{}",
+            answer.verdict
+        );
+    }
+
+    #[test]
+    fn different_operations_are_told_apart() {
+        let members = vec![
+            member(0, 121, Some(("all_reduce", 256))),
+            member(1, 121, Some(("all_reduce", 256))),
+            member(2, 121, Some(("all_gather", 96))),
+        ];
+        let answer = judge(members, true, NOW);
+        assert_eq!(answer.why, "different");
+        assert!(
+            answer.verdict.ends_with("ranks 0, 1 in all_reduce (256 B), rank 2 in all_gather (96 B)"),
+            "{}",
+            answer.verdict
+        );
+        let sizes = vec![
+            member(0, 9, Some(("all_reduce", 256))),
+            member(1, 9, Some(("all_reduce", 128))),
+            member(2, 9, Some(("all_reduce", 256))),
+        ];
+        assert_eq!(judge(sizes, true, NOW).why, "different");
+        let gathered =
+            vec![member(0, 9, Some(("all_gather", 256))), member(1, 9, Some(("all_gather", 128))), member(2, 9, None)];
+        assert_eq!(judge(gathered, true, NOW).why, "not finished");
+    }
+
+    #[test]
+    fn a_link_that_does_not_answer_is_nobodys_fault() {
+        let all = (0..3).map(|rank| member(rank, 9, Some(("barrier", 0)))).collect();
+        let answer = judge(all, true, NOW);
+        assert!(answer.why == "not finished" && answer.verdict.contains("all its 3 ranks"), "{}", answer.verdict);
+        let some = (0..2).map(|rank| member(rank, 9, Some(("barrier", 0)))).collect();
+        assert!(judge(some, true, NOW).verdict.contains("1 of others may be missing"));
+    }
+
+    #[test]
+    fn without_collectives_the_place_is_said_and_steps_that_go_on_are_no_hang() {
+        let answer = judge((0..3).map(|rank| member(rank, 9, None)).collect(), true, NOW);
+        assert!(answer.why == "outside" && answer.verdict.contains("rank 0 is in load"), "{}", answer.verdict);
+        let going = judge((0..3).map(|rank| member(rank, 9, None)).collect(), false, NOW);
+        assert_eq!(going.verdict, "steps go on: rank 0 finished step 29 15.0 s ago");
+        assert_eq!(judge(Vec::new(), false, NOW).why, "steps go on");
+    }
+}

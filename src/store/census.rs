@@ -1,0 +1,97 @@
+//! `probe.store`: what is kept of each table, in memory and on disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_proto::table::{Source, Table};
+use probe_proto::tables::{TABLES, store};
+
+use super::Store;
+use super::table::TableSnapshot;
+use crate::query::{SystemRows, SystemTable};
+
+/// What the journal's row is called.
+const JOURNAL: &str = "(journal)";
+
+/// The table `probe.store` of a store.
+#[derive(Debug)]
+pub struct Census {
+    store: Arc<Store>,
+    run: Arc<str>,
+}
+
+impl Census {
+    /// That of the run with this name.
+    pub fn new(store: &Arc<Store>, run: &Arc<str>) -> Self {
+        Self { store: Arc::clone(store), run: Arc::clone(run) }
+    }
+}
+
+impl SystemTable for Census {
+    fn table(&self) -> &'static Table {
+        &store::TABLE
+    }
+
+    fn rows(&self) -> SystemRows {
+        let mut builder = BatchBuilder::new(&store::TABLE);
+        let mut strings = StringTable::default();
+        let mut evicted: HashMap<String, u64> = HashMap::new();
+        for gone in self.store.evicted() {
+            *evicted.entry(gone.table.full_name()).or_default() += gone.rows;
+        }
+        let run = strings.id(&self.run);
+        let problem = self.store.problem().map(|problem| strings.id(&problem));
+        for (table, snapshot) in TABLES.iter().zip(self.store.snapshot()) {
+            if table.source == Source::Agent {
+                let name = table.full_name();
+                let evicted = evicted.get(&name).copied().unwrap_or(0);
+                builder.push(store::Row { run, table_name: strings.id(&name), problem, ..row(&snapshot, evicted) });
+            }
+        }
+        if let Some((bytes, files)) = self.store.journal_size() {
+            let nothing = row(&TableSnapshot::default(), 0);
+            builder.push(store::Row {
+                run,
+                table_name: strings.id(JOURNAL),
+                rows: None,
+                rows_in_memory: None,
+                rows_growing: None,
+                rows_on_disk: None,
+                rows_evicted: None,
+                bytes_on_disk: whole(bytes),
+                files: whole(files),
+                problem,
+                ..nothing
+            });
+        }
+        SystemRows { batch: builder.take(), strings }
+    }
+}
+
+/// What of a table is where.
+fn row(table: &TableSnapshot, evicted: u64) -> store::Row {
+    let rows = |rows: usize| Some(whole(rows as u64));
+    let in_memory = || table.segments();
+    let unloaded: usize = table.files.iter().map(|file| file.whole().rows).sum();
+    let rows_in_memory = in_memory().map(|segment| segment.rows).sum();
+    store::Row {
+        run: probe_proto::table::Text(0),
+        table_name: probe_proto::table::Text(0),
+        rows: rows(unloaded + rows_in_memory),
+        rows_in_memory: rows(rows_in_memory),
+        bytes_in_memory: whole(in_memory().map(|segment| segment.bytes as u64).sum()),
+        rows_growing: rows(table.active.iter().map(|segment| segment.rows).sum()),
+        bytes_growing: whole(table.active.iter().map(|segment| segment.bytes as u64).sum()),
+        rows_on_disk: rows(table.all_files().map(|file| file.whole().rows).sum()),
+        bytes_on_disk: whole(table.all_files().map(|file| file.bytes).sum()),
+        files: whole(table.all_files().count() as u64),
+        rows_evicted: rows(evicted as usize),
+        problem: None,
+    }
+}
+
+/// A count as SQL has it.
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

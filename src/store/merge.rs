@@ -1,0 +1,216 @@
+//! Small files become larger ones. A quiet run writes a file a table every few minutes, and a week of those is
+//! thousands of files with a handful of rows each.
+//!
+//! Neighbours of about the same size are merged, eight or more at a time, so that a row is rewritten a few times in its
+//! life. Row groups of one agent become one. The new file is called by the first and last number of those it replaces
+//! (`00000003-00000011.parquet`) and appears whole; only then do they go. A crash in between leaves both, and whoever
+//! looks at the directory knows by the names which ones have been replaced ([`superseded`]).
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use probe_proto::tables::TABLES;
+
+use super::Store;
+use super::file_notes::Note;
+use super::file_reader::GroupReader;
+use super::file_writer::write_groups;
+use super::files::{ParquetFile, RowGroup, table_directory};
+use super::keep::{FILE_ROWS, Kept};
+use super::schema::arrow_schema;
+use super::table::{SEGMENT_ROWS, TableSnapshot};
+use crate::error::Result;
+
+/// So many files of about the same size are merged.
+pub(super) const NEIGHBOURS: usize = 8;
+/// Of about the same size: within this factor's powers, as a power of two.
+const TIER_BITS: u32 = 3;
+/// Rows of a batch on its way from file to file.
+const BATCH_ROWS: usize = 8192;
+
+impl Store {
+    /// Merges what can be merged: `least` files or more at a time.
+    pub(super) fn merge_files(&self, kept: &Kept, least: usize) -> Result<()> {
+        for place in 0..self.tables.len() {
+            while let Some(files) = mergeable(&self.tables[place].snapshot(), least, (self.limit() / 8) as u64) {
+                self.merge_into_one(kept, place, &files)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_into_one(&self, kept: &Kept, place: usize, files: &[Arc<ParquetFile>]) -> Result<()> {
+        let table = TABLES[place];
+        let (Some(first), Some(last)) = (files.first().and_then(numbers), files.last().and_then(numbers)) else {
+            return Ok(());
+        };
+        let directory = table_directory(&kept.directory, table);
+        let name = format!("{:08}-{:08}.parquet", first.0, last.1);
+        let groups = by_agent(files);
+        let described = |(file, group): &Place| file.groups[*group].clone();
+        let notes = groups.iter().map(|groups| {
+            let groups: Vec<RowGroup> = groups.iter().map(described).collect();
+            Note::merged(&groups.iter().collect::<Vec<_>>(), table)
+        });
+        let schema = arrow_schema(table);
+        let places: Vec<usize> = (0..schema.fields().len()).collect();
+        write_groups(&directory, &name, table, notes.collect(), |number, write| {
+            for (file, group) in &groups[number] {
+                for batch in GroupReader::open(file, *group, &places, &schema, BATCH_ROWS, |_| ())? {
+                    write(&batch?)?;
+                }
+            }
+            Ok(())
+        })?;
+        // Looked at as whoever opens the directory would, before anything goes.
+        let path = directory.join(name);
+        let merged = ParquetFile::open(&path, table).and_then(|merged| {
+            let rows: usize = files.iter().map(|file| file.whole().rows).sum();
+            let found = merged.whole().rows;
+            let wrong = format!("{} has {found} rows instead of {rows}", path.display());
+            if found == rows { Ok(merged) } else { Err(crate::error::Error::failed(wrong)) }
+        });
+        let merged = match merged {
+            Ok(merged) => merged,
+            Err(error) => {
+                // It must not take the place of those that are right.
+                fs::remove_file(&path)?;
+                return Err(error);
+            }
+        };
+        self.tables[place].replace(files, Arc::new(merged), &self.counters);
+        kept.graveyard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(files.iter().cloned());
+        Ok(())
+    }
+}
+
+/// A row group: its file, and its number there.
+type Place = (Arc<ParquetFile>, usize);
+
+/// Row groups that become one: of one agent, as many as make a segment.
+fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<Place>> {
+    let mut merged: Vec<(Vec<Place>, usize)> = Vec::new();
+    let whose = |group: &RowGroup| (group.identity.clone(), group.origins.first().map(|o| Arc::clone(&o.instance)));
+    for file in files {
+        for (number, group) in file.groups.iter().enumerate() {
+            // The newest of that agent: a row group never goes before an older one.
+            let open = merged.iter_mut().rev().find(|(groups, _)| {
+                groups.first().is_some_and(|(file, first)| whose(&file.groups[*first]) == whose(group))
+            });
+            let entry = (Arc::clone(file), number);
+            match open {
+                Some((groups, rows)) if *rows + group.rows <= SEGMENT_ROWS => {
+                    groups.push(entry);
+                    *rows += group.rows;
+                }
+                _ => merged.push((vec![entry], group.rows)),
+            }
+        }
+    }
+    merged.into_iter().map(|(groups, _)| groups).collect()
+}
+
+/// The oldest files that should be one: neighbours, and either all in memory too or none.
+fn mergeable(table: &TableSnapshot, least: usize, most_bytes: u64) -> Option<Vec<Arc<ParquetFile>>> {
+    let spilled: Vec<Arc<ParquetFile>> = table.spilled.iter().map(|spilled| Arc::clone(&spilled.file)).collect();
+    let memory: Vec<u64> = table.spilled.iter().map(|spilled| spilled.bytes as u64).collect();
+    let on_disk = vec![0; table.files.len()];
+    [(&*table.files, on_disk), (&spilled, memory)].into_iter().find_map(|(files, memory)| {
+        let facts: Vec<(usize, bool)> = files
+            .iter()
+            .map(|file| {
+                let whole = file.groups.iter().all(|group| group.identity.is_some() && !group.origins.is_empty());
+                (file.whole().rows, whole && file.ours && numbers(file).is_some())
+            })
+            .collect();
+        let mut range = run(&facts, least)?;
+        // What is in memory leaves it together.
+        while memory[range.clone()].iter().sum::<u64>() > most_bytes && range.len() > 1 {
+            range.end -= 1;
+        }
+        (range.len() >= least.max(2)).then(|| files[range].to_vec())
+    })
+}
+
+/// The first run of `least` files or more of about the same size or smaller, given the rows of each and whether it may be
+/// merged at all; small sizes first.
+fn run(files: &[(usize, bool)], least: usize) -> Option<Range<usize>> {
+    let tier = |rows: usize| rows.max(1).ilog2() / TIER_BITS;
+    (0..=tier(FILE_ROWS)).find_map(|most| {
+        let mut start = 0;
+        while start < files.len() {
+            let mut rows = 0;
+            let fits = |(more, may): &&(usize, bool)| {
+                rows += more;
+                *may && tier(*more) <= most && rows <= FILE_ROWS
+            };
+            let length = files[start..].iter().take_while(fits).count();
+            let sizes = || files[start..start + length].iter().map(|(rows, _)| *rows);
+            // For a few rows more a large file is not written again.
+            let worth = sizes().max().is_some_and(|largest| largest <= sizes().sum::<usize>() / 2);
+            if length >= least.max(2) && worth {
+                return Some(start..start + length);
+            }
+            start += length.max(1);
+        }
+        None
+    })
+}
+
+/// First and last number in a file's name.
+fn numbers(file: &Arc<ParquetFile>) -> Option<(u64, u64)> {
+    numbers_in(&file.path)
+}
+
+/// `00000007.parquet` is 7 to 7, `00000003-00000011.parquet` 3 to 11; other names have none.
+pub(super) fn numbers_in(path: &Path) -> Option<(u64, u64)> {
+    let stem = path.file_stem()?.to_str()?;
+    let (first, last) = stem.split_once('-').unwrap_or((stem, stem));
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+/// Which of `paths` another one of them has replaced.
+pub(super) fn superseded(paths: &[&Path]) -> Vec<PathBuf> {
+    let all: Vec<(u64, u64)> = paths.iter().filter_map(|path| numbers_in(path)).filter(|(a, b)| a < b).collect();
+    let within = |path: &&&Path| {
+        numbers_in(path).is_some_and(|(first, last)| {
+            all.iter().any(|(from, to)| *from <= first && last <= *to && (*from, *to) != (first, last))
+        })
+    };
+    paths.iter().filter(within).map(|path| path.to_path_buf()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_a_size_are_merged() {
+        let small = [(20, true); 10];
+        assert_eq!(run(&small, 8), Some(0..10));
+        assert_eq!(run(&small[..7], 8), None);
+        // A large one stays where it is, and what is on both sides of it is not neighbours.
+        let mut files = vec![(20, true); 5];
+        files.push((900_000, true));
+        files.extend([(20, true); 7]);
+        assert_eq!(run(&files, 8), None);
+        files.push((20, true));
+        assert_eq!(run(&files, 8), Some(6..14));
+        // One that can't be merged parts them.
+        files[9].1 = false;
+        assert_eq!(run(&files, 8), None);
+        // Never more rows than a file has.
+        let half = [(FILE_ROWS / 2, true); 9];
+        assert_eq!(run(&half, 2), Some(0..2));
+    }
+
+    #[test]
+    fn names_say_what_was_replaced() {
+        let paths =
+            ["00000003.parquet", "00000003-00000005.parquet", "00000005.parquet", "00000006.parquet", "end.parquet"];
+        let paths: Vec<&Path> = paths.iter().map(Path::new).collect();
+        assert_eq!(superseded(&paths), [Path::new("00000003.parquet"), Path::new("00000005.parquet")]);
+    }
+}

@@ -1,0 +1,90 @@
+"""Ranks that really hang, each in another way, and what is said of them without anybody asking."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from conftest import SCRIPTS, Home, Run, wait_for
+
+STEPS = 30
+
+#: How the last of two ranks gets stuck: what the verdict calls it, and what it says.
+HANGS = {
+    "missing": ("not entered", r"rank 1 has not entered all_reduce \(number \d+ of group .*, 256 B\): "
+                r"rank 1 is in wait_for_a_line \(.*hangs.py:\d+\), waiting: read; rank 0 has waited in it for"),
+    "mismatched": ("different", r"ranks are in different operations as number \d+ of group .*: "
+                   r"rank 0 in all_reduce \(256 B\), rank 1 in all_gather \(\d+ B\)"),
+    "loader": ("not entered", r"rank 1 has not entered all_reduce .*: rank 1 is in wait_for_a_line"),
+    "lock": ("not entered", r"rank 1 has not entered all_reduce .*: rank 1 is in stand_still .*waiting: futex"),
+    "gil": ("not entered", r"rank 1 has not entered all_reduce .*: rank 1 is in stand_still .*and holds the GIL"),
+}  # fmt: skip
+
+
+def stuck(home: Home, how: str) -> Run:
+    command = ("torchrun", "--nproc-per-node", "2", str(SCRIPTS / "hangs.py"), how, str(STEPS))
+    run = home.train(*command, PROBE_HANG_AFTER="3s")
+    run.wait_for_step(STEPS - 1, ranks=2)
+    return run
+
+
+def findings(run: Run) -> list[dict]:
+    return run.query("SELECT severity, rank, step, message, details FROM probe.events WHERE kind = 'hang' ORDER BY id")
+
+
+@pytest.mark.parametrize("how", HANGS)
+def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
+    why, words = HANGS[how]
+    run = stuck(home, how)
+    (found,) = wait_for("the finding", lambda: findings(run))
+    assert re.match(words, found["message"]), found["message"]
+    assert found["severity"] == "error"
+    details = json.loads(found["details"])
+    assert details["why"] == why
+    collective = details["collective"]
+    assert collective["operation_type"] in ("all_reduce", "all_gather") and collective["size"] == 2
+    if why == "not entered":
+        assert (found["rank"], collective["entered"], collective["missing"]) == (1, [0], [1])
+        # Whoever waits has a row of what it waits in.
+        pending = run.query("SELECT rank, seq, operation_type, bytes FROM python.nccl_trace WHERE status = 'pending'")
+        seq = collective["seq"]
+        assert pending == [{"rank": 0, "seq": seq, "operation_type": "all_reduce", "bytes": 256}]
+    else:
+        pending = run.query("SELECT rank, operation_type FROM python.nccl_trace WHERE status = 'pending' ORDER BY rank")
+        assert [row["operation_type"] for row in pending] == ["all_reduce", "all_gather"]
+    # The stacks that it was told from are there.
+    where = run.query(f"SELECT rank FROM python.stacks WHERE capture = {details['capture']} AND main GROUP BY 1")
+    assert sorted(row["rank"] for row in where) == [0, 1]
+
+    # Asked for, it is the same; and it was said once.
+    page = home.probe("gpt", "hang")
+    assert page.returncode == 0 and re.search(words, page.stdout), page.stdout + page.stderr
+    rows = json.loads(home.probe("gpt", "hang", "--format", "json").stdout)
+    assert [row["why"] for row in rows] == [why, why]
+    if why == "not entered":
+        assert [row["entered"] for row in rows] == ["entered", "missing"]
+    assert len(findings(run)) == 1
+
+
+def test_what_goes_on_is_no_hang_and_a_short_stop_is_taken_back(home: Home) -> None:
+    run = home.train(
+        "torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "100000", PROBE_HANG_AFTER="2s"
+    )
+    run.wait_for_step(20, ranks=2)
+    page = home.probe("gpt", "hang")
+    assert "steps go on" in page.stdout, page.stdout + page.stderr
+    # Between two steps nobody trains, and everybody knows why.
+    waited = run.eval("import time; time.sleep(8)", "--at", "step")
+    assert waited.returncode == 0, waited.stderr
+    assert findings(run) == []
+    assert run.query("SELECT * FROM python.nccl_trace WHERE status = 'pending'") == []
+
+
+def test_what_a_killed_rank_was_in_stays_pending(home: Home) -> None:
+    run = stuck(home, "missing")
+    wait_for("the finding", lambda: findings(run))
+    run.process.terminate()
+    run.process.wait()
+    pending = home.query("gpt@1", "SELECT rank, operation_type FROM python.nccl_trace WHERE status = 'pending'")
+    assert pending == [{"rank": 0, "operation_type": "all_reduce"}]
