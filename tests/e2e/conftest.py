@@ -20,6 +20,12 @@ BIN = pathlib.Path(sys.executable).parent
 PROBE = str(BIN / "probe")
 PATIENCE = 120.0  # seconds that anything may take on a loaded machine before a test gives up
 
+#: Every table that agents fill, whose rows they count.
+AGENT_TABLES = [
+    *(f"python.{name}" for name in ("torch_trace", "nccl_trace", "steps", "data_trace", "memory", "environment")),
+    *("python.spans", "python.metrics", "process.metrics", "probe.overhead"),
+]
+
 
 def wait_for(what: str, condition: Callable[[], object], patience: float = PATIENCE) -> object:
     """Polls until `condition` holds and returns what it returned; fails the test after `patience` seconds."""

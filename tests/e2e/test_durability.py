@@ -8,7 +8,7 @@ import pathlib
 import signal
 import subprocess
 
-from conftest import SCRIPTS, Home, wait_for
+from conftest import AGENT_TABLES, SCRIPTS, Home, wait_for
 
 STEPS = "SELECT COUNT(*) AS n, COUNT(DISTINCT step) AS steps, MAX(step) AS last FROM python.steps"
 
@@ -25,8 +25,7 @@ def account(home: Home, endpoint: str) -> dict:
     agents = home.query(endpoint, "SELECT rows_recorded AS recorded, rows_stored AS stored FROM probe.agents")
     assert len(agents) == 1, agents
     drops = "SELECT COALESCE(SUM(CASE WHEN reason = 'evicted' THEN rows END), 0) AS evicted, COALESCE(SUM(CASE WHEN reason <> 'evicted' THEN rows END), 0) AS dropped FROM probe.drops"
-    tables = ("torch_trace", "nccl_trace", "steps")
-    there = sum(home.query(endpoint, f"SELECT COUNT(*) AS n FROM python.{table}")[0]["n"] for table in tables)
+    there = sum(home.query(endpoint, f"SELECT COUNT(*) AS n FROM {table}")[0]["n"] for table in AGENT_TABLES)
     return {**agents[0], **home.query(endpoint, drops)[0], "there": there}
 
 

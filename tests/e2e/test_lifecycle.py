@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import SCRIPTS, Home, wait_for
+from conftest import AGENT_TABLES, SCRIPTS, Home, wait_for
 
 
 def test_a_run_that_has_ended_answers_the_same(home: Home) -> None:
@@ -22,9 +22,7 @@ def test_a_run_that_has_ended_answers_the_same(home: Home) -> None:
     agents = run.query("SELECT state, rows_recorded, rows_stored, rows_dropped FROM probe.agents")
     assert agents[0]["state"] == "ended"
     assert agents[0]["rows_recorded"] == agents[0]["rows_stored"] and agents[0]["rows_dropped"] == 0
-    names = ("torch_trace", "nccl_trace", "steps", "data_trace", "memory", "environment", "spans", "metrics")
-    tables = [f"python.{name}" for name in names] + ["process.metrics"]
-    counted = sum(run.query(f"SELECT COUNT(*) AS n FROM {table}")[0]["n"] for table in tables)
+    counted = sum(run.query(f"SELECT COUNT(*) AS n FROM {table}")[0]["n"] for table in AGENT_TABLES)
     assert counted == agents[0]["rows_stored"]
     assert "digits@1" in home.probe("runs").stdout
     assert "digits" not in home.probe("list", "--with-agent").stdout
