@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import torch
@@ -91,6 +92,21 @@ def autocast_from_the_start() -> dict[str, Any]:
 def test_autocast_is_seen_where_the_model_is_called() -> None:
     row = in_process(autocast_from_the_start)
     assert (row["autocast"], row["autocast_dtype"]) == (True, "bfloat16")
+
+
+def warned_while_tracing() -> list[str]:
+    """Files that a warning points to while a model that nobody has met is traced."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.jit.trace(Net(), torch.randn(2, 32))
+    return [warning.filename for warning in caught]
+
+
+def test_nothing_is_asked_of_a_model_that_is_traced() -> None:
+    assert not [name for name in in_process(warned_while_tracing) if "probe_agent" in name]
 
 
 def test_looking_initialises_no_cuda_and_loads_no_cudnn() -> None:

@@ -67,15 +67,20 @@ def test_step_hooks_instead_of_the_range() -> None:
 
 
 def test_all_public_mechanisms_together() -> None:
-    layers = "forward=python-hooks,backward=grad-hooks,optimizer=step-hooks,collectives=patched-functions"
+    layers = "forward=python-hooks,backward=grad-hooks,optimizer=step-hooks,collectives=patched-functions,spans=own"
     found = in_process(trained, layers)
     assert found["problem"] == ""
-    assert set(found["layers"].values()) == {
-        "python-hooks",
-        "grad-hooks",
-        "step-hooks",
-        "next-patch",
-        "patched-functions",
+    assert found["layers"] == {
+        "forward": "python-hooks",
+        "backward": "grad-hooks",
+        "optimizer": "step-hooks",
+        "data": "next-patch",
+        "collectives": "patched-functions",
+        "memory": "statistics",
+        "process": "proc",
+        "spans": "own",
+        "metrics": "log",
+        "environment": "torch",
     }
     parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
     for step in found["steps"]:

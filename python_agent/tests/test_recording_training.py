@@ -30,6 +30,11 @@ def test_the_good_mechanisms_run(recorder: Recorder) -> None:
         "optimizer": "record_function",
         "data": "next-patch",
         "collectives": "pg_hooks",
+        "memory": "statistics",
+        "process": "proc",
+        "spans": "record_function",
+        "metrics": "log",
+        "environment": "torch",
     }
     assert recorder.native.problem() == ""
 

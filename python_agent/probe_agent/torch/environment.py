@@ -133,6 +133,8 @@ def _model(root: Any) -> dict[str, Any]:
     global _model_size
     import torch
 
+    if torch.jit.is_tracing():  # A trace would follow what is asked here.
+        return {}
     parameters = list(root.parameters())
     if not parameters:
         return {}
