@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
+use probe_proto::config::Layers;
 use pyo3::prelude::*;
 
 use crate::analysis::Analyser;
@@ -115,7 +116,8 @@ pub fn layers_now() -> std::collections::BTreeMap<&'static str, String> {
     let mut layers = shared::lock(&shared::LAYERS).clone();
     let on = policy::newest().layers;
     for (layer, mechanism) in &mut layers {
-        if !on.has(layer) {
+        // Others can't be switched while they run.
+        if Layers::NAMES.contains(layer) && !on.has(layer) {
             *mechanism = "off".to_owned();
         }
     }
