@@ -6,7 +6,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
-use probe_proto::config::Layers;
 use pyo3::prelude::*;
 
 use crate::analysis::Analyser;
@@ -116,8 +115,8 @@ pub fn layers_now() -> std::collections::BTreeMap<&'static str, String> {
     let mut layers = shared::lock(&shared::LAYERS).clone();
     let on = policy::newest().layers;
     for (layer, mechanism) in &mut layers {
-        // Others can't be switched while they run.
-        if Layers::NAMES.contains(layer) && !on.has(layer) {
+        // The others can't be switched while it runs.
+        if probe_proto::config::Layers::NAMES.contains(layer) && !on.has(layer) {
             *mechanism = "off".to_owned();
         }
     }
