@@ -22,10 +22,9 @@ def test_a_run_that_has_ended_answers_the_same(home: Home) -> None:
     agents = run.query("SELECT state, rows_recorded, rows_stored, rows_dropped FROM probe.agents")
     assert agents[0]["state"] == "ended"
     assert agents[0]["rows_recorded"] == agents[0]["rows_stored"] and agents[0]["rows_dropped"] == 0
-    counted = sum(
-        run.query(f"SELECT COUNT(*) AS n FROM python.{table}")[0]["n"]
-        for table in ("torch_trace", "nccl_trace", "steps")
-    )
+    names = ("torch_trace", "nccl_trace", "steps", "data_trace", "memory", "environment", "spans", "metrics")
+    tables = [f"python.{name}" for name in names] + ["process.metrics"]
+    counted = sum(run.query(f"SELECT COUNT(*) AS n FROM {table}")[0]["n"] for table in tables)
     assert counted == agents[0]["rows_stored"]
     assert "digits@1" in home.probe("runs").stdout
     assert "digits" not in home.probe("list", "--with-agent").stdout
