@@ -23,7 +23,7 @@ def test_a_run_that_has_ended_answers_the_same(home: Home) -> None:
     assert agents[0]["state"] == "ended"
     assert agents[0]["rows_recorded"] == agents[0]["rows_stored"] and agents[0]["rows_dropped"] == 0
     names = ("torch_trace", "nccl_trace", "steps", "data_trace", "memory", "environment", "spans", "metrics")
-    tables = [f"python.{name}" for name in names] + ["process.metrics"]
+    tables = [f"python.{name}" for name in names] + ["process.metrics", "probe.overhead"]
     counted = sum(run.query(f"SELECT COUNT(*) AS n FROM {table}")[0]["n"] for table in tables)
     assert counted == agents[0]["rows_stored"]
     assert "digits@1" in home.probe("runs").stdout
