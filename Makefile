@@ -64,6 +64,7 @@ $(TARGET)/release/probe: $(SOURCES)
 
 bench-overhead: setup $(TARGET)/release/probe
 	$(BIN)/python bench/overhead.py --probe $(TARGET)/release/probe
+	$(BIN)/python bench/alternatives.py --probe $(TARGET)/release/probe
 
 bench-ingest: $(TARGET)/release/probe
 	cargo build --workspace --release --example ingest

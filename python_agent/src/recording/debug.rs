@@ -88,6 +88,12 @@ fn set_detail(on: bool) {
     policy::set(Policy { stride: u16::from(on), ..policy::newest() });
 }
 
+/// Which steps carry detail: those whose number is a multiple of this; 0 none.
+#[pyfunction]
+fn stride() -> u16 {
+    policy::in_force().stride
+}
+
 /// As a plan of the collector does: from step `from_step` on, steps whose number is a multiple of `stride` carry detail,
 /// and these layers record. False where that step has begun.
 #[pyfunction]
@@ -108,5 +114,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(analyse, module)?)?;
     module.add_function(wrap_pyfunction!(want_boundary, module)?)?;
     module.add_function(wrap_pyfunction!(set_detail, module)?)?;
+    module.add_function(wrap_pyfunction!(stride, module)?)?;
     module.add_function(wrap_pyfunction!(set_policy, module)?)
 }
