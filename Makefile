@@ -9,6 +9,8 @@ SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
 PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
+# A test that hangs shows where and ends the run, instead of using up the time that a run of CI has.
+HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --durations=10
 
 .PHONY: help setup demo test test-rust test-python check format docs bench bench-overhead bench-ingest bench-query bench-latency clean
 
@@ -41,7 +43,7 @@ test-rust: setup
 	PROBE_TEST_PYTHON=$(BIN)/python cargo test --workspace --quiet
 
 test-python: setup
-	$(BIN)/python -m pytest -q python_agent/tests tests/e2e
+	$(BIN)/python -m pytest -q $(HANG) python_agent/tests tests/e2e
 
 check: setup ## format, lints, types, stale generated pages
 	cargo fmt --all -- --check

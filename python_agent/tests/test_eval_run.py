@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import logging
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,15 @@ from probe_agent.eval import boundary, namespace
 from probe_agent.eval.runner import Runner
 
 PATIENCE = 20.0
+
+# Catches what ends it, twice.
+SWALLOWS = """
+import time
+for _ in range(2):
+    try:
+        while True: time.sleep(0.001)
+    except BaseException: pass
+"""
 
 
 class Collector:
@@ -169,9 +179,8 @@ def test_a_deadline_ends_it(collector: Collector, code: str) -> None:
 
 
 def test_one_that_swallows_its_end_is_ended_again(collector: Collector) -> None:
-    code = "import time\nfor _ in range(2):\n    try:\n        while True: time.sleep(0.001)\n    except BaseException: pass"
-    # Caught twice: then its loop is over, and so is the snippet.
-    assert collector.run(code, timeout_s=0.2)[2] == "OK"
+    # Its loop is over then, and so is the snippet.
+    assert collector.run(SWALLOWS, timeout_s=0.2)[2] == "OK"
     assert collector.run("3")[0] == "3\n"
 
 
@@ -187,6 +196,30 @@ def test_a_call_that_cannot_be_interrupted_is_said_to_run_on(collector: Collecto
         release.set()
     until("it to be over", lambda: collector.runner.job is None)
     assert collector.run("4")[0] == "4\n"
+
+
+@pytest.mark.parametrize("code", ["1 + 1", "while True: pass", SWALLOWS])
+def test_no_interrupt_is_left_behind(code: str) -> None:
+    # In a process of its own: a thread that CPython 3.11 profiles would spin for ever on a flag that was left up.
+    script = f"""
+import faulthandler, sys, threading
+faulthandler.dump_traceback_later(30, exit=True)
+from probe_agent.eval.snippet import Execution, parse
+code = {code!r}
+execution = Execution(code, "<snippet>", parse(code, "<snippet>"))
+done = threading.Event()
+def end():
+    while not done.wait(0.05):
+        execution.end()
+ender = threading.Thread(target=end)
+ender.start()
+execution.run({{}})
+done.set()
+ender.join()
+sys.setprofile(lambda *_: None)
+(lambda: 0)()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_cancelling_ends_it(collector: Collector) -> None:

@@ -75,10 +75,6 @@ def interrupt(thread: int) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SnippetEnded))
 
 
-def _forget_interrupts(thread: int) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
-
-
 class Execution:
     """Runs a parsed snippet once, on the thread that calls :meth:`run`, and lets others end it."""
 
@@ -88,12 +84,14 @@ class Execution:
         self._lock = threading.Lock()
         self._thread: int | None = None
         self._over = False
+        self._sent = False
 
     def end(self) -> bool:
         """Ends the snippet; False where it is not running (yet, or any more)."""
         with self._lock:
             if self._thread is None or self._over:
                 return False
+            self._sent = True
             interrupt(self._thread)
             return True
 
@@ -115,15 +113,24 @@ class Execution:
         return outcome
 
     def _finish(self) -> None:
-        """From here on no interrupt is sent, and one that was is forgotten."""
+        """From here on no interrupt is sent, and one that was has been raised.
+
+        It is never taken back: CPython 3.11 then keeps its flag for asynchronous exceptions up, and a thread that is
+        being profiled or traced spins for ever on that flag at the next call of a Python function.
+        """
         while True:
             try:
                 with self._lock:
                     self._over = True
-                _forget_interrupts(threading.get_ident())
+                if self._sent:
+                    # Whether it was raised is unknown, a snippet may have caught it: this one takes its place.
+                    interrupt(threading.get_ident())
+                    while True:
+                        time.sleep(0)
                 return
             except SnippetEnded:
-                continue
+                if self._over:
+                    return
 
     def _run(self, names: dict[str, Any], show: Callable[[str], object]) -> Outcome | None:
         lines = self.code.splitlines(keepends=True)
