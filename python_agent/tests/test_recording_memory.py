@@ -47,7 +47,8 @@ def on_fake_devices(initialised: bool) -> dict[str, Any]:
 
 
 def test_devices_in_use_have_a_row_a_step() -> None:
-    found = in_process(on_fake_devices, arguments=(True,))
+    # The other layer that asks devices asks for more than these can say.
+    found = in_process(on_fake_devices, "-environment", arguments=(True,))
     assert found["problem"] == ""
     # The second device holds nothing, and is not asked again.
     assert [row["device"] for row in found["memory"]] == ["cuda:0"] * 3

@@ -115,7 +115,8 @@ pub fn layers_now() -> std::collections::BTreeMap<&'static str, String> {
     let mut layers = shared::lock(&shared::LAYERS).clone();
     let on = policy::newest().layers;
     for (layer, mechanism) in &mut layers {
-        if !on.has(layer) {
+        // The others can't be switched while it runs.
+        if probe_proto::config::Layers::NAMES.contains(layer) && !on.has(layer) {
             *mechanism = "off".to_owned();
         }
     }
