@@ -115,8 +115,7 @@ pub fn layers_now() -> std::collections::BTreeMap<&'static str, String> {
     let mut layers = shared::lock(&shared::LAYERS).clone();
     let on = policy::newest().layers;
     for (layer, mechanism) in &mut layers {
-        // The others can't be switched while it runs.
-        if probe_proto::config::Layers::NAMES.contains(layer) && !on.has(layer) {
+        if !on.has(layer) {
             *mechanism = "off".to_owned();
         }
     }

@@ -10,6 +10,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use super::clock::ticks;
 use super::interned::Interned;
+use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::shape;
@@ -121,7 +122,7 @@ pub(super) fn range_ended(state: &ThreadState, range: u64) {
 }
 
 fn begin(state: &ThreadState, key: u64, name: &[u8], kind: u64) -> bool {
-    if state.mode.get() != RECORD || !ENABLED.load(Ordering::Relaxed) {
+    if state.mode.get() != RECORD || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Spans) {
         return false;
     }
     let Some(name) = SPAN_NAMES.intern(name) else {
@@ -217,7 +218,7 @@ fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
 /// Records numbers by name.
 #[pyfunction]
 fn log_metrics(values: &Bound<'_, PyDict>) {
-    if !METRICS.load(Ordering::Relaxed) || !ENABLED.load(Ordering::Relaxed) {
+    if !METRICS.load(Ordering::Relaxed) || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Metrics) {
         return;
     }
     thread::with(|state| {
