@@ -35,6 +35,7 @@ mod ring;
 mod shape;
 mod slot;
 pub(crate) mod spans;
+pub mod tables;
 mod test_mode;
 mod thread;
 pub(crate) mod usage;
@@ -159,6 +160,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     shape::register(module)?;
     slot::register(module)?;
     spans::register(module)?;
+    tables::register(module)?;
     test_mode::register(module)?;
     crate::sampling::environment::register(module)?;
     module.add_function(wrap_pyfunction!(enable, module)?)?;

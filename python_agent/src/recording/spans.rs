@@ -195,7 +195,7 @@ fn nvtx_pop() {
 }
 
 /// A value as a number, or the place in [`REASONS`] of why it is none. Nothing here waits for a device.
-fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
+pub(super) fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
     const DEVICE: u64 = 1;
     const NO_NUMBER: u64 = 2;
     let plain = |value: &Bound<'_, PyAny>| value.extract::<f64>().map_err(|_| NO_NUMBER);
@@ -213,6 +213,11 @@ fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
     }
     let of_numpy = value.get_type().module().is_ok_and(|module| module.to_string_lossy().starts_with("numpy"));
     if of_numpy { plain(value) } else { Err(NO_NUMBER) }
+}
+
+/// Whether the program's numbers are wanted.
+pub(super) fn wants_metrics() -> bool {
+    METRICS.load(Ordering::Relaxed)
 }
 
 /// Records numbers by name.
