@@ -102,6 +102,7 @@ class Table:
         return ((value - _EPOCH) // _MICROSECOND) * 1000
 
     def __repr__(self) -> str:
+        """As it was declared."""
         columns = "".join(f", {name}={kind}" for name, kind in self._columns.items())
         return f'probe_agent.table("{self.name}"{columns})'
 

@@ -7,8 +7,8 @@ use probe::store::{Census, Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{ColumnType, Row, Table, Text, Time};
 use probe_proto::tables::{
-    agents, custom, data_trace, drops, environment, evals, events, memory, metrics, nccl_trace, process_metrics, spans,
-    stacks, steps, torch_trace,
+    agents, copies, custom, data_trace, drops, environment, evals, events, memory, metrics, nccl_trace,
+    process_metrics, spans, stacks, steps, sync_points, torch_trace,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -310,6 +310,43 @@ impl Agent {
         }
     }
 
+    /// Step 2 is watched: the batch goes to the device, the loss comes back twice.
+    fn copies(&mut self) -> [copies::Row; 2] {
+        let mut copy = |operation: &str, to_device: bool, bytes: i64| copies::Row {
+            step: 2,
+            stride: 64,
+            ts: Time(START + 2_000_000_000),
+            duration: 0.25,
+            operation: self.strings.id(operation),
+            direction: self.strings.id(if to_device { "host to device" } else { "host to host" }),
+            bytes,
+            blocking: !to_device,
+            contiguous: to_device,
+            converted: !to_device,
+            source: self.strings.id("cpu"),
+            destination: self.strings.id(if to_device { "cuda:0" } else { "cpu" }),
+            file: to_device.then(|| self.strings.id("train.py")),
+            line: to_device.then_some(12),
+            thread: 4000,
+        };
+        [copy("to", true, 16384), copy("copy_", false, 512)]
+    }
+
+    fn sync_point(&mut self) -> sync_points::Row {
+        sync_points::Row {
+            step: 2,
+            stride: 64,
+            ts: Time(START + 2_500_000_000),
+            operation: self.strings.id("item"),
+            device: self.strings.id("cuda:0"),
+            count: 2,
+            waited: 0.5,
+            file: Some(self.strings.id("train.py")),
+            line: Some(20),
+            thread: 4000,
+        }
+    }
+
     fn spans(&mut self, step: i64) -> [spans::Row; 2] {
         let outer = self.strings.id("train_step");
         let mut span = |name: &str, kind: &str, depth: i32| spans::Row {
@@ -386,6 +423,10 @@ pub(crate) fn store() -> Arc<Store> {
             let row = agent.loss(step);
             agent.send(&store, [row]);
         }
+        let copies = agent.copies();
+        agent.send(&store, copies);
+        let sync_point = agent.sync_point();
+        agent.send(&store, [sync_point]);
         let stack = agent.stack();
         agent.send(&store, stack);
         agent.send_own(&store);

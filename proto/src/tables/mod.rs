@@ -3,6 +3,7 @@
 use crate::table::{Column, ColumnType, Table};
 
 pub mod agents;
+pub mod copies;
 pub mod custom;
 pub mod data_trace;
 pub mod drops;
@@ -18,6 +19,7 @@ pub mod spans;
 pub mod stacks;
 pub mod steps;
 pub mod store;
+pub mod sync_points;
 pub mod torch_trace;
 
 /// All of them, in the order in which people are shown them.
@@ -27,6 +29,8 @@ pub static TABLES: &[&Table] = &[
     &steps::TABLE,
     &data_trace::TABLE,
     &memory::TABLE,
+    &copies::TABLE,
+    &sync_points::TABLE,
     &spans::TABLE,
     &metrics::TABLE,
     &environment::TABLE,

@@ -20,6 +20,7 @@ from probe_agent.torch import (
     forward,
     memory,
     modules,
+    operators,
     optimizer,
     process,
     spans,
@@ -40,6 +41,8 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "spans": [("record_function", spans.use_record_function), ("own", spans.use_own)],
     "metrics": [("log", spans.use_log)],
     "environment": [("torch", environment.use_torch)],
+    "copies": [("record_function", operators.use_copies)],
+    "sync_points": [("record_function", operators.use_sync_points)],
 }
 
 _lock = threading.Lock()
@@ -87,7 +90,10 @@ def uninstall() -> None:
             return
         _installed = False
         _native.enable(False)
-        for part in (forward, autograd, optimizer, data, collectives, modules, memory, process, spans, environment):
+        for part in (
+            *(operators, forward, autograd, optimizer, data, collectives),
+            *(modules, memory, process, spans, environment),
+        ):
             part.remove()
         for layer in _LAYERS:
             _native.set_layer(layer, OFF)

@@ -78,7 +78,8 @@ impl Meter {
     pub(crate) fn count(&mut self, kind: Kind) {
         match kind {
             Kind::NodeStart => self.counts.nodes += 1,
-            Kind::NodeEnd => {}
+            // Copies and reads of tensors are in few steps, and their cost is measured there.
+            Kind::NodeEnd | Kind::Copy | Kind::Sync => {}
             _ => self.counts.plain += 1,
         }
     }

@@ -22,6 +22,7 @@ mod memory;
 mod meter;
 mod modules;
 pub mod names;
+mod operators;
 mod parts;
 mod spans;
 mod steps;
@@ -51,6 +52,10 @@ pub(crate) const MEMORY: &str = "python.memory";
 pub(crate) const SPANS: &str = "python.spans";
 /// `python.metrics`.
 pub(crate) const METRICS: &str = "python.metrics";
+/// `python.copies`.
+pub(crate) const COPIES: &str = "python.copies";
+/// `python.sync_points`.
+pub(crate) const SYNC_POINTS: &str = "python.sync_points";
 /// Why rows are missing after a ring had no room.
 pub(crate) const RING_FULL: &str = "ring full";
 /// Why rows are missing of intervals whose end never came.
@@ -75,6 +80,8 @@ pub struct Analyser<N> {
     /// Optimizers get rows.
     optimizers: bool,
     operations: collectives::Operations,
+    /// Where the host read tensors in the step under way.
+    reads: Vec<operators::Read>,
     /// Peak memory of a device, as its allocator said at the end of the step under way.
     peak: Option<f64>,
     meter: Meter,
@@ -114,6 +121,7 @@ impl<N: Names> Analyser<N> {
             broken: false,
             optimizers: true,
             operations: collectives::Operations::default(),
+            reads: Vec::new(),
             peak: None,
             meter: Meter::default(),
             batch_shape: None,
@@ -188,7 +196,16 @@ impl<N: Names> Analyser<N> {
         }
         self.meter.count(kind);
         self.step_begin.get_or_insert(record.ts);
-        let within_passes = [Kind::NodeStart, Kind::NodeEnd, Kind::GradReady, Kind::Span, Kind::Metric, Kind::Memory];
+        let within_passes = [
+            Kind::NodeStart,
+            Kind::NodeEnd,
+            Kind::GradReady,
+            Kind::Span,
+            Kind::Metric,
+            Kind::Memory,
+            Kind::Copy,
+            Kind::Sync,
+        ];
         if !within_passes.contains(&kind) && !kind.is_about_collectives() {
             self.end_implicit_pass(thread, sink);
         }
@@ -214,6 +231,8 @@ impl<N: Names> Analyser<N> {
             Kind::Memory => self.memory(thread, record, sink),
             Kind::Span => self.span(thread, record, sink),
             Kind::Metric => self.metric(record, sink),
+            Kind::Copy => self.copy(thread, record, sink),
+            Kind::Sync => self.read(thread, record, sink),
             Kind::Detail => {
                 self.detail = record.payload() & 1 != 0;
                 self.optimizers = Layers((record.payload() >> 1) as u16).has("optimizer");
@@ -397,6 +416,9 @@ impl<N: Names> Analyser<N> {
     pub fn settle(&mut self, ticks: u64, last: bool, sink: &mut Sink) {
         self.names.forget_before(ticks);
         let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));
+        if last {
+            self.flush_reads(sink);
+        }
         self.give_up_collectives(now, last, sink);
         self.report_groups(now, sink);
         if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {

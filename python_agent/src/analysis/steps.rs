@@ -66,6 +66,7 @@ impl<N: Names> Analyser<N> {
     pub(super) fn end_step(&mut self, number: usize, now: u64, finished: i64, sink: &mut Sink) {
         let (Some(clock), Some(begin)) = (&self.clock, self.step_begin.replace(now)) else { return };
         let ts = Time(clock.unix_ns(begin));
+        self.flush_reads(sink);
         let parts = std::mem::take(&mut self.threads[number].parts);
         let ended = finished - 1;
         let missed = ended.saturating_sub(self.step);

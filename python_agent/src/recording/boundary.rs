@@ -9,7 +9,7 @@ use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD, SUSPENDED, ThreadState};
-use super::{policy, record_function};
+use super::{operators, policy, record_function};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 
 /// Whether modules are recorded in the step that is under way.
@@ -45,6 +45,7 @@ pub(crate) fn apply_detail(state: &ThreadState) {
             record_function::watch_nodes(wanted && policy::is_on(policy::Layer::Backward));
         }
     }
+    operators::begin_step(STEP.load(Ordering::Relaxed));
 }
 
 /// See [`boundary_reached`].

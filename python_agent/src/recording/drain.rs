@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::clock::{self, ticks};
 use super::ring::{LOST, Reader};
 use super::{ANALYSER, fork, names, overhead, spans, tables};
-use crate::analysis::{Analyser, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, TORCH_TRACE};
+use crate::analysis::{
+    Analyser, COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE,
+};
 use crate::sampling::Sampler;
 use crate::shared;
 use crate::sink::Sink;
@@ -29,7 +31,7 @@ static SAMPLER: LazyLock<Mutex<Sampler>> = LazyLock::new(Mutex::default);
 static COUNTED: Mutex<[u64; COUNTERS.len()]> = Mutex::new([0; COUNTERS.len()]);
 
 /// What counts losses, the table that misses them, and why.
-static COUNTERS: [(&AtomicU64, &str, &str); 10] = [
+static COUNTERS: [(&AtomicU64, &str, &str); 12] = [
     (&LOST.detail, TORCH_TRACE, RING_FULL),
     (&LOST.step, STEPS, RING_FULL),
     (&LOST.collective, NCCL_TRACE, RING_FULL),
@@ -37,6 +39,8 @@ static COUNTERS: [(&AtomicU64, &str, &str); 10] = [
     (&LOST.memory, MEMORY, RING_FULL),
     (&LOST.span, SPANS, RING_FULL),
     (&LOST.metric, METRICS, RING_FULL),
+    (&LOST.copy, COPIES, RING_FULL),
+    (&LOST.sync, SYNC_POINTS, RING_FULL),
     (&spans::UNNAMED_SPANS, SPANS, "too many names"),
     (&spans::UNNAMED_METRICS, METRICS, "too many names"),
     (&spans::GIVEN_UP, SPANS, "too many open"),

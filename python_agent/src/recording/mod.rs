@@ -26,6 +26,7 @@ mod forward_hooks;
 mod interned;
 pub(crate) mod memory;
 mod names;
+pub(crate) mod operators;
 mod optimizer;
 mod overhead;
 pub mod policy;
@@ -105,6 +106,8 @@ fn set_layer(layer: &str, mechanism: String) {
         "spans",
         "metrics",
         "environment",
+        "copies",
+        "sync_points",
     ];
     if let Some(layer) = known.into_iter().find(|known| *known == layer) {
         shared::lock(&shared::LAYERS).insert(layer, mechanism);
@@ -155,6 +158,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     forward_hooks::register(module)?;
     memory::register(module)?;
     names::register(module)?;
+    operators::register(module)?;
     optimizer::register(module)?;
     record_function::register(module)?;
     shape::register(module)?;

@@ -62,9 +62,14 @@ pub enum Kind {
     Span,
     /// A number was logged. `a` its bits, `b` its step; payload: its name | why it is NULL << 16.
     Metric,
+    /// A tensor was copied. `a` when it began, `b` bytes | device read << 48 | device written << 56; payload: see
+    /// [`super::operators`], and its line << 8 | the stride << 24.
+    Copy,
+    /// What a tensor holds was asked for. As [`Kind::Copy`].
+    Sync,
 }
 
-const KINDS: [Kind; 27] = [
+const KINDS: [Kind; 29] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,
@@ -92,6 +97,8 @@ const KINDS: [Kind; 27] = [
     Kind::Memory,
     Kind::Span,
     Kind::Metric,
+    Kind::Copy,
+    Kind::Sync,
 ];
 
 impl Kind {

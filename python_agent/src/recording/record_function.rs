@@ -74,7 +74,7 @@ pub(super) fn peek() -> u64 {
 }
 
 /// The range's name; None where it has none.
-unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
+pub(super) unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
     let function = NAME.load(Ordering::Relaxed);
     if function.is_null() {
         return None;
@@ -202,7 +202,7 @@ unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
 }
 
 /// Looks a symbol up in libtorch_cpu.so, which must be loaded already.
-fn symbol(name: &CStr) -> Option<*mut c_void> {
+pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: NOLOAD only finds what is there; the handle is kept, as torch is never unloaded.
     unsafe {
         let library = libc::dlopen(c"libtorch_cpu.so".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
@@ -325,28 +325,72 @@ pub(super) fn watch_nodes(wanted: bool) {
     if handle == 0 || !NODES.load(Ordering::Relaxed) || WATCHED.load(Ordering::Relaxed) == wanted {
         return;
     }
-    let function = if wanted { &REENABLE } else { &DISABLE }.load(Ordering::Relaxed);
-    if function.is_null() {
+    if DISABLE.load(Ordering::Relaxed).is_null() || REENABLE.load(Ordering::Relaxed).is_null() {
         // It stays on, and costs what it costs.
         return;
     }
     WATCHED.store(wanted, Ordering::Relaxed);
-    // SAFETY: torch's functions, with a handle that it gave.
-    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(function)(handle) };
+    switch(handle, wanted);
+}
+
+/// Switches a callback on or off, where torch can.
+pub(super) fn switch(handle: u64, on: bool) {
+    let function = if on { &REENABLE } else { &DISABLE }.load(Ordering::Relaxed);
+    if !function.is_null() {
+        // SAFETY: torch's functions, with a handle that it gave.
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(function)(handle) };
+    }
+}
+
+/// Adds a callback of all operators, with their inputs, that is switched off. After [`add_record_function`].
+pub(super) fn add_switched_off(start: *const c_void, end: *const c_void) -> PyResult<u64> {
+    let add = symbol(c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE").ok_or_else(missing)?;
+    if DISABLE.load(Ordering::Relaxed).is_null() || REENABLE.load(Ordering::Relaxed).is_null() {
+        return Err(PyRuntimeError::new_err("this torch can't switch callbacks off"));
+    }
+    // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
+    let handle = unsafe {
+        let add = std::mem::transmute::<*mut c_void, Add>(add);
+        add(Callback { needs_inputs: true, ..callback(FUNCTION, start, end) })
+    };
+    switch(handle, false);
+    Ok(handle)
+}
+
+/// Takes a callback out; 0 is none.
+pub(super) fn take_out(handle: u64) {
+    let remove = symbol(c"_ZN2at14removeCallbackEm");
+    if let Some(remove) = remove.filter(|_| handle != 0) {
+        // SAFETY: torch's function of this name, with a handle that it gave.
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(remove)(handle) };
+    }
+}
+
+/// What `work()` says with a callback of this thread for all operators and their inputs.
+pub(super) fn with_scan<T>(start: *const c_void, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    let (add, remove) = thread_local_functions()?;
+    // SAFETY: a callback of this thread alone, removed before anything else runs.
+    let handle = unsafe { add(Callback { needs_inputs: true, ..callback(FUNCTION, start, std::ptr::null()) }) };
+    let result = work();
+    // SAFETY: the handle just received.
+    unsafe { remove(handle) };
+    result
 }
 
 /// What `work()` says in turns with and without a callback of this thread.
 pub(super) fn with_callback_in_turn(
     rounds: usize,
+    needs_inputs: bool,
     mut work: impl FnMut() -> PyResult<u64>,
 ) -> PyResult<(Vec<u64>, Vec<u64>)> {
     let (add, remove) = thread_local_functions()?;
     let (mut withs, mut withouts) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     for _ in 0..rounds {
         withouts.push(work()?);
-        // SAFETY: a callback of this thread alone, removed before anything else runs.
-        let handle =
-            unsafe { add(callback(FUNCTION, cost::pass_start as *const c_void, cost::pass_end as *const c_void)) };
+        // A callback of this thread alone, removed before anything else runs.
+        let plain = callback(FUNCTION, cost::pass_start as *const c_void, cost::pass_end as *const c_void);
+        // SAFETY: torch's function, and callbacks of ours.
+        let handle = unsafe { add(Callback { needs_inputs, ..plain }) };
         let with = work();
         // SAFETY: the handle just received.
         unsafe { remove(handle) };

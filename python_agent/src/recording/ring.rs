@@ -35,6 +35,10 @@ pub(crate) enum Class {
     Span,
     /// Numbers: `python.metrics`.
     Metric,
+    /// Copies: `python.copies`.
+    Copy,
+    /// Reads of tensors: `python.sync_points`.
+    Sync,
 }
 
 /// Intervals lost, by the table that misses them.
@@ -54,6 +58,10 @@ pub(crate) struct Lost {
     pub(crate) span: AtomicU64,
     /// `python.metrics`.
     pub(crate) metric: AtomicU64,
+    /// `python.copies`.
+    pub(crate) copy: AtomicU64,
+    /// `python.sync_points`.
+    pub(crate) sync: AtomicU64,
 }
 
 impl Lost {
@@ -67,6 +75,8 @@ impl Lost {
             Class::Memory => &self.memory,
             Class::Span => &self.span,
             Class::Metric => &self.metric,
+            Class::Copy => &self.copy,
+            Class::Sync => &self.sync,
         }
     }
 }
@@ -80,6 +90,8 @@ pub(crate) static LOST: Lost = Lost {
     memory: AtomicU64::new(0),
     span: AtomicU64::new(0),
     metric: AtomicU64::new(0),
+    copy: AtomicU64::new(0),
+    sync: AtomicU64::new(0),
 };
 
 /// One thread's records. The `Cell`s are its thread's alone.
@@ -234,7 +246,7 @@ impl Ring {
         let flag = match class {
             Class::Detail => LOST_DETAIL,
             Class::Step | Class::Data => LOST_OTHER,
-            Class::Collective | Class::Memory | Class::Span | Class::Metric => 0,
+            Class::Collective | Class::Memory | Class::Span | Class::Metric | Class::Copy | Class::Sync => 0,
         };
         LOST.of(class).fetch_add(1, Ordering::Relaxed);
         self.lost.set(self.lost.get() | flag);

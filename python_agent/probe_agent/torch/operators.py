@@ -1,0 +1,65 @@
+"""Copies of tensors, and places where the host reads what they hold, in a few steps of many."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+
+import probe_agent
+from probe_agent import _native
+from probe_agent.torch import autograd
+
+_ready = False
+
+
+def use_copies(explicit: bool) -> None:
+    """Copies by the RecordFunction callback of operators."""
+    _require(explicit)
+    _native.use_operators(True, None, _libraries())
+
+
+def use_sync_points(explicit: bool) -> None:
+    """Reads of tensors by the same."""
+    _require(explicit)
+    _native.use_operators(None, True, _libraries())
+
+
+def remove() -> None:
+    """Take the callback out."""
+    global _ready
+    _ready = False
+    _native.use_operators(False, False, None)
+
+
+def _require(explicit: bool) -> None:
+    """Make the callback ready: its inputs are found by copying between tensors whose addresses are known."""
+    global _ready
+    import torch
+
+    autograd.require_record_function(explicit)
+    if _ready:
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        pairs = [(torch.zeros(2 + n, device="cpu"), torch.ones(2 + n, device="cpu")) for n in range(4)]
+
+        def copy(place: int) -> tuple[int, int]:
+            to, source = pairs[place]
+            to.copy_(source)
+            return to._cdata, source._cdata
+
+        mode = _native.begin_self_test()
+        try:
+            _native.calibrate_operators(copy)
+        finally:
+            _native.end_self_test(mode)
+    _ready = True
+
+
+def _libraries() -> list[str]:
+    """Where files lie that are not the program's own."""
+    import torch
+
+    paths = sysconfig.get_paths()
+    found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(name)}
+    found |= {os.path.dirname(module.__file__) for module in (torch, probe_agent) if module.__file__}
+    return sorted(os.path.join(path, "") for path in found)

@@ -1,0 +1,118 @@
+//! Copies of tensors, and places where the host read what they hold.
+
+use probe_proto::table::{Text, Time};
+use probe_proto::tables::{copies, sync_points};
+
+use super::Analyser;
+use super::clock::seconds;
+use super::names::Names;
+use crate::recording::operators::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, line_of};
+use crate::recording::record::Record;
+use crate::sink::Sink;
+
+/// Places remembered in a step; what more there are become rows of their own.
+const PLACES: usize = 1024;
+
+/// What was read at one place of the program in a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Read {
+    /// Operator, line and stride; device.
+    key: (u64, u8),
+    thread: usize,
+    row: sync_points::Row,
+}
+
+fn operator(payload: u64) -> &'static str {
+    match OPERATORS.get((payload & 15) as usize) {
+        Some(&"_local_scalar_dense") => "item",
+        Some(name) => name,
+        None => "",
+    }
+}
+
+fn device(said: u8, sink: &mut Sink) -> Text {
+    let kind = DEVICES.get(usize::from(said >> 4)).copied().unwrap_or_default();
+    match said >> 4 {
+        0 => sink.strings.id(kind),
+        _ => sink.strings.id(&format!("{kind}:{}", said & 15)),
+    }
+}
+
+/// File and line.
+fn line(payload: u64, sink: &mut Sink) -> (Option<Text>, Option<i32>) {
+    match line_of(payload >> 8 & 0xffff) {
+        Some((file, line)) => (Some(sink.strings.id(&file)), Some(line)),
+        None => (None, None),
+    }
+}
+
+impl<N: Names> Analyser<N> {
+    pub(super) fn copy(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let (Some(clock), said) = (&self.clock, record.payload()) else { return };
+        let begin = clock.at(record.a);
+        let (from, to) = ((record.b >> 48) as u8, (record.b >> 56) as u8);
+        let direction = match (from >> 4, to >> 4) {
+            (0, 0) => "host to host",
+            (0, _) => "host to device",
+            (_, 0) => "device to host",
+            _ if from == to => "within device",
+            _ => "device to device",
+        };
+        let (file, line) = line(said, sink);
+        let (source, destination) = (device(from, sink), device(to, sink));
+        let (operation, direction) = (sink.strings.id(operator(said)), sink.strings.id(direction));
+        sink.push(copies::Row {
+            step: self.step,
+            stride: (said >> 24) as i32,
+            ts: Time(clock.unix_ns(begin)),
+            duration: seconds(record.ts.saturating_sub(begin)),
+            operation,
+            direction,
+            bytes: (record.b & 0xffff_ffff_ffff) as i64,
+            blocking: said & NON_BLOCKING == 0,
+            contiguous: said & IS_CONTIGUOUS != 0,
+            converted: said & CONVERTED != 0,
+            source,
+            destination,
+            file,
+            line,
+            thread: self.threads[number].id,
+        });
+    }
+
+    pub(super) fn read(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let Some(clock) = &self.clock else { return };
+        // Flags of a copy make no other place of it.
+        let said = record.payload() & !(NON_BLOCKING | IS_CONTIGUOUS | CONVERTED);
+        let begin = clock.at(record.a);
+        let waited = seconds(record.ts.saturating_sub(begin));
+        let key = (said, (record.b >> 48) as u8);
+        if let Some(known) = self.reads.iter_mut().find(|known| known.key == key && known.thread == number) {
+            known.row.count += 1;
+            known.row.waited += waited;
+            return;
+        }
+        let (file, line) = line(said, sink);
+        let row = sync_points::Row {
+            step: self.step,
+            stride: (said >> 24) as i32,
+            ts: Time(clock.unix_ns(begin)),
+            operation: sink.strings.id(operator(said)),
+            device: device(key.1, sink),
+            count: 1,
+            waited,
+            file,
+            line,
+            thread: self.threads[number].id,
+        };
+        if self.reads.len() >= PLACES {
+            return sink.push(row);
+        }
+        self.reads.push(Read { key, thread: number, row });
+    }
+
+    /// The step is over.
+    pub(super) fn flush_reads(&mut self, sink: &mut Sink) {
+        self.reads.drain(..).for_each(|read| sink.push(read.row));
+    }
+}

@@ -1,0 +1,470 @@
+//! Copies of tensors, and places where the host reads what they hold: a RecordFunction callback of all operators, in one
+//! of many steps only, because torch's way to it is dear (it boxes every operator's arguments).
+//!
+//! Of the operators that mean something the tensors are asked by torch's C shim, and the innermost line of the program's
+//! own code is looked up, which takes the GIL on threads that are Python's. Everything else goes straight on.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::boundary::SUSPENSIONS;
+use super::clock::ticks;
+use super::interned::Interned;
+use super::policy::{self, Layer, is_on};
+use super::record::{Kind, Record};
+use super::record_function::{self as torch, name_of, symbol};
+use super::ring::Class;
+use super::thread::{self, RECORD};
+use crate::shared::{self, ENABLED};
+
+/// Operators are watched in one of so many steps that have detail.
+const THINNER: u32 = 64;
+/// Which of them: late enough to come after a program's first steps, and soon enough for a short run.
+const PLACE: i64 = 10;
+/// Operators of ours open on a thread.
+const OPEN: usize = 8;
+/// Frames looked through for one of the program's own.
+const FRAMES: usize = 64;
+/// Bytes of a file's name that are kept, from its end.
+const FILE: usize = 110;
+
+/// Operators that mean something: their place here is in the record.
+pub(crate) const OPERATORS: [&str; 9] =
+    ["copy_", "_local_scalar_dense", "to", "_to_copy", "clone", "contiguous", "item", "is_nonzero", "nonzero"];
+const COPY: u8 = 0;
+const SCALAR: u8 = 1;
+const NONZERO: u8 = 8;
+
+/// torch's numbers of devices: what has a name here is recorded.
+pub(crate) const DEVICES: [&str; 2] = ["cpu", "cuda"];
+
+static COPIES: AtomicBool = AtomicBool::new(false);
+static SYNC_POINTS: AtomicBool = AtomicBool::new(false);
+static HANDLE: AtomicU64 = AtomicU64::new(0);
+static WATCHING: AtomicBool = AtomicBool::new(false);
+/// Of the watched step: one of how many.
+static STRIDE: AtomicU32 = AtomicU32::new(0);
+/// Operators in it, and ticks that ours took.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+static OURS: AtomicU64 = AtomicU64::new(0);
+/// Ticks a step, as the newest watched one says.
+static COST: AtomicU64 = AtomicU64::new(0);
+/// Ticks of torch's way to the callback and back.
+static WAY: AtomicU64 = AtomicU64::new(0);
+/// Lines that had no place.
+static LINES: Interned = Interned::new();
+/// Where files lie that are not the program's own.
+static LIBRARIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Where a RecordFunction keeps its inputs, in bytes, and what an IValue that is a tensor has behind its pointer.
+static INPUTS: AtomicUsize = AtomicUsize::new(0);
+static TENSOR_TAG: AtomicU32 = AtomicU32::new(0);
+
+/// Functions of torch's C shim.
+static NUMEL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static DTYPE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static ELEMENT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static DEVICE_TYPE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static DEVICE_INDEX: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static CONTIGUOUS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// An operator of ours that is open.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    range: u64,
+    operator: u8,
+    begin: u64,
+    /// As the record's; None: only its name matters, to what is within it.
+    said: Option<(u64, u64)>,
+}
+
+struct Stack {
+    open: [Cell<Open>; OPEN],
+    count: Cell<usize>,
+}
+
+thread_local! {
+    static STACK: Stack = const {
+        Stack {
+            open: [const { Cell::new(Open { range: 0, operator: 0, begin: 0, said: None }) }; OPEN],
+            count: Cell::new(0),
+        }
+    };
+}
+
+/// One of how many steps is watched; 0: none.
+fn stride() -> u32 {
+    let wanted = COPIES.load(Ordering::Relaxed) && is_on(Layer::Copies)
+        || SYNC_POINTS.load(Ordering::Relaxed) && is_on(Layer::SyncPoints);
+    if wanted { u32::from(policy::in_force().stride) * THINNER } else { 0 }
+}
+
+/// At the beginning of step `step`: watches, or ceases to.
+pub(super) fn begin_step(step: i64) {
+    let handle = HANDLE.load(Ordering::Relaxed);
+    if handle == 0 {
+        return;
+    }
+    let stride = stride();
+    let wanted = stride > 0 && step % i64::from(stride) == PLACE % i64::from(stride);
+    if WATCHING.load(Ordering::Relaxed) == wanted {
+        return;
+    }
+    if wanted {
+        SEEN.store(0, Ordering::Relaxed);
+        OURS.store(0, Ordering::Relaxed);
+        STRIDE.store(stride, Ordering::Relaxed);
+    } else {
+        let spent = SEEN.load(Ordering::Relaxed) * WAY.load(Ordering::Relaxed) + OURS.load(Ordering::Relaxed);
+        COST.store(spent / u64::from(STRIDE.load(Ordering::Relaxed).max(1)), Ordering::Relaxed);
+    }
+    WATCHING.store(wanted, Ordering::Relaxed);
+    torch::switch(handle, wanted);
+}
+
+/// What watching operators costs a step, in ticks, spread over those that are not watched.
+pub(super) fn cost() -> u64 {
+    if stride() == 0 { 0 } else { COST.load(Ordering::Relaxed) }
+}
+
+unsafe extern "C" fn start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
+    // SAFETY: the place for the returned unique_ptr.
+    unsafe { *context = std::ptr::null_mut() };
+    if !WATCHING.load(Ordering::Relaxed) || !ENABLED.load(Ordering::Relaxed) {
+        return context;
+    }
+    SEEN.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: torch gave us `range`.
+    let Some(name) = (unsafe { name_of(range) }) else { return context };
+    let Some(name) = name.to_bytes().strip_prefix(b"aten::") else { return context };
+    let Some(operator) = OPERATORS.iter().position(|known| known.as_bytes() == name) else { return context };
+    let began = ticks();
+    if thread::with(|state| state.mode.get()) == RECORD && SUSPENSIONS.load(Ordering::Relaxed) == 0 {
+        // SAFETY: as above.
+        unsafe { open(range, operator as u8) };
+    }
+    OURS.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
+    context
+}
+
+unsafe fn open(range: *const u8, operator: u8) {
+    let said = match operator {
+        // SAFETY: as of the caller.
+        COPY => unsafe { copy_of(range) },
+        // SAFETY: the same.
+        SCALAR | NONZERO => unsafe { reads(range) },
+        _ => None,
+    };
+    STACK.with(|stack| {
+        let count = stack.count.get();
+        if count < OPEN {
+            stack.open[count].set(Open { range: range as u64, operator, begin: ticks(), said });
+            stack.count.set(count + 1);
+        }
+    });
+}
+
+unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
+    let ended = STACK.with(|stack| {
+        let count = stack.count.get();
+        let open = stack.open.get(count.wrapping_sub(1))?.get();
+        if open.range != range as u64 {
+            return None;
+        }
+        stack.count.set(count - 1);
+        Some((open, stack.open[0].get().operator))
+    });
+    let Some((Open { operator, begin, said: Some((payload, words)), .. }, outermost)) = ended else { return };
+    let now = ticks();
+    let outermost = u64::from(if operator == NONZERO { NONZERO } else { outermost });
+    let payload = payload | outermost | u64::from(STRIDE.load(Ordering::Relaxed)) << 24;
+    thread::with(|state| {
+        if !ENABLED.load(Ordering::Relaxed) {
+            return;
+        }
+        let record = |kind| Record::new(kind, payload, now, begin, words);
+        if operator == COPY && COPIES.load(Ordering::Relaxed) && is_on(Layer::Copies) {
+            state.instant(Class::Copy, record(Kind::Copy));
+        }
+        let to_host = operator != COPY || words >> 56 == 0 && words >> 48 & 0xff != 0 && payload & NON_BLOCKING == 0;
+        if to_host && SYNC_POINTS.load(Ordering::Relaxed) && is_on(Layer::SyncPoints) {
+            state.instant(Class::Sync, record(Kind::Sync));
+        }
+    });
+    OURS.fetch_add(ticks().saturating_sub(now), Ordering::Relaxed);
+}
+
+/// Bits of the payload, above the operator's four.
+pub(crate) const NON_BLOCKING: u64 = 1 << 4;
+/// See there.
+pub(crate) const IS_CONTIGUOUS: u64 = 1 << 5;
+/// See there.
+pub(crate) const CONVERTED: u64 = 1 << 6;
+
+/// What an at::Tensor says by the C shim; None where torch does not say.
+struct Tensor {
+    bytes: i64,
+    dtype: i32,
+    /// Type in the upper four bits, index in the lower.
+    device: u8,
+    contiguous: bool,
+}
+
+impl Tensor {
+    /// The tensor at place `place` of a RecordFunction's inputs.
+    unsafe fn of(range: *const u8, place: usize) -> Option<Self> {
+        // SAFETY: calibration saw an ArrayRef of IValues there: pointer and length; an IValue is 16 bytes, the tensor's
+        // pointer and a tag.
+        let handle = unsafe {
+            let field = range.add(INPUTS.load(Ordering::Relaxed));
+            let (first, length) = (field.cast::<*const u8>().read(), field.add(8).cast::<usize>().read());
+            if first.is_null() || length <= place {
+                return None;
+            }
+            let value = first.add(16 * place);
+            if value.add(8).cast::<u32>().read() != TENSOR_TAG.load(Ordering::Relaxed) {
+                return None;
+            }
+            value
+        };
+        let device_type: i32 = ask(&DEVICE_TYPE, handle)?;
+        if usize::try_from(device_type).ok()? >= DEVICES.len() {
+            return None;
+        }
+        let index: i32 = if device_type == 0 { 0 } else { ask(&DEVICE_INDEX, handle)? };
+        let (numel, dtype): (i64, i32) = (ask(&NUMEL, handle)?, ask(&DTYPE, handle)?);
+        // SAFETY: aoti_torch_dtype_element_size.
+        let element = unsafe {
+            let function = ELEMENT.load(Ordering::Relaxed);
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32) -> usize>(function)(dtype)
+        };
+        let contiguous: bool = ask(&CONTIGUOUS, handle)?;
+        let bytes = numel.checked_mul(i64::try_from(element).ok()?)?;
+        Some(Self { bytes, dtype, device: (device_type as u8) << 4 | index.clamp(0, 15) as u8, contiguous })
+    }
+}
+
+/// Asks a function of the shim, `int32_t f(AtenTensorHandle, T *)`, which says 0 where all is well.
+fn ask<T: Default>(function: &AtomicPtr<c_void>, handle: *const u8) -> Option<T> {
+    let function = function.load(Ordering::Relaxed);
+    let mut answer = T::default();
+    // SAFETY: a function of the shim of this type, set before a callback is added, and a living at::Tensor.
+    let failed = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const u8, *mut T) -> i32>(function)(
+            handle,
+            &mut answer,
+        )
+    };
+    (failed == 0).then_some(answer)
+}
+
+/// `copy_(self, src, non_blocking)`: payload and words of its record.
+unsafe fn copy_of(range: *const u8) -> Option<(u64, u64)> {
+    // SAFETY: as of the caller.
+    let (to, from) = unsafe { (Tensor::of(range, 0)?, Tensor::of(range, 1)?) };
+    // SAFETY: calibration saw the inputs there, and there are two of them at least.
+    let non_blocking = unsafe {
+        let field = range.add(INPUTS.load(Ordering::Relaxed));
+        let (first, length) = (field.cast::<*const u8>().read(), field.add(8).cast::<usize>().read());
+        length > 2 && first.add(32).cast::<u8>().read() == 1
+    };
+    let flag = |is: bool, bit: u64| if is { bit } else { 0 };
+    let payload = flag(non_blocking, NON_BLOCKING)
+        | flag(to.contiguous && from.contiguous, IS_CONTIGUOUS)
+        | flag(to.dtype != from.dtype, CONVERTED)
+        | line() << 8;
+    let bytes = to.bytes as u64 & 0xffff_ffff_ffff;
+    Some((payload, bytes | u64::from(from.device) << 48 | u64::from(to.device) << 56))
+}
+
+unsafe fn reads(range: *const u8) -> Option<(u64, u64)> {
+    // SAFETY: as of the caller.
+    let tensor = unsafe { Tensor::of(range, 0)? };
+    Some((line() << 8, u64::from(tensor.device) << 48))
+}
+
+/// The innermost line of the program's own code on this thread, as one more than its number; 0 where there is none.
+fn line() -> u64 {
+    // SAFETY: asks for this thread's own state, which needs no GIL. A thread that has none is not Python's: to make one
+    // for it might wait for somebody who waits for it.
+    if unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
+        return 0;
+    }
+    let found = Python::try_attach(|py| {
+        // SAFETY: the GIL is held; an exception that is on its way is left alone, and then nothing is asked.
+        if unsafe { !ffi::PyErr_Occurred().is_null() } {
+            return Ok(None);
+        }
+        user_line(py)
+    });
+    match found {
+        Some(Ok(Some(line))) => u64::from(line) + 1,
+        _ => 0,
+    }
+}
+
+fn user_line(py: Python<'_>) -> PyResult<Option<u16>> {
+    // SAFETY: a borrowed reference, or null where no Python runs.
+    let mut frame = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) };
+    for _ in 0..FRAMES {
+        let Some(here) = frame else { return Ok(None) };
+        let file = here.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_filename"))?;
+        let file = file.cast_into::<PyString>()?;
+        let file = file.to_string_lossy();
+        if is_own(&file) {
+            let line: Option<i32> = here.getattr(intern!(py, "f_lineno"))?.extract()?;
+            let start = file.ceil_char_boundary(file.len().saturating_sub(FILE));
+            let cut = if start > 0 { "…" } else { "" };
+            let text = format!("{cut}{}:{}", &file[start..], line.unwrap_or(0));
+            return Ok(LINES.intern(text.as_bytes()));
+        }
+        frame = here.getattr(intern!(py, "f_back"))?.extract()?;
+    }
+    Ok(None)
+}
+
+fn is_own(file: &str) -> bool {
+    let library = |file: &str| shared::lock(&LIBRARIES).iter().any(|path| file.starts_with(path.as_str()));
+    !file.starts_with("<frozen")
+        && !file.starts_with("<eval_with_key>")
+        && !file.contains("/site-packages/")
+        && !file.contains("/dist-packages/")
+        && !library(file)
+}
+
+/// File and line behind what a record says.
+pub(crate) fn line_of(said: u64) -> Option<(String, i32)> {
+    let text = LINES.get(said.checked_sub(1)?)?;
+    let (file, line) = text.rsplit_once(':')?;
+    Some((file.to_owned(), line.parse().ok()?))
+}
+
+/// Words of a RecordFunction that calibration looks at.
+const LOOKED_AT: usize = 40;
+static SCANNED: [AtomicU64; LOOKED_AT] = [const { AtomicU64::new(0) }; LOOKED_AT];
+static SCANNED_AT: AtomicUsize = AtomicUsize::new(0);
+/// Pointer and tag of the first two inputs that calibration found: (impl, impl, tag, tag) by place.
+static FOUND: Mutex<Vec<(usize, [u64; 4])>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn scan(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
+    // SAFETY: the place for the returned unique_ptr; a RecordFunction lies on the stack, below other frames. A word that
+    // points near it, with a 3 behind it, points into those frames.
+    unsafe {
+        *context = std::ptr::null_mut();
+        if name_of(range).is_none_or(|name| name.to_bytes() != b"aten::copy_") {
+            return context;
+        }
+        SCANNED_AT.store(range as usize, Ordering::Relaxed);
+        for (place, word) in SCANNED.iter().enumerate() {
+            word.store(range.add(place * 8).cast::<u64>().read_volatile(), Ordering::Relaxed);
+        }
+        let mut found = shared::lock(&FOUND);
+        for place in 0..LOOKED_AT - 1 {
+            let (pointer, length) =
+                (SCANNED[place].load(Ordering::Relaxed) as usize, SCANNED[place + 1].load(Ordering::Relaxed));
+            let near = pointer.is_multiple_of(8) && pointer.abs_diff(range as usize) < 4096;
+            if length == 3 && near {
+                let word = |byte: usize| (pointer as *const u8).add(byte).cast::<u64>().read_volatile();
+                found.push((place * 8, [word(0), word(16), word(8) & 0xffff_ffff, word(24) & 0xffff_ffff]));
+            }
+        }
+    }
+    context
+}
+
+/// Finds the field of the inputs and the functions of the shim. `copy(place)` copies between two tensors on this thread,
+/// the `place`th pair, and returns their addresses; exactly one field must show all pairs.
+#[pyfunction]
+fn calibrate_operators(copy: &Bound<'_, PyAny>) -> PyResult<()> {
+    let missing = |what: &str| PyRuntimeError::new_err(format!("libtorch_cpu.so lacks {what}"));
+    for (place, name) in [
+        (&NUMEL, c"aoti_torch_get_numel"),
+        (&DTYPE, c"aoti_torch_get_dtype"),
+        (&ELEMENT, c"aoti_torch_dtype_element_size"),
+        (&DEVICE_TYPE, c"aoti_torch_get_device_type"),
+        (&DEVICE_INDEX, c"aoti_torch_get_device_index"),
+        (&CONTIGUOUS, c"aoti_torch_is_contiguous"),
+    ] {
+        let found = symbol(name).ok_or_else(|| missing(&name.to_string_lossy()))?;
+        place.store(found, Ordering::Relaxed);
+    }
+    let mut places: Option<Vec<(usize, u64)>> = None;
+    for pair in 0..4 {
+        shared::lock(&FOUND).clear();
+        let addresses = torch::with_scan(scan as *const c_void, || copy.call1((pair,)))?;
+        let (to, from): (u64, u64) = addresses.extract()?;
+        let found = std::mem::take(&mut *shared::lock(&FOUND));
+        let fits = |(place, [a, b, tag, other]): (usize, [u64; 4])| {
+            ((a, b) == (to, from) && tag == other).then_some((place, tag))
+        };
+        let fits: Vec<(usize, u64)> = found.into_iter().filter_map(fits).collect();
+        places = Some(match places {
+            None => fits,
+            Some(before) => before.into_iter().filter(|place| fits.contains(place)).collect(),
+        });
+    }
+    match places.as_deref() {
+        Some([(place, tag)]) => {
+            INPUTS.store(*place, Ordering::Relaxed);
+            TENSOR_TAG.store(*tag as u32, Ordering::Relaxed);
+            Ok(())
+        }
+        found => Err(PyRuntimeError::new_err(format!(
+            "{} fields of RecordFunction look like its inputs",
+            found.map_or(0, <[_]>::len)
+        ))),
+    }
+}
+
+/// Adds the callback, switched off, if it isn't there, and says which of the two tables are wanted. After
+/// [`calibrate_operators`]. `libraries`: where files lie that are not the program's own.
+#[pyfunction]
+fn use_operators(copies: Option<bool>, sync_points: Option<bool>, libraries: Option<Vec<String>>) -> PyResult<()> {
+    if let Some(libraries) = libraries {
+        *shared::lock(&LIBRARIES) = libraries;
+    }
+    copies.into_iter().for_each(|on| COPIES.store(on, Ordering::Relaxed));
+    sync_points.into_iter().for_each(|on| SYNC_POINTS.store(on, Ordering::Relaxed));
+    let wanted = COPIES.load(Ordering::Relaxed) || SYNC_POINTS.load(Ordering::Relaxed);
+    if wanted && HANDLE.load(Ordering::Relaxed) == 0 {
+        if INPUTS.load(Ordering::Relaxed) == 0 {
+            return Err(PyRuntimeError::new_err("the inputs of RecordFunction have not been found"));
+        }
+        let handle = torch::add_switched_off(start as *const c_void, end as *const c_void)?;
+        HANDLE.store(handle, Ordering::Relaxed);
+    } else if !wanted {
+        WATCHING.store(false, Ordering::Relaxed);
+        torch::take_out(HANDLE.swap(0, Ordering::Relaxed));
+    }
+    Ok(())
+}
+
+/// What torch's way to the callback costs, as [`super::cost`] measures it.
+pub(super) fn set_way(ticks: u64) {
+    WAY.store(ticks, Ordering::Relaxed);
+}
+
+/// For tests: watches operators from here on, or no more, as at a step's beginning.
+#[pyfunction]
+fn watch_operators(on: bool) {
+    let handle = HANDLE.load(Ordering::Relaxed);
+    if handle != 0 && WATCHING.swap(on, Ordering::Relaxed) != on {
+        STRIDE.store(1, Ordering::Relaxed);
+        torch::switch(handle, on);
+    }
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(calibrate_operators, module)?)?;
+    module.add_function(wrap_pyfunction!(use_operators, module)?)?;
+    module.add_function(wrap_pyfunction!(watch_operators, module)?)
+}

@@ -1,0 +1,181 @@
+"""Copies of tensors, and places where the host reads what they hold."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from recording_support import Net, Recorder, in_process, train
+from torch import nn
+
+torch.set_num_threads(1)
+
+HERE = Path(__file__).name
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    recorder.native.watch_operators(True)
+    yield recorder
+    recorder.native.watch_operators(False)
+    agent.uninstall()
+
+
+def line_here(offset: int = 0) -> int:
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    return frame.f_back.f_lineno + offset
+
+
+def at(row: dict[str, Any]) -> tuple[str, int]:
+    return Path(row["file"]).name, row["line"]
+
+
+def test_copies_say_what_moved_and_which_line_asked_for_it(recorder: Recorder) -> None:
+    a = torch.ones(32, 16)
+    b = torch.zeros(32, 16)
+    recorder.take()
+    first = line_here(1)
+    b.copy_(a)
+    a.clone()
+    a.t().contiguous()
+    a.to(torch.float64)
+    b.copy_(a.t().reshape(32, 16), non_blocking=True)
+    a.contiguous()  # It is: nothing is copied.
+    a.mul(b)
+    rows = recorder.take()["python.copies"]
+    told = [(row["operation"], row["bytes"], row["contiguous"], row["converted"], row["blocking"]) for row in rows]
+    assert told == [
+        ("copy_", 2048, True, False, True),
+        ("clone", 2048, True, False, True),
+        ("contiguous", 2048, False, False, True),
+        ("to", 4096, True, True, True),
+        ("clone", 2048, False, False, True),
+        ("copy_", 2048, True, False, False),
+    ]
+    assert [at(row) for row in rows] == [(HERE, first + n) for n in (0, 1, 2, 3, 4, 4)]
+    assert all(row["direction"] == "host to host" and row["source"] == row["destination"] == "cpu" for row in rows)
+    assert all(0 < row["duration"] < 1 and row["stride"] == 1 for row in rows)
+
+
+def test_reads_are_counted_by_line(recorder: Recorder) -> None:
+    x = torch.arange(6.0)
+    recorder.take()
+    first = line_here(1)
+    for n in range(5):
+        x[n].item()
+    if x[1]:
+        float(x[2])
+    torch.nonzero(x)
+    str(x)
+    recorder.native.mark_step()
+    rows = recorder.take()["python.sync_points"]
+    counts = Counter()
+    for row in rows:
+        assert Path(row["file"]).name == HERE and row["device"] == "cpu" and row["waited"] > 0
+        counts[row["line"] - first, row["operation"]] += row["count"]
+    # What print does is up to torch, but each number is read.
+    printed = sum(count for (line, _), count in counts.items() if line == 5)
+    assert printed >= 6
+    assert {key: count for key, count in counts.items() if key[0] != 5} == {
+        (1, "item"): 5, (2, "is_nonzero"): 1, (3, "item"): 1, (4, "nonzero"): 1
+    }  # fmt: skip
+    # A place is one row a step.
+    assert len([row for row in rows if row["line"] == first + 1]) == 1
+
+
+def test_code_of_libraries_is_not_the_programs(recorder: Recorder) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Flatten())
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    x = torch.ones(2, 2, 4).transpose(0, 1)
+    recorder.take()
+    loss = model(x.reshape(2, 8)).sum()
+    line = line_here(1)
+    loss.backward()
+    optimizer.step()
+    torch.utils.data.default_collate([torch.ones(3)] * 2)
+    rows = recorder.take()["python.copies"]
+    assert rows and {Path(row["file"]).name for row in rows} == {HERE}
+    assert any(row["line"] <= line for row in rows)
+
+
+class Reads(nn.Module):
+    """Reads its input once a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * x.sum().item()
+
+
+def steps_watched() -> dict[str, Any]:
+    """Rows of 150 steps, with the layers as they are, and then of 150 more with both off."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    model = Reads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.ones(2, 4)
+    losses = train(model, optimizer, x, 150)
+    first = recorder.take()
+    recorder.native.set_policy(recorder.native.step() + 1, 1, "-copies,-sync_points", False)
+    train(model, optimizer, x, 150)
+    second = recorder.take()
+    layers = recorder.native.layers()
+    return {
+        "reads": first["python.sync_points"], "copies": len(first["python.copies"]), "losses": losses,
+        "steps": [row["step"] for row in first["python.steps"]],
+        "after": len(second["python.sync_points"]) + len(second["python.copies"]),
+        "layers": [layers["copies"], layers["sync_points"]], "drops": len(first["probe.drops"]),
+    }  # fmt: skip
+
+
+def test_one_of_64_steps_is_watched_and_the_layers_can_be_switched_off() -> None:
+    found = in_process(steps_watched)
+    assert found["steps"] == list(range(1, 151))
+    # Once in forward, and once in the loop after the optimizer's step before: that is in the time of this step.
+    reads = [(row["step"], row["count"], row["stride"]) for row in found["reads"]]
+    assert sorted(reads) == [(10, 1, 64)] * 2 + [(74, 1, 64)] * 2 + [(138, 1, 64)] * 2
+    assert found["drops"] == 0 and found["after"] == 0 and found["layers"] == ["off", "off"]
+
+
+def test_layers_that_are_not_wanted_are_off() -> None:
+    import probe_agent.torch as agent
+
+    agent.install()
+    layers = agent._native.layers()
+    agent.uninstall()
+    assert (layers["copies"], layers["sync_points"]) == ("record_function", "record_function")
+    found = in_process(steps_watched, "-copies")
+    assert found["copies"] == 0 and len(found["reads"]) == 6
+
+
+def test_a_model_that_is_drawn_alike_learns_alike() -> None:
+    torch.manual_seed(3)
+    model = Net()
+    x = torch.randn(4, 32)
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    alone = train(model, torch.optim.SGD(model.parameters(), lr=0.1), x, 5)
+    model.load_state_dict(state)
+    import probe_agent.torch as agent
+
+    agent.install()
+    try:
+        agent._native.watch_operators(True)
+        watched = train(model, torch.optim.SGD(model.parameters(), lr=0.1), x, 5)
+    finally:
+        agent._native.watch_operators(False)
+        agent.uninstall()
+    assert watched == alone
