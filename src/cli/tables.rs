@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use arrow::array::{AsArray, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use probe_proto::table::{Column, ColumnType, Table};
 use probe_proto::tables::TABLES;
@@ -39,15 +39,15 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     match (&args.name, endpoint) {
         (Some(name), _) => one(find_by(name)?, args.format).map(|()| 0),
         (None, None) => all(None, args.format).map(|()| 0),
-        (None, endpoint) => ask(endpoint, &args.connection, async |client, _| {
-            let counts = count(client).await?;
+        (None, endpoint) => ask(endpoint, &args.connection, async |mut client, _| {
+            let counts = count(&mut client).await?;
             all(Some(counts), args.format).map(|()| 0)
         }),
     }
 }
 
 /// A table by its full name, or by its own where only one has it.
-fn find_by(name: &str) -> Result<&'static Table> {
+pub(super) fn find_by(name: &str) -> Result<&'static Table> {
     let wanted = name.to_lowercase();
     let found = relations()
         .find(|table| table.full_name() == wanted)
@@ -66,7 +66,7 @@ fn find_by(name: &str) -> Result<&'static Table> {
     })
 }
 
-async fn count(mut client: Client) -> Result<Vec<i64>> {
+pub(super) async fn count(client: &mut Client) -> Result<Vec<i64>> {
     let counts = TABLES
         .iter()
         .enumerate()
@@ -78,6 +78,11 @@ async fn count(mut client: Client) -> Result<Vec<i64>> {
 }
 
 fn all(counts: Option<Vec<i64>>, format: Format) -> Result<()> {
+    rows::show(listed(counts), format)
+}
+
+/// All tables and views, with the rows that the tables have.
+pub(super) fn listed(counts: Option<Vec<i64>>) -> Vec<(&'static str, ArrayRef)> {
     let mut columns = vec![("table", rows::text(relations().map(|table| Some(table.full_name()))))];
     if let Some(counts) = counts {
         // To count a view's rows is to run it.
@@ -85,12 +90,16 @@ fn all(counts: Option<Vec<i64>>, format: Format) -> Result<()> {
         columns.push(("rows", std::sync::Arc::new(counts.collect::<Int64Array>())));
     }
     columns.push(("what", rows::text(relations().map(|table| Some(table.doc)))));
-    rows::show(columns, format)
+    columns
 }
 
 fn one(table: &'static Table, format: Format) -> Result<()> {
     if format == Format::Table {
-        let text = describe(table, Terminal::of_stdout().width);
+        let mut text = describe(table, Terminal::of_stdout().width);
+        text.push_str("\nExamples:\n");
+        for example in table.examples {
+            let _ = writeln!(text, "  probe query \"{example}\"");
+        }
         return output::unless_closed(std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())).map(|_| ());
     }
     let columns = || table.all_columns();
@@ -111,8 +120,8 @@ fn one(table: &'static Table, format: Format) -> Result<()> {
     )
 }
 
-/// A table as people read it: its sentence, a line a column, the sentences wrapped to `width`, and examples.
-fn describe(table: &'static Table, width: Option<usize>) -> String {
+/// A table as people read it: its sentence, and a line a column, the sentences wrapped to `width`.
+pub(super) fn describe(table: &'static Table, width: Option<usize>) -> String {
     let longest = |of: fn(&'static Column) -> &'static str| {
         table.all_columns().map(|column| of(column).len()).max().unwrap_or_default()
     };
@@ -131,10 +140,6 @@ fn describe(table: &'static Table, width: Option<usize>) -> String {
         for line in lines {
             let _ = writeln!(out, "{:before$}{line}", "");
         }
-    }
-    out.push_str("\nExamples:\n");
-    for example in table.examples {
-        let _ = writeln!(out, "  probe query \"{example}\"");
     }
     out
 }
