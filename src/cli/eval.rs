@@ -24,7 +24,8 @@ use crate::error::{Error, Result};
     after_help = "Examples:
   probe gpt eval \"print(train_loader.num_workers)\"
   probe gpt eval --rank all \"print(loss.item())\"
-  probe gpt eval --at step -f snippet.py"
+  probe gpt eval --at step -f snippet.py
+  probe gpt eval --session mine \"before = loss.item()\""
 )]
 pub(super) struct Args {
     /// What to run; - reads it from standard input
@@ -36,6 +37,12 @@ pub(super) struct Args {
     /// Run it on this rank alone, or show every rank's output (all)
     #[arg(long, value_name = "N|all", value_parser = rank)]
     rank: Option<Rank>,
+    /// Keep what it assigns in the training process, for the next snippet of this session
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Forget the session's variables once the snippet has run
+    #[arg(long, requires = "session")]
+    end_session: bool,
     /// Where it runs
     #[arg(long, value_enum, default_value_t)]
     at: At,
@@ -79,7 +86,11 @@ fn rank(text: &str) -> Result<Rank, String> {
 }
 
 pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
-    let code = input::text(args.code.as_deref(), args.file.as_deref(), "snippet", "probe gpt eval \"print(model)\"")?;
+    let (code, file) = (args.code.as_deref(), args.file.as_deref());
+    let code = match (code.unwrap_or_default(), file) {
+        ("", None) if args.end_session => String::new(),
+        _ => input::text(code, file, "snippet", "probe gpt eval \"print(model)\"")?,
+    };
     let call = v1::EvalCall {
         code,
         at: match args.at {
@@ -95,6 +106,8 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
             _ => None,
         },
         all_ranks: args.rank == Some(Rank::All),
+        session: args.session.unwrap_or_default(),
+        end_session: args.end_session,
     };
     let (deadline, labelled) = (args.timeout.saturating_add(GRACE), call.all_ranks);
     ask(endpoint, &args.connection, async |client, _| {
