@@ -16,7 +16,8 @@ use crate::query::relations;
 
 /// List tables, or the columns of one
 ///
-/// Needs nothing to be live. With an ENDPOINT it also says how many rows each table has there.
+/// Needs nothing to be live. With an ENDPOINT it also says how many rows each table has there, and which ones the program
+/// itself declared.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] tables [OPTIONS] [NAME]",
@@ -37,18 +38,26 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     match (&args.name, endpoint) {
-        (Some(name), _) => one(find_by(name)?, args.format).map(|()| 0),
-        (None, None) => all(None, args.format).map(|()| 0),
-        (None, endpoint) => ask(endpoint, &args.connection, async |mut client, _| {
-            let counts = count(&mut client).await?;
-            all(Some(counts), args.format).map(|()| 0)
+        (Some(name), None) => one(find_by(name, &[])?, args.format).map(|()| 0),
+        (Some(name), _) if find_by(name, &[]).is_ok() => one(find_by(name, &[])?, args.format).map(|()| 0),
+        (Some(name), endpoint) => ask(endpoint, &args.connection, async |mut client: Client, _| {
+            let own = client.declared().await?;
+            one(find_by(name, &own)?, args.format).map(|()| 0)
+        }),
+        (None, None) => all(None, &[], args.format).map(|()| 0),
+        (None, endpoint) => ask(endpoint, &args.connection, async |mut client: Client, _| {
+            let own = client.declared().await?;
+            let counts = count(&mut client, &own).await?;
+            all(Some(counts), &own, args.format).map(|()| 0)
         }),
     }
 }
 
 /// A table by its full name, or by its own where only one has it.
-pub(super) fn find_by(name: &str) -> Result<&'static Table> {
+/// `own` are the tables of the run's program.
+pub(super) fn find_by(name: &str, own: &[&'static Table]) -> Result<&'static Table> {
     let wanted = name.to_lowercase();
+    let relations = || relations().chain(own.iter().copied());
     let found = relations()
         .find(|table| table.full_name() == wanted)
         .or_else(|| relations().find(|table| table.name == wanted));
@@ -66,9 +75,11 @@ pub(super) fn find_by(name: &str) -> Result<&'static Table> {
     })
 }
 
-pub(super) async fn count(client: &mut Client) -> Result<Vec<i64>> {
+/// Rows of every table, of ours first.
+pub(super) async fn count(client: &mut Client, own: &[&'static Table]) -> Result<Vec<i64>> {
     let counts = TABLES
         .iter()
+        .chain(own)
         .enumerate()
         .map(|(place, table)| format!("SELECT {place} AS place, COUNT(*) AS rows FROM {}", table.full_name()));
     let sql = format!("{} ORDER BY place", counts.collect::<Vec<_>>().join(" UNION ALL "));
@@ -77,12 +88,15 @@ pub(super) async fn count(client: &mut Client) -> Result<Vec<i64>> {
     Ok(batches.iter().flat_map(|batch| counted(batch)).collect())
 }
 
-fn all(counts: Option<Vec<i64>>, format: Format) -> Result<()> {
-    rows::show(listed(counts), format)
+fn all(counts: Option<Vec<i64>>, own: &[&'static Table], format: Format) -> Result<()> {
+    rows::show(listed(counts, own), format)
 }
 
-/// All tables and views, with the rows that the tables have.
-pub(super) fn listed(counts: Option<Vec<i64>>) -> Vec<(&'static str, ArrayRef)> {
+/// All tables and views, with the rows that the tables have. `own` are the tables of the run's program; they stand
+/// after ours and before the views.
+pub(super) fn listed(counts: Option<Vec<i64>>, own: &[&'static Table]) -> Vec<(&'static str, ArrayRef)> {
+    let ours = TABLES.len();
+    let relations = || relations().take(ours).chain(own.iter().copied()).chain(relations().skip(ours));
     let mut columns = vec![("table", rows::text(relations().map(|table| Some(table.full_name()))))];
     if let Some(counts) = counts {
         // To count a view's rows is to run it.

@@ -180,11 +180,11 @@ def test_python_has_lines_a_mode_and_ranks(console: Terminal) -> None:
 
 
 def test_ctrl_c_cancels_the_snippet_and_not_the_run(training: Run, console: Terminal) -> None:
-    console.type(">>> print('in' + 'side', flush=True); import time; time.sleep(600)\r")
+    console.type(">>> import time; print('in' + 'side', flush=True); [time.sleep(0.01) for _ in range(60000)]\r")
     console.until("inside")
     console.type(CTRL_C)
     console.until("the snippet was cancelled")
-    newest = "SELECT status FROM probe.evals WHERE code LIKE '%sleep(600)%' ORDER BY id DESC LIMIT 1"
+    newest = "SELECT status FROM probe.evals WHERE code LIKE '%range(60000)%' ORDER BY id DESC LIMIT 1"
     wait_for("the snippet to be over", lambda: training.query(newest) == [{"status": "cancelled"}])
     step = training.query("SELECT MAX(step) AS s FROM python.steps")[0]["s"]
     training.wait_for_step(step + 2, ranks=2)
@@ -193,7 +193,7 @@ def test_ctrl_c_cancels_the_snippet_and_not_the_run(training: Run, console: Term
 def test_ctrl_c_cancels_a_query(console: Terminal) -> None:
     many = "SELECT SUM(a.value * b.value) FROM generate_series(1, 999999) a, generate_series(1, 999999) b;"
     console.type(many + "\r")
-    console.until(lambda seen: many[-20:] in seen and seen.rstrip(" ").endswith("\n"))
+    console.until(lambda seen: seen.endswith("\n"))
     console.type(CTRL_C)
     console.until("the query was cancelled")
     answer(console, COUNT, "true")

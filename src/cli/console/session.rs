@@ -137,7 +137,12 @@ impl Session {
             Command::Quit => return Ok(Then::Quit),
             Command::Help => show::text(command::HELP, self.pager)?,
             Command::Describe(None) => return self.list().map(Then::Next),
-            Command::Describe(Some(name)) => show::table_page(tables::find_by(&name)?, self.pager)?,
+            Command::Describe(Some(name)) => {
+                let Some(own) = self.until_interrupted(async |client| client.declared().await)? else {
+                    return Ok(Then::Next(cancelled("query")));
+                };
+                show::table_page(tables::find_by(&name, &own)?, self.pager)?;
+            }
             Command::Watch(interval) => return self.watch(interval).map(Then::Next),
             Command::Plot(kind) => return self.plot(kind).map(Then::Next),
             Command::Expanded(flag) => {
@@ -281,9 +286,13 @@ impl Session {
     }
 
     fn list(&mut self) -> Result<Status> {
-        let counts = self.until_interrupted(async |client| tables::count(client).await)?;
-        let Some(counts) = counts else { return Ok(cancelled("query")) };
-        show::columns(tables::listed(Some(counts)), self.shape(), self.pager).map(|()| 0)
+        let found = self.until_interrupted(async |client| {
+            let own = client.declared().await?;
+            let counts = tables::count(client, &own).await?;
+            Ok(tables::listed(Some(counts), &own))
+        })?;
+        let Some(columns) = found else { return Ok(cancelled("query")) };
+        show::columns(columns, self.shape(), self.pager).map(|()| 0)
     }
 
     fn last(&self) -> Result<String> {
