@@ -100,6 +100,8 @@ class Command:
     max_output: int = 1 << 24
     mute: bool = False
     reason: str = ""
+    scratch: str = ""
+    end_scratch: bool = False
 
 
 @dataclass

@@ -209,13 +209,20 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
     let mut collector = Collector::listen(&socket);
     let link = start(&socket, &Rows::default(), CAPACITY, None);
     let (mut connection, _) = collector.welcomed(0).await;
-    let decide =
-        v1::EvalDecide { id: 3, code: "print(1)".into(), at: v1::At::Now as i32, timeout_s: 2.5, max_output: 100 };
+    let decide = v1::EvalDecide {
+        id: 3,
+        code: "print(1)".into(),
+        at: v1::At::Now as i32,
+        timeout_s: 2.5,
+        max_output: 100,
+        scope: Some(v1::EvalScope { session: "mine".into(), end_session: true }),
+    };
     connection.say(Down::EvalDecide(decide)).await;
     let python = std::sync::Arc::clone(&link);
     let command = tokio::task::spawn_blocking(move || python.commands.next(DEADLINE)).await.unwrap().unwrap();
     assert_eq!((command.kind.as_str(), command.id, command.at.as_str()), ("decide", 3, "now"));
     assert_eq!((command.code.as_str(), command.timeout_s, command.max_output), ("print(1)", 2.5, 100));
+    assert_eq!((command.scratch.as_str(), command.end_scratch), ("mine", true));
     let output =
         |text: &'static str| Reply::Output(v1::Output { stderr: false, data: Bytes::from_static(text.as_bytes()) });
     let done = Reply::Done(v1::Done { outcome: v1::Outcome::Ok as i32, step: 4, ..Default::default() });

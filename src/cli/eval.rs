@@ -24,7 +24,8 @@ use crate::error::{Error, Result};
     after_help = "Examples:
   probe gpt eval \"print(train_loader.num_workers)\"
   probe gpt eval --rank all \"print(loss.item())\"
-  probe gpt eval --at step -f snippet.py"
+  probe gpt eval --at step -f snippet.py
+  probe gpt eval --session mine \"before = loss.item()\""
 )]
 pub(super) struct Args {
     /// What to run; - reads it from standard input
@@ -36,6 +37,12 @@ pub(super) struct Args {
     /// Run it on this rank alone, or show every rank's output (all)
     #[arg(long, value_name = "N|all", value_parser = rank)]
     rank: Option<Rank>,
+    /// Keep what it assigns in the training process, for the next snippet of this session
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Forget the session's variables once the snippet has run
+    #[arg(long, requires = "session")]
+    end_session: bool,
     /// Where it runs
     #[arg(long, value_enum, default_value_t)]
     at: At,
@@ -79,12 +86,18 @@ pub(super) fn rank(text: &str) -> Result<Rank, String> {
 }
 
 pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
-    let code = input::text(args.code.as_deref(), args.file.as_deref(), "snippet", "probe gpt eval \"print(model)\"")?;
-    let call = call(code, args.at, args.rank, args.timeout, args.max_output);
+    let (code, file) = (args.code.as_deref(), args.file.as_deref());
+    let code = match (code.unwrap_or_default(), file) {
+        ("", None) if args.end_session => String::new(),
+        _ => input::text(code, file, "snippet", "probe gpt eval \"print(model)\"")?,
+    };
+    let mut call = call(code, args.at, args.rank, args.timeout, args.max_output);
+    call.session = args.session.unwrap_or_default();
+    call.end_session = args.end_session;
     ask(endpoint, &args.connection, async |mut client, _| show(&mut client, call).await)
 }
 
-/// What is asked of a collector.
+/// What is asked of a collector, in no session.
 pub(super) fn call(code: String, at: At, rank: Option<Rank>, timeout: Duration, max_output: u64) -> v1::EvalCall {
     v1::EvalCall {
         code,
@@ -101,6 +114,8 @@ pub(super) fn call(code: String, at: At, rank: Option<Rank>, timeout: Duration, 
             _ => None,
         },
         all_ranks: rank == Some(Rank::All),
+        session: String::new(),
+        end_session: false,
     }
 }
 

@@ -76,6 +76,14 @@ impl Client {
         Ok(Self { way, pid: target.pid, bounds: Bounds::default() })
     }
 
+    /// One more client of the same collector, over the same connection; None for a run's directory.
+    pub fn another(&self) -> Option<Self> {
+        match &self.way {
+            Way::Live(live) => Some(Self { way: Way::Live(live.clone()), pid: self.pid, bounds: self.bounds }),
+            Way::Recorded(_) => None,
+        }
+    }
+
     /// What an answer may take from now on.
     pub fn bound(&mut self, bounds: Bounds) {
         self.bounds = bounds;

@@ -34,6 +34,8 @@ const LONGEST_TIMEOUT: f64 = 86_400.0;
 /// Output where no limit is asked for, and the largest (bytes).
 const DEFAULT_OUTPUT: u64 = 16 << 20;
 const LARGEST_OUTPUT: u64 = 64 << 20;
+/// Longest name of a session (bytes).
+const LONGEST_SESSION_NAME: usize = 64;
 /// Snippets that may be under way at a time.
 const MOST_RUNNING: usize = 32;
 /// Events between a snippet and the client's connection; what more there is waits in the feed, which is bounded.
@@ -96,7 +98,15 @@ impl Broker {
     }
 
     fn prepare(&self, mut call: EvalCall) -> Result<EvalCall> {
-        if call.code.trim().is_empty() {
+        if !is_session_name(&call.session) {
+            let session = cut(call.session, LONGEST_SESSION_NAME);
+            return Err(Error::usage(format!("'{session}' can't name a session"))
+                .hint(format!("a name has letters, digits and . _ -, {LONGEST_SESSION_NAME} of them at most")));
+        }
+        if call.end_session && call.session.is_empty() {
+            return Err(Error::usage("which session is to be ended is not said").hint("name it: --session NAME"));
+        }
+        if call.code.trim().is_empty() && !call.end_session {
             return Err(Error::usage("there is no code to run"));
         }
         if call.code.len() > LONGEST_CODE {
@@ -126,4 +136,9 @@ impl Broker {
         }
         Ok(call)
     }
+}
+
+/// Whether a session can have this name; the empty one means none.
+fn is_session_name(name: &str) -> bool {
+    name.len() <= LONGEST_SESSION_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }

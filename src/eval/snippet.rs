@@ -200,13 +200,18 @@ impl Snippet {
 
     fn decide(&mut self, place: usize, at: At) {
         let (code, timeout_s, max_output) = (self.call.code.clone(), self.seconds_left(), self.call.max_output);
-        self.send(place, |id| Frame::EvalDecide(v1::EvalDecide { id, code, at: at as i32, timeout_s, max_output }));
+        let (at, scope) = (at as i32, Some(self.scope()));
+        self.send(place, |id| Frame::EvalDecide(v1::EvalDecide { id, code, at, timeout_s, max_output, scope }));
     }
 
     fn arm(&mut self, place: usize, step: i64) {
         let (code, timeout_s, max_output) = (self.call.code.clone(), self.seconds_left(), self.call.max_output);
-        let mute = !self.group.targets[place].shown;
-        self.send(place, |id| Frame::EvalArm(v1::EvalArm { id, code, step, timeout_s, max_output, mute }));
+        let (mute, scope) = (!self.group.targets[place].shown, Some(self.scope()));
+        self.send(place, |id| Frame::EvalArm(v1::EvalArm { id, code, step, timeout_s, max_output, mute, scope }));
+    }
+
+    fn scope(&self) -> v1::EvalScope {
+        v1::EvalScope { session: self.call.session.clone(), end_session: self.call.end_session }
     }
 
     fn send(&mut self, place: usize, frame: impl FnOnce(u64) -> Frame) {

@@ -5,7 +5,7 @@ use crate::support::{Home, check};
 #[test]
 fn wrong_words() {
     let home = Home::recorded();
-    check!(home, "no_command", home.probe(["gpt"]));
+    check!(home, "console_without_run", home.probe(["gtp"]));
     check!(home, "mistyped_command", home.probe(["qurey", "SELECT 1"]));
     check!(home, "mistyped_after_endpoint", home.probe(["gpt", "qurey", "SELECT 1"]));
     check!(home, "no_endpoint_wanted", home.probe(["gpt", "runs"]));

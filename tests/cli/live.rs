@@ -255,6 +255,12 @@ fn output_of_a_snippet_is_passed_on_as_it_is() {
         ("print(1)", At::Now, 2.0, 16 << 20)
     );
     assert_eq!((asked.pid, asked.rank, asked.all_ranks), (None, None, false));
+    assert_eq!((asked.session.as_str(), asked.end_session), ("", false));
+    live.home.stdout(["gpt", "eval", "--session", "mine", "x = 1"]);
+    assert_eq!((live.asked().session.as_str(), live.asked().end_session), ("mine", false));
+    live.home.stdout(["gpt", "eval", "--session", "mine", "--end-session"]);
+    let asked = live.asked();
+    assert_eq!((asked.code.as_str(), asked.session.as_str(), asked.end_session), ("", "mine", true));
     live.home.stdout(["101", "eval", "--rank", "1", "print(1)"]);
     assert_eq!((live.asked().pid, live.asked().rank), (Some(101), Some(1)));
     let output = live.home.probe_with_input(["gpt", "eval", "-"], "x = 1\nprint(x)\n");

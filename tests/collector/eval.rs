@@ -98,6 +98,7 @@ async fn a_snippet_that_only_reads_runs_beside_training_on_the_first_rank() {
     let events = ask(&bench, call("print(1)", At::Auto)).await.unwrap();
     let said = decide(&mut zero).await;
     assert_eq!((said.code.as_str(), said.at(), said.max_output), ("print(1)", At::Auto, 16 << 20));
+    assert_eq!(said.scope, Some(v1::EvalScope::default()));
     assert!((15.0..=20.0).contains(&said.timeout_s), "{}", said.timeout_s);
     bench.until("SELECT status FROM probe.evals", &[&["running"]]).await;
     zero.reply(said.id, placed(At::Now)).await;
@@ -380,6 +381,9 @@ async fn a_call_that_cannot_be_is_an_error_and_a_row() {
         EvalCall { timeout_s: 1e300, ..call("x", At::Auto) },
         EvalCall { max_output: u64::MAX, ..call("x", At::Auto) },
         EvalCall { rank: Some(3), ..call("x", At::Auto) },
+        EvalCall { session: "a b".into(), ..call("x", At::Auto) },
+        EvalCall { session: "x".repeat(65), ..call("x", At::Auto) },
+        EvalCall { end_session: true, ..call("x", At::Auto) },
     ];
     let count = cases.len();
     for case in cases {
@@ -388,4 +392,21 @@ async fn a_call_that_cannot_be_is_an_error_and_a_row() {
     let refused = bench.rows("SELECT COUNT(*) FROM probe.evals WHERE status = 'refused' AND error IS NOT NULL").await;
     assert_eq!(refused, [[(count + 1).to_string()]]);
     drop(agent);
+}
+
+#[tokio::test]
+async fn the_session_is_told_to_the_process_wherever_it_runs() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let session = |at: At, code: &str| EvalCall { session: "mine".into(), end_session: true, ..call(code, at) };
+    let scope = Some(v1::EvalScope { session: "mine".into(), end_session: true });
+    // Ending a session needs no code.
+    let events = ask(&bench, session(At::Auto, "")).await.unwrap();
+    let said = decide(&mut agent).await;
+    assert_eq!((said.scope, said.code.as_str()), (scope.clone(), ""));
+    agent.reply(said.id, placed(At::Now)).await;
+    agent.reply(said.id, done(Outcome::Ok, "")).await;
+    assert_eq!(hear(events).await.finished.outcome(), Outcome::Ok);
+    let _events = ask(&bench, session(At::Step, "x = 1")).await.unwrap();
+    assert_eq!(arm(&mut agent).await.scope, scope);
 }

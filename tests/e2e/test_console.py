@@ -22,9 +22,21 @@ def open_console(run: Run, *words: str, width: int = 100, height: int = 40, **mo
     return console
 
 
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Two ranks that have begun, and go on."""
+    home = Home(tmp_path_factory.mktemp("home"))
+    run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "1000000")
+    try:
+        run.wait_for_step(3, ranks=2)
+        yield run
+    finally:
+        home.close()
+
+
 @pytest.fixture
-def console(two_ranks: Run) -> Iterator[Terminal]:
-    console = open_console(two_ranks)
+def console(training: Run) -> Iterator[Terminal]:
+    console = open_console(training)
     yield console
     drop_line(console)
     console.type(CTRL_D)
@@ -59,7 +71,7 @@ def test_errors_have_hints_and_end_nothing(console: Terminal) -> None:
 
 
 def test_tab_completes_sql(console: Terminal) -> None:
-    console.type("SELECT MIN(forwa" + TAB)
+    console.type("SELECT MIN(forward_t" + TAB)
     console.until("forward_time")
     console.type(" >= 0) AS fine FROM python.step_b" + TAB)
     console.until("python.step_breakdown")
@@ -86,14 +98,14 @@ def test_tab_asks_the_process_for_names(console: Terminal) -> None:
     after_tab("print(model.named_par", "model.named_parameters")
 
 
-def test_history_outlives_the_console_and_is_ours_alone(two_ranks: Run) -> None:
-    console = open_console(two_ranks)
+def test_history_outlives_the_console_and_is_ours_alone(training: Run) -> None:
+    console = open_console(training)
     answer(console, "SELECT 6 *\r7 AS remembered;", "probe: 1 row")
     console.type(CTRL_D)
     assert console.end() == 0
-    path = two_ranks.home.directory / "state" / "console_history"
+    path = training.home.directory / "state" / "console_history"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = open_console(two_ranks, "console")
+    again = open_console(training, "console")
     again.type(UP)
     again.until("remembered;")
     again.type("\r")
@@ -155,6 +167,9 @@ def test_python_has_lines_a_mode_and_ranks(console: Terminal) -> None:
     answer(console, ">>> print('batch', batch_size * 10)", "batch 160\n")
     answer(console, "\\py", "gpt@1 >>> ")
     answer(console, "for i in range(2):\r    print('turn', i + 1)\r", "turn 1\nturn 2\n")
+    # What is assigned stays for as long as the console is open.
+    answer(console, "mine = batch_size + 5", ">>> ")
+    answer(console, "print('mine', mine * 2)", "mine 42\n")
     answer(console, "\\rank all", ">>> ")
     seen = answer(console, "import os; print('pid', os.getpid() > 1)", "[rank 1] pid True")
     assert "[rank 0] pid True" in seen
@@ -164,44 +179,44 @@ def test_python_has_lines_a_mode_and_ranks(console: Terminal) -> None:
     answer(console, COUNT, "true")
 
 
-def test_ctrl_c_cancels_the_snippet_and_not_the_run(two_ranks: Run, console: Terminal) -> None:
-    console.type(">>> print('in' + 'side', flush=True); import time; time.sleep(600)\r")
+def test_ctrl_c_cancels_the_snippet_and_not_the_run(training: Run, console: Terminal) -> None:
+    console.type(">>> import time; print('in' + 'side', flush=True); [time.sleep(0.01) for _ in range(60000)]\r")
     console.until("inside")
     console.type(CTRL_C)
     console.until("the snippet was cancelled")
-    newest = "SELECT status FROM probe.evals WHERE code LIKE '%sleep(600)%' ORDER BY id DESC LIMIT 1"
-    wait_for("the snippet to be over", lambda: two_ranks.query(newest) == [{"status": "cancelled"}])
-    step = two_ranks.query("SELECT MAX(step) AS s FROM python.steps")[0]["s"]
-    two_ranks.wait_for_step(step + 2, ranks=2)
+    newest = "SELECT status FROM probe.evals WHERE code LIKE '%range(60000)%' ORDER BY id DESC LIMIT 1"
+    wait_for("the snippet to be over", lambda: training.query(newest) == [{"status": "cancelled"}])
+    step = training.query("SELECT MAX(step) AS s FROM python.steps")[0]["s"]
+    training.wait_for_step(step + 2, ranks=2)
 
 
 def test_ctrl_c_cancels_a_query(console: Terminal) -> None:
-    many = "SELECT COUNT(*) FROM generate_series(1, 100000000) a JOIN generate_series(1, 100000000) b ON a.value < b.value;"
+    many = "SELECT SUM(a.value * b.value) FROM generate_series(1, 999999) a, generate_series(1, 999999) b;"
     console.type(many + "\r")
-    console.until(lambda seen: many[-20:] in seen and seen.rstrip(" ").endswith("\n"))
+    console.until(lambda seen: seen.endswith("\n"))
     console.type(CTRL_C)
     console.until("the query was cancelled")
     answer(console, COUNT, "true")
 
 
-def test_what_does_not_fit_goes_through_the_pager(two_ranks: Run) -> None:
-    home = two_ranks.home
+def test_what_does_not_fit_goes_through_the_pager(training: Run) -> None:
+    home = training.home
     shown = Terminal([PROBE, "gpt"], home.environment(PAGER="sed 's/^/| /'"), width=60, height=10)
     shown.until("gpt@1> ")
     assert "\n| " not in answer(shown, COUNT, "true")
-    assert "\n|       8\n" in answer(shown, "SELECT * FROM generate_series(1, 20);", "probe: 20 rows")
+    assert "\n|     8\n" in answer(shown, "SELECT * FROM generate_series(1, 20);", "probe: 20 rows")
     answer(shown, "\\pager off", "pager: off")
     assert "\n| " not in answer(shown, "SELECT * FROM generate_series(1, 20);", "probe: 20 rows")
     shown.type(CTRL_D)
     assert shown.end() == 0
 
 
-def test_lines_of_a_pipe_are_done_until_one_fails(two_ranks: Run) -> None:
+def test_lines_of_a_pipe_are_done_until_one_fails(training: Run) -> None:
     def done(text: str) -> tuple[int, str, str]:
-        ended = two_ranks.home.probe("gpt", stdin=text)
+        ended = training.home.probe("gpt", stdin=text)
         return ended.returncode, ended.stdout, ended.stderr
 
-    assert done("SELECT 1 AS a;\n\\x\nSELECT 2 AS a") == (0, "a\n─\n1\n─ row 1 " + "─" * 51 + "\na  2\n", "")
+    assert done("SELECT 1 AS a;\n\\x\nSELECT 2 AS a") == (0, "a\n─\n1\n─ row 1 " + "─" * 52 + "\na  2\n", "")
     assert done(">>> for i in range(2):\n...     print(i)\n>>> print('end')\n") == (0, "0\n1\nend\n", "")
     assert done("\\py\nprint(batch_size)\n\\q\nprint('not')\n") == (0, "16\n", "")
     status, out, err = done("SELECT nothing FROM nowhere;\nSELECT 1;\n")

@@ -54,6 +54,21 @@ def test_every_rank_answers_when_asked(two_ranks: Run) -> None:
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
+def test_a_session_keeps_its_variables_on_every_rank(two_ranks: Run) -> None:
+    def session(code: str, *more: str) -> str:
+        done = two_ranks.eval(code, "--session", "mine", "--rank", "all", *more)
+        assert done.returncode == 0, done.stderr
+        return "".join(sorted(done.stdout.splitlines(keepends=True)))
+
+    session("import torch.distributed as dist\nkept = dist.get_rank() * 10")
+    assert session("print(kept)") == "[rank 0] 0\n[rank 1] 10\n"
+    assert session("kept += 1\nprint(kept)", "--at", "step") == "[rank 0] 1\n[rank 1] 11\n"
+    assert "NameError" in two_ranks.eval("print(kept)").stderr
+    session("", "--end-session")
+    done = two_ranks.eval("print(kept)", "--session", "mine")
+    assert done.returncode == 1 and "NameError" in done.stderr
+
+
 def test_an_exception_is_a_traceback_and_exit_1(two_ranks: Run) -> None:
     done = two_ranks.eval("x = 1\nprint('before')\nraise ValueError('planted')")
     assert (done.returncode, done.stdout) == (1, "before\n")

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from probe_agent.eval import output
+from probe_agent.eval.sessions import SESSIONS
 from probe_agent.eval.snippet import Execution, Outcome, Parsed, SnippetEnded, parse, words_of
 
 # What a snippet that was ended may still take before it is said to be running on, and between two attempts to end it.
@@ -28,6 +29,8 @@ class Job:
         self.id: int = command.id
         self.step: int = command.step
         self.mute: bool = command.mute
+        self.scratch: str = command.scratch
+        self.end_scratch: bool = command.end_scratch
         self.timeout_s: float = command.timeout_s
         self.deadline = time.monotonic() + command.timeout_s
         self.go = threading.Event()
@@ -67,12 +70,29 @@ class Job:
         try:
             # Streams are what they were again before anybody is told that it is over: the next one may begin then.
             with output.captured(self.output):
-                outcome = self.execution.run(names)
+                outcome = self._run(names)
         finally:
             with self._lock:
                 self._state = OVER
         waited = 0.0 if waited_from is None else time.perf_counter() - waited_from
         self._answer(outcome or self._verdict or Outcome("CANCELLED"), self.execution.seconds, waited)
+
+    def _run(self, names: dict[str, Any]) -> Outcome | None:
+        if not self.scratch:
+            return self.execution.run(names)
+        for line in SESSIONS.open(self.scratch):
+            self.say(line)
+        try:
+            with SESSIONS.lent(self.scratch, names) as lent:
+                return self.execution.run(lent)
+        finally:
+            if self.end_scratch:
+                SESSIONS.end(self.scratch)
+
+    def say(self, line: str) -> None:
+        """Tells whoever asked something of ours, on the snippet's standard error; no part of its output's limit."""
+        if not self.mute and not self._answered:
+            self.native.reply_output(self.session, self.id, True, f"probe: {line}\n".encode())
 
     def withdraw(self, outcome: Outcome) -> bool:
         """Answers with `outcome` and never runs; False where it has begun."""

@@ -14,6 +14,7 @@ from typing import Any
 from probe_agent.eval import boundary, namespace
 from probe_agent.eval.job import Job, parsed
 from probe_agent.eval.placement import Placement, place
+from probe_agent.eval.sessions import SESSIONS
 from probe_agent.eval.snippet import Outcome
 
 # How often a snippet's deadline is looked at.
@@ -130,7 +131,8 @@ class Runner:
         if job is None:
             return
         names = namespace.snapshot(namespace.training_thread())
-        placed = Placement("now", "it was asked for") if command.at == "now" else place(job.tree, names)
+        seen = {**names, **SESSIONS.variables(job.scratch)}
+        placed = Placement("now", "it was asked for") if command.at == "now" else place(job.tree, seen)
         self.native.reply_placed(command.session, command.id, placed.at, placed.why)
         if placed.at == "now" and job.begin():
             self.job = job

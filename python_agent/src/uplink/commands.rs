@@ -41,6 +41,18 @@ pub struct Command {
     pub mute: bool,
     /// Why it is cancelled.
     pub reason: String,
+    /// Name of the session whose variables it sees; empty: none. (`session` is the connection's number.)
+    pub scratch: String,
+    /// Forget the variables of `scratch` once it has run.
+    pub end_scratch: bool,
+}
+
+impl Command {
+    /// With the names that it sees beside those of the training code.
+    pub fn with(self, scope: Option<v1::EvalScope>) -> Self {
+        let scope = scope.unwrap_or_default();
+        Self { scratch: scope.session, end_scratch: scope.end_session, ..self }
+    }
 }
 
 /// The two queues.

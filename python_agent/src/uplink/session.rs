@@ -232,7 +232,8 @@ impl Session<'_> {
                 timeout_s: decide.timeout_s,
                 max_output: decide.max_output,
                 ..Command::default()
-            },
+            }
+            .with(decide.scope),
             Frame::EvalArm(arm) => Command {
                 kind: "arm".into(),
                 id: arm.id,
@@ -243,7 +244,8 @@ impl Session<'_> {
                 max_output: arm.max_output,
                 mute: arm.mute,
                 ..Command::default()
-            },
+            }
+            .with(arm.scope),
             Frame::EvalGo(go) => Command { kind: "go".into(), id: go.id, ..Command::default() },
             Frame::EvalCancel(cancel) => {
                 Command { kind: "cancel".into(), id: cancel.id, reason: cancel.reason, ..Command::default() }

@@ -1,19 +1,22 @@
 //! What a name of Python may become: the training process is asked, by a snippet beside training that looks and calls
-//! nothing (a property is run by being looked at, as at any prompt). Who does not answer at once is not waited for.
+//! nothing (a property is run by being looked at, as at any prompt). Who does not answer at once is not waited for; the
+//! answer is there when the key is pressed again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use probe_proto::v1::EvalCall;
 use probe_proto::v1::eval_event::Event;
+use tokio::task::JoinHandle;
 
 use super::session::Session;
 use crate::cli::eval::{self, At, Rank};
-use crate::error::Error;
+use crate::client::Client;
 
 /// Longer than this nobody waits for a key to do something.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How long the snippet may take there; it is cancelled when nobody waits for it.
-const DEADLINE: Duration = Duration::from_secs(1);
+/// How long the snippet may take there, and its answer is taken for what is so now.
+const DEADLINE: Duration = Duration::from_secs(2);
 const MAX_OUTPUT: u64 = 1 << 16;
 /// Names that are shown of one object.
 const NAMES: usize = 500;
@@ -29,31 +32,54 @@ pub(super) fn complete(session: &mut Session, line: &str) -> (usize, Vec<String>
     (start, ask(session, object, stem).unwrap_or_default())
 }
 
+/// Names that were asked for.
+pub(super) struct Asked {
+    code: String,
+    at: Instant,
+    names: JoinHandle<Option<Vec<String>>>,
+}
+
 fn ask(session: &mut Session, object: &str, stem: &str) -> Option<Vec<String>> {
     let names = if object.is_empty() { "{*dir(), *dir(__builtins__)}".to_owned() } else { format!("dir({object})") };
     // What begins with an underscore is shown to who has begun so.
     let private = if stem.is_empty() { " and not name.startswith('_')" } else { "" };
     let code =
         format!("print('\\n'.join(sorted(name for name in {names} if name.startswith('{stem}'){private})[:{NAMES}]))");
-    let rank = session.rank().filter(|rank| *rank != Rank::All);
-    let call = eval::call(code, At::Now, rank, DEADLINE, MAX_OUTPUT);
-    let printed = session.within(PATIENCE, async |client| {
-        let mut events = client.eval(call).await?;
-        let mut printed = Vec::new();
-        while let Some(event) = events.next().await {
-            match event?.event {
-                Some(Event::Output(output)) => {
-                    let output = output.output.unwrap_or_default();
-                    if !output.stderr {
-                        printed.extend_from_slice(&output.data);
-                    }
-                }
-                Some(Event::Finished(_)) => return Ok(printed),
-                _ => {}
-            }
+    // The same key again: what was too late for the first time may be there by now.
+    let mut asked = match session.asked.take().filter(|asked| asked.code == code && asked.at.elapsed() < DEADLINE) {
+        Some(asked) => asked,
+        None => {
+            let rank = session.rank().filter(|rank| *rank != Rank::All);
+            let call = session.in_session(eval::call(code.clone(), At::Now, rank, DEADLINE, MAX_OUTPUT));
+            let names = session.begin(|client| printed(client, call))?;
+            Asked { code, at: Instant::now(), names }
         }
-        Err(Error::failed("the collector went away"))
-    })?;
+    };
+    match session.wait(&mut asked.names, PATIENCE) {
+        Some(names) => names.ok()?,
+        None => {
+            session.asked = Some(asked);
+            None
+        }
+    }
+}
+
+/// The names that a snippet prints; None where it fails.
+async fn printed(mut client: Client, call: EvalCall) -> Option<Vec<String>> {
+    let mut events = client.eval(call).await.ok()?;
+    let mut printed = Vec::new();
+    loop {
+        match events.next().await?.ok()?.event {
+            Some(Event::Output(output)) => {
+                let output = output.output.unwrap_or_default();
+                if !output.stderr {
+                    printed.extend_from_slice(&output.data);
+                }
+            }
+            Some(Event::Finished(_)) => break,
+            _ => {}
+        }
+    }
     let text = String::from_utf8(printed).ok()?;
     // What a process names its attributes is not ours to trust: a name is letters.
     let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');

@@ -28,11 +28,19 @@ const HISTORY: usize = 10_000;
 pub(super) fn prompt(mut session: Session) -> Result<Status> {
     greet(&mut session);
     let session = Rc::new(RefCell::new(session));
+    let status = lines(&session);
+    if let Ok(session) = Rc::try_unwrap(session) {
+        session.into_inner().end();
+    }
+    status
+}
+
+fn lines(session: &Rc<RefCell<Session>>) -> Result<Status> {
     let failed = |error: ReadlineError| Error::failed(format!("the terminal: {error}"));
     let config = Config::builder().max_history_size(HISTORY).and_then(|config| config.history_ignore_dups(true));
     let config = config.map_err(failed)?.completion_type(CompletionType::List).history_ignore_space(true).build();
     let mut editor: Editor<Prompt, FileHistory> = Editor::with_config(config).map_err(failed)?;
-    editor.set_helper(Some(Prompt { session: Rc::clone(&session) }));
+    editor.set_helper(Some(Prompt { session: Rc::clone(session) }));
     let history = history_file().map_err(|error| report::note(format_args!("no history is kept: {error}"))).ok();
     if let Some(path) = history.as_ref().filter(|path| path.exists()) {
         let _ = editor.load_history(path);

@@ -48,6 +48,12 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 
 /// Lines of standard input, each done as soon as it is whole; the first that fails ends it.
 fn script(mut session: Session) -> Result<Status> {
+    let status = lines(&mut session);
+    session.end();
+    status
+}
+
+fn lines(session: &mut Session) -> Result<Status> {
     let mut pending = String::new();
     let mut lines = io::stdin().lock();
     loop {
@@ -55,7 +61,7 @@ fn script(mut session: Session) -> Result<Status> {
         let read = read.map_err(|error| Error::usage(format!("standard input: {error}")))?;
         while let Some((piece, end)) = input::next(&pending, session.mode, read == 0) {
             pending.drain(..end);
-            match perform(&mut session, piece) {
+            match perform(session, piece) {
                 Then::Next(0) => {}
                 Then::Next(status) => return Ok(status),
                 Then::Quit => return Ok(0),

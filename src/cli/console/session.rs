@@ -3,9 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
+use probe_proto::v1::EvalCall;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinError, JoinHandle};
 
+use super::attributes::Asked;
 use super::command::{self, Command};
 use super::input::{Mode, Piece};
 use super::show::Sink;
@@ -23,6 +27,9 @@ use crate::output::{Format, Shape, chart};
 const SNIPPET: Duration = Duration::from_secs(30);
 /// How much it may print.
 const MAX_OUTPUT: u64 = 16 << 20;
+
+/// How long the end of a console may take.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +57,12 @@ pub(super) struct Session {
     rank: Option<Rank>,
     at: At,
     timeout: Option<Duration>,
+    /// Under this name the process keeps what snippets assign.
+    variables: String,
+    /// Whether there has been one.
+    has_variables: bool,
+    /// What a key asked for that had no answer yet.
+    pub(super) asked: Option<Asked>,
 }
 
 impl Session {
@@ -71,6 +84,9 @@ impl Session {
             rank: None,
             at: At::Auto,
             timeout: None,
+            variables: name_of_variables()?,
+            has_variables: false,
+            asked: None,
         })
     }
 
@@ -232,6 +248,7 @@ impl Session {
 
     fn eval(&mut self, code: String) -> Result<Status> {
         let call = eval::call(code, self.at, self.rank, self.timeout.unwrap_or(SNIPPET), MAX_OUTPUT);
+        let call = self.in_session(call);
         let ended = self.until_interrupted(async |client| eval::show(client, call).await);
         match ended {
             Ok(Some(status)) => Ok(status),
@@ -244,6 +261,28 @@ impl Session {
                 Err(error)
             }
         }
+    }
+
+    /// The same snippet, which sees and leaves the variables of this console.
+    pub(super) fn in_session(&mut self, call: EvalCall) -> EvalCall {
+        self.has_variables = true;
+        EvalCall { session: self.variables.clone(), ..call }
+    }
+
+    /// Has the training process forget what the snippets of this console left there; nobody waits for it long.
+    pub(super) fn end(mut self) {
+        if !self.has_variables || matches!(self.target.place, Place::Directory(_)) {
+            return;
+        }
+        let all = eval::call(String::new(), At::Now, Some(Rank::All), GOODBYE, MAX_OUTPUT);
+        let call = EvalCall { end_session: true, ..self.in_session(all) };
+        self.within(GOODBYE, async |client| {
+            let mut events = client.eval(call).await?;
+            while let Some(event) = events.next().await {
+                event?;
+            }
+            Ok(())
+        });
     }
 
     fn list(&mut self) -> Result<Status> {
@@ -295,6 +334,19 @@ impl Session {
         self.runtime.block_on(work).ok()?.ok()
     }
 
+    /// Begins work that goes on by itself; None where the run has ended.
+    pub(super) fn begin<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        work: impl FnOnce(Client) -> F,
+    ) -> Option<JoinHandle<T>> {
+        Some(self.runtime.spawn(work(self.client.another()?)))
+    }
+
+    /// Waits so long for work that was begun; None where it is not done yet.
+    pub(super) fn wait<T>(&self, work: &mut JoinHandle<T>, patience: Duration) -> Option<Result<T, JoinError>> {
+        self.runtime.block_on(async { tokio::time::timeout(patience, work).await }).ok()
+    }
+
     pub(super) fn rank(&self) -> Option<Rank> {
         self.rank
     }
@@ -312,6 +364,13 @@ fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime
     };
     let client = runtime.block_on(Client::open(&target, token_file))?;
     Ok((runtime, client, target))
+}
+
+/// A name that no other console has.
+fn name_of_variables() -> Result<String> {
+    let mut bytes = [0_u8; 8];
+    getrandom::fill(&mut bytes).map_err(|error| Error::failed(format!("no random numbers: {error}")))?;
+    Ok(format!("console-{:016x}", u64::from_ne_bytes(bytes)))
 }
 
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
