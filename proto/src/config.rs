@@ -33,8 +33,8 @@ pub static KEYS: &[Key] = &[
     Key {
         name: LAYERS,
         doc: "Layers that record, of those that the agent was started with: all, or names (forward, backward, \
-              optimizer, data, collectives), or with a - those that don't. The time of one that is off is other_time.",
-        values: &["all", "forward,backward,optimizer,data,collectives", "-NAME,…"],
+              optimizer, data, collectives, memory, process, spans, metrics, environment), or with a - those that don't. The time of one that is off is other_time.",
+        values: &["all", "NAME,NAME,…", "-NAME,…"],
         accepts: |value| Layers::parse(value).is_some(),
     },
     Key {
@@ -83,11 +83,22 @@ impl Detail {
 
 /// Layers of recording that are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layers(pub u8);
+pub struct Layers(pub u16);
 
 impl Layers {
     /// Their names; the place of each is its bit.
-    pub const NAMES: [&'static str; 5] = ["forward", "backward", "optimizer", "data", "collectives"];
+    pub const NAMES: [&'static str; 10] = [
+        "forward",
+        "backward",
+        "optimizer",
+        "data",
+        "collectives",
+        "memory",
+        "process",
+        "spans",
+        "metrics",
+        "environment",
+    ];
     /// Every one.
     pub const ALL: Self = Self((1 << Self::NAMES.len()) - 1);
 
@@ -96,7 +107,7 @@ impl Layers {
         if text == "all" {
             return Some(Self::ALL);
         }
-        let (mut named, mut without) = (0_u8, 0_u8);
+        let (mut named, mut without) = (0_u16, 0_u16);
         for item in text.split(',').map(str::trim) {
             let (name, place) = match item.strip_prefix('-') {
                 Some(name) => (name, &mut without),
@@ -158,9 +169,9 @@ mod tests {
             assert_eq!(Detail::parse(text), detail, "{text}");
         }
         for (text, layers) in [
-            ("all", Some(0b11111)),
+            ("all", Some(0b11_1111_1111)),
             ("forward,data", Some(0b01001)),
-            ("-backward, -data", Some(0b10101)),
+            ("-backward, -data", Some(0b11_1111_0101)),
             ("forward,backward,-backward", Some(0b00001)),
             ("", None),
             ("-", None),

@@ -26,6 +26,12 @@ impl BatchBuilder {
         self.rows += 1;
     }
 
+    /// Appends a row of a table without a row type: `put` appends one value to each of the columns.
+    pub fn push_with(&mut self, put: impl FnOnce(&mut [ColumnBuilder])) {
+        put(&mut self.columns);
+        self.rows += 1;
+    }
+
     /// Rows waiting.
     pub fn rows(&self) -> usize {
         self.rows
@@ -137,6 +143,11 @@ impl StringTable {
         self.bytes += text.len();
         self.values.push(text.into());
         Text(id)
+    }
+
+    /// Whether `text` is there.
+    pub fn has(&self, text: &str) -> bool {
+        self.ids.contains_key(text)
     }
 
     /// How many there are.

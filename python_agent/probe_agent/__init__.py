@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from probe_agent.spans import Span
+    from probe_agent.tables import Table
 
     _Item = TypeVar("_Item")
 
-__all__ = ["configure", "log", "span", "start", "status", "step", "stop", "watch"]
+__all__ = ["configure", "log", "span", "start", "status", "step", "stop", "table", "watch"]
 
 
 def start(
@@ -89,6 +90,23 @@ def log(values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
     from probe_agent import spans
 
     spans.log(values, named)
+
+
+def table(name: str, columns: Mapping[str, type] | None = None, /, **named: type) -> Table:
+    """Declares a table of the program's own: ``mine = probe_agent.table("my.metrics", loss=float, tokens=int)``. Rows come
+    by ``mine.append(loss=loss, tokens=512)``, or from a pyarrow RecordBatch or Table; `SELECT * FROM my.metrics` has them,
+    with the step, the time and the process of each, and they are kept and bounded as ours are.
+
+    :param name: SCHEMA.NAME, of lower-case letters, digits and _. Schemas of ours (python, probe, process, gpu) can't be.
+    :param columns: names and types: float, int, str, bool or datetime. All can be NULL.
+
+    The same declaration again is the same table. All processes of a run declare it alike: rows of one that differs are
+    not kept, which it is told on stderr, and they are counted in `probe.drops`. Raises ValueError for a name, a column or
+    a declaration that can't be, TypeError for a type that can't be.
+    """
+    from probe_agent import tables
+
+    return tables.Table(name, {**columns, **named} if columns else named)
 
 
 def watch(iterable: Iterable[_Item]) -> Iterable[_Item]:

@@ -11,8 +11,14 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table};
 use probe_proto::tables::{TABLES, steps, torch_trace};
 
+use crate::recording::tables::{Value, Waiting};
+
 /// Intervals are held no longer than this.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
+
+/// Different texts that the program's own tables may have, and bytes of them.
+const MOST_TEXTS: usize = 1 << 18;
+const MOST_TEXT_BYTES: usize = 16 << 20;
 
 /// Rows of every agent table on their way out. Owned by the background thread.
 #[derive(Debug)]
@@ -21,6 +27,8 @@ pub struct Sink {
     pub strings: StringTable,
     /// Place = place in `Hello.tables`, which is [`Sink::tables`].
     builders: Vec<(&'static Table, BatchBuilder, u64)>,
+    /// Texts of the program's tables, and their bytes.
+    texts: (usize, usize),
     /// Intervals of the step that is under way, and since when there are some.
     held: BatchBuilder,
     held_since: Option<Instant>,
@@ -38,6 +46,7 @@ impl Default for Sink {
         Self {
             strings: StringTable::default(),
             builders: tables.map(|t| (*t, BatchBuilder::new(t), 0)).collect(),
+            texts: (0, 0),
             held: BatchBuilder::new(&torch_trace::TABLE),
             held_since: None,
             drops: BTreeMap::new(),
@@ -69,6 +78,52 @@ impl Sink {
                 *recorded += 1;
             }
         }
+    }
+
+    /// The place of a table of the program's; a new one comes last.
+    pub fn place_of(&mut self, table: &'static Table) -> usize {
+        let known = self.builders.iter().position(|(known, ..)| std::ptr::eq(*known, table));
+        known.unwrap_or_else(|| {
+            self.builders.push((table, BatchBuilder::new(table), 0));
+            self.builders.len() - 1
+        })
+    }
+
+    /// Adds a row to a table of the program's, called `name`. Texts of all such tables are bounded together: they share
+    /// the connection's string table with our own, which would end with it.
+    pub fn push_values(&mut self, place: usize, name: &'static str, row: &Waiting) {
+        let mut ids = Vec::with_capacity(row.values.len());
+        for value in &row.values {
+            let Value::Text(text) = value else { continue };
+            let before = self.strings.len();
+            let full = self.texts.0 >= MOST_TEXTS || self.texts.1 + text.len() > MOST_TEXT_BYTES;
+            if full && !self.strings.has(text) {
+                return self.dropped(name, "too many different texts", 1);
+            }
+            ids.push(self.strings.id(text));
+            if self.strings.len() > before {
+                self.texts = (self.texts.0 + 1, self.texts.1 + text.len());
+            }
+        }
+        let Some((_, builder, recorded)) = self.builders.get_mut(place) else { return };
+        *recorded += 1;
+        let mut ids = ids.into_iter();
+        builder.push_with(|columns| {
+            let Some(([step, ts], own)) = columns.split_first_chunk_mut() else { return };
+            step.put_int(row.step);
+            ts.put_int(row.unix_ns);
+            for (column, value) in own.iter_mut().zip(&row.values) {
+                match value {
+                    Value::Null => column.put_null(),
+                    Value::Int(number) => column.put_int(*number),
+                    Value::Float(number) => column.put_float(*number),
+                    Value::Text(_) => match ids.next() {
+                        Some(id) => column.put_int(i64::from(id.0)),
+                        None => column.put_null(),
+                    },
+                }
+            }
+        });
     }
 
     /// Lets go of what is held.

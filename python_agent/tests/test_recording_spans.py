@@ -327,3 +327,32 @@ def test_without_an_agent_it_is_nothing_and_needs_no_torch() -> None:
         "assert 'torch' not in sys.modules and 'probe_agent._native' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def switched_while_running() -> list[list[str]]:
+    """Names of ranges and numbers in steps with and without their layers; and of the tables that have rows in the latter."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    model = Net()
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32)
+    found = []
+    for place, layers in enumerate(["all", "-spans,-metrics,-memory,-process,-environment", "all"]):
+        recorder.native.configure({"layers": layers})
+        train(model, optimizer, x, 1)
+        recorder.take()
+        with probe_agent.span(f"range {place}"):
+            probe_agent.log({f"number {place}": 1})
+            train(model, optimizer, x, 1)
+        rows = recorder.take()
+        names = [row["name"] for row in rows["python.spans"] + rows["python.metrics"]]
+        found.append(
+            names if place != 1 else names + [name for name in rows if rows[name] and not name.startswith("probe.")]
+        )
+    return found
+
+
+def test_layers_are_switched_while_training_runs() -> None:
+    off = ["python.torch_trace", "python.steps"]
+    assert in_process(switched_while_running) == [["range 0", "number 0"], off, ["range 2", "number 2"]]

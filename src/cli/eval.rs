@@ -1,6 +1,6 @@
 //! `probe [ENDPOINT] eval CODE`.
 
-mod printer;
+pub(super) mod printer;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -57,13 +57,13 @@ pub(super) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rank {
+pub(super) enum Rank {
     One(i32),
     All,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum At {
+pub(super) enum At {
     /// Decided from what the snippet does
     #[default]
     Auto,
@@ -76,7 +76,7 @@ enum At {
 /// How much longer than its deadline a snippet may take to be reported on.
 const GRACE: Duration = Duration::from_secs(15);
 
-fn rank(text: &str) -> Result<Rank, String> {
+pub(super) fn rank(text: &str) -> Result<Rank, String> {
     match text {
         "all" => Ok(Rank::All),
         number => {
@@ -91,34 +91,44 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         ("", None) if args.end_session => String::new(),
         _ => input::text(code, file, "snippet", "probe gpt eval \"print(model)\"")?,
     };
-    let call = v1::EvalCall {
+    let mut call = call(code, args.at, args.rank, args.timeout, args.max_output);
+    call.session = args.session.unwrap_or_default();
+    call.end_session = args.end_session;
+    ask(endpoint, &args.connection, async |mut client, _| show(&mut client, call).await)
+}
+
+/// What is asked of a collector, in no session.
+pub(super) fn call(code: String, at: At, rank: Option<Rank>, timeout: Duration, max_output: u64) -> v1::EvalCall {
+    v1::EvalCall {
         code,
-        at: match args.at {
+        at: match at {
             At::Auto => v1::At::Auto,
             At::Now => v1::At::Now,
             At::Step => v1::At::Step,
         } as i32,
-        timeout_s: args.timeout.as_secs_f64(),
-        max_output: args.max_output,
+        timeout_s: timeout.as_secs_f64(),
+        max_output,
         pid: None,
-        rank: match args.rank {
+        rank: match rank {
             Some(Rank::One(rank)) => Some(rank),
             _ => None,
         },
-        all_ranks: args.rank == Some(Rank::All),
-        session: args.session.unwrap_or_default(),
-        end_session: args.end_session,
-    };
-    let (deadline, labelled) = (args.timeout.saturating_add(GRACE), call.all_ranks);
-    ask(endpoint, &args.connection, async |client, _| {
-        let printer = Printer::new(labelled);
-        tokio::time::timeout(deadline, evaluate(client, call, printer)).await.unwrap_or_else(|_| {
-            Err(Error::limit("the collector has not said how the snippet ended, long after its deadline"))
-        })
+        all_ranks: rank == Some(Rank::All),
+        session: String::new(),
+        end_session: false,
+    }
+}
+
+/// Runs a snippet, and shows what it prints and how it ended.
+pub(super) async fn show(client: &mut Client, call: v1::EvalCall) -> Result<Status> {
+    let deadline = Duration::try_from_secs_f64(call.timeout_s).unwrap_or(Duration::MAX).saturating_add(GRACE);
+    let printer = Printer::new(call.all_ranks);
+    tokio::time::timeout(deadline, evaluate(client, call, printer)).await.unwrap_or_else(|_| {
+        Err(Error::limit("the collector has not said how the snippet ended, long after its deadline"))
     })
 }
 
-async fn evaluate(mut client: Client, call: v1::EvalCall, mut printer: Printer) -> Result<Status> {
+async fn evaluate(client: &mut Client, call: v1::EvalCall, mut printer: Printer) -> Result<Status> {
     let mut events = client.eval(call).await?;
     while let Some(event) = events.next().await {
         match event?.event {

@@ -6,6 +6,7 @@ mod ask;
 mod compare;
 mod completions;
 mod config;
+mod console;
 mod docs;
 mod doctor;
 mod eval;
@@ -57,6 +58,7 @@ enum Command {
     Serve(serve::Args),
     List(list::Args),
     Query(query::Args),
+    Console(console::Args),
     Compare(compare::Args),
     Tables(tables::Args),
     Eval(eval::Args),
@@ -109,6 +111,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
     };
     match command {
         Command::Query(args) => query::run(args, endpoint),
+        Command::Console(args) => console::run(&args, endpoint),
         Command::Eval(args) => eval::run(args, endpoint),
         Command::Stack(args) => stack::run(args, endpoint),
         Command::Flamegraph(args) => flamegraph::run(args, endpoint),

@@ -92,7 +92,7 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
     let work = async |mut client: Client, target: &Target| {
         client.bound(Bounds { timeout: args.timeout, rows: args.max_rows, bytes: args.max_bytes });
         match &watch {
-            Some(watch) => watch.run(client, target).await,
+            Some(watch) => watch.run(&mut client, target).await,
             None => within(args.timeout, answer(client, &sql, format, limit, &args)).await,
         }
     };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use arrow::array::{AsArray, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use probe_proto::table::{Column, ColumnType, Table};
 use probe_proto::tables::TABLES;
@@ -16,7 +16,8 @@ use crate::query::relations;
 
 /// List tables, or the columns of one
 ///
-/// Needs nothing to be live. With an ENDPOINT it also says how many rows each table has there.
+/// Needs nothing to be live. With an ENDPOINT it also says how many rows each table has there, and which ones the program
+/// itself declared.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] tables [OPTIONS] [NAME]",
@@ -37,18 +38,26 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     match (&args.name, endpoint) {
-        (Some(name), _) => one(find_by(name)?, args.format).map(|()| 0),
-        (None, None) => all(None, args.format).map(|()| 0),
-        (None, endpoint) => ask(endpoint, &args.connection, async |client, _| {
-            let counts = count(client).await?;
-            all(Some(counts), args.format).map(|()| 0)
+        (Some(name), None) => one(find_by(name, &[])?, args.format).map(|()| 0),
+        (Some(name), _) if find_by(name, &[]).is_ok() => one(find_by(name, &[])?, args.format).map(|()| 0),
+        (Some(name), endpoint) => ask(endpoint, &args.connection, async |mut client: Client, _| {
+            let own = client.declared().await?;
+            one(find_by(name, &own)?, args.format).map(|()| 0)
+        }),
+        (None, None) => all(None, &[], args.format).map(|()| 0),
+        (None, endpoint) => ask(endpoint, &args.connection, async |mut client: Client, _| {
+            let own = client.declared().await?;
+            let counts = count(&mut client, &own).await?;
+            all(Some(counts), &own, args.format).map(|()| 0)
         }),
     }
 }
 
 /// A table by its full name, or by its own where only one has it.
-fn find_by(name: &str) -> Result<&'static Table> {
+/// `own` are the tables of the run's program.
+pub(super) fn find_by(name: &str, own: &[&'static Table]) -> Result<&'static Table> {
     let wanted = name.to_lowercase();
+    let relations = || relations().chain(own.iter().copied());
     let found = relations()
         .find(|table| table.full_name() == wanted)
         .or_else(|| relations().find(|table| table.name == wanted));
@@ -66,9 +75,11 @@ fn find_by(name: &str) -> Result<&'static Table> {
     })
 }
 
-async fn count(mut client: Client) -> Result<Vec<i64>> {
+/// Rows of every table, of ours first.
+pub(super) async fn count(client: &mut Client, own: &[&'static Table]) -> Result<Vec<i64>> {
     let counts = TABLES
         .iter()
+        .chain(own)
         .enumerate()
         .map(|(place, table)| format!("SELECT {place} AS place, COUNT(*) AS rows FROM {}", table.full_name()));
     let sql = format!("{} ORDER BY place", counts.collect::<Vec<_>>().join(" UNION ALL "));
@@ -77,7 +88,15 @@ async fn count(mut client: Client) -> Result<Vec<i64>> {
     Ok(batches.iter().flat_map(|batch| counted(batch)).collect())
 }
 
-fn all(counts: Option<Vec<i64>>, format: Format) -> Result<()> {
+fn all(counts: Option<Vec<i64>>, own: &[&'static Table], format: Format) -> Result<()> {
+    rows::show(listed(counts, own), format)
+}
+
+/// All tables and views, with the rows that the tables have. `own` are the tables of the run's program; they stand
+/// after ours and before the views.
+pub(super) fn listed(counts: Option<Vec<i64>>, own: &[&'static Table]) -> Vec<(&'static str, ArrayRef)> {
+    let ours = TABLES.len();
+    let relations = || relations().take(ours).chain(own.iter().copied()).chain(relations().skip(ours));
     let mut columns = vec![("table", rows::text(relations().map(|table| Some(table.full_name()))))];
     if let Some(counts) = counts {
         // To count a view's rows is to run it.
@@ -85,12 +104,16 @@ fn all(counts: Option<Vec<i64>>, format: Format) -> Result<()> {
         columns.push(("rows", std::sync::Arc::new(counts.collect::<Int64Array>())));
     }
     columns.push(("what", rows::text(relations().map(|table| Some(table.doc)))));
-    rows::show(columns, format)
+    columns
 }
 
 fn one(table: &'static Table, format: Format) -> Result<()> {
     if format == Format::Table {
-        let text = describe(table, Terminal::of_stdout().width);
+        let mut text = describe(table, Terminal::of_stdout().width);
+        text.push_str("\nExamples:\n");
+        for example in table.examples {
+            let _ = writeln!(text, "  probe query \"{example}\"");
+        }
         return output::unless_closed(std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())).map(|_| ());
     }
     let columns = || table.all_columns();
@@ -111,8 +134,8 @@ fn one(table: &'static Table, format: Format) -> Result<()> {
     )
 }
 
-/// A table as people read it: its sentence, a line a column, the sentences wrapped to `width`, and examples.
-fn describe(table: &'static Table, width: Option<usize>) -> String {
+/// A table as people read it: its sentence, and a line a column, the sentences wrapped to `width`.
+pub(super) fn describe(table: &'static Table, width: Option<usize>) -> String {
     let longest = |of: fn(&'static Column) -> &'static str| {
         table.all_columns().map(|column| of(column).len()).max().unwrap_or_default()
     };
@@ -131,10 +154,6 @@ fn describe(table: &'static Table, width: Option<usize>) -> String {
         for line in lines {
             let _ = writeln!(out, "{:before$}{line}", "");
         }
-    }
-    out.push_str("\nExamples:\n");
-    for example in table.examples {
-        let _ = writeln!(out, "  probe query \"{example}\"");
     }
     out
 }

@@ -14,7 +14,7 @@ use super::{Status, report};
 use crate::client::{Answer, Client};
 use crate::endpoint::{Place, Target};
 use crate::error::{Error, Kind, Result};
-use crate::output::{self, Format, Printed, Terminal, feed};
+use crate::output::{self, Format, Printed, Shape, Terminal, feed};
 use crate::paths::{SocketState, socket_state};
 
 /// How often, where nobody says.
@@ -43,6 +43,7 @@ pub(super) struct Watch {
     limit: Option<usize>,
     interval: Duration,
     timeout: Option<Duration>,
+    shape: Shape,
 }
 
 impl Watch {
@@ -59,18 +60,23 @@ impl Watch {
             )
             .hint("choose --format ndjson or csv, which have rows one after another"));
         }
-        Ok(Self { sql, format, limit, interval, timeout })
+        Ok(Self { sql, format, limit, interval, timeout, shape: Shape::Fit })
+    }
+
+    /// The same, with rows that stand on a terminal in another way.
+    pub(super) fn shaped(self, shape: Shape) -> Self {
+        Self { shape, ..self }
     }
 
     /// Asks until it is interrupted, an error ends it, or nobody reads any more.
-    pub(super) async fn run(&self, mut client: Client, target: &Target) -> Result<Status> {
+    pub(super) async fn run(&self, client: &mut Client, target: &Target) -> Result<Status> {
         let mut ticks = tokio::time::interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut screen = Screen::default();
         let mut shown = Shown::default();
         loop {
             ticks.tick().await;
-            let terminal = Terminal::of_stdout();
+            let terminal = Terminal { shape: self.shape, ..Terminal::of_stdout() };
             let once = async {
                 let answer = client.query(&self.sql).await?;
                 if terminal.is_terminal() {

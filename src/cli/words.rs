@@ -68,8 +68,17 @@ pub(super) fn split(mut words: Vec<OsString>) -> Result<Split> {
             words.remove(0);
             Ok(Split { endpoint: Some(endpoint), arguments: words })
         }
+        // `probe gpt` opens the console. A word that is nearly a command is mistyped, unless a run is called so.
+        None if Endpoint::parse(&endpoint).is_ok() && (nearest(&endpoint).is_none() || is_there(&endpoint)) => {
+            Ok(Split { endpoint: Some(endpoint), arguments: vec![OsString::from("console")] })
+        }
         second => Err(no_command(&endpoint, second.map(|word| word.to_string_lossy()).as_deref())),
     }
+}
+
+/// Whether an ENDPOINT can be found.
+fn is_there(endpoint: &str) -> bool {
+    super::ask::one_thread().is_ok_and(|runtime| runtime.block_on(endpoint::find(Some(endpoint))).is_ok())
 }
 
 fn commands() -> Vec<String> {
@@ -98,10 +107,8 @@ fn no_command(first: &str, second: Option<&str>) -> Error {
             .hint(format!("probe --help lists the commands; {}", live())),
         (Ok(_), Some(second)) => Error::usage(format!("there is no command '{second}'"))
             .hint(format!("probe --help lists the commands: probe {first} query …; {}", live())),
-        (Ok(_), None) => Error::usage(format!(
-            "no command after ENDPOINT '{first}' (the console that belongs here is not there yet)"
-        ))
-        .hint(format!("probe {first} query \"SELECT …\", or probe {first} eval CODE; {}", live())),
+        (Ok(_), None) => Error::usage(format!("no command after ENDPOINT '{first}'"))
+            .hint(format!("probe {first} console, or probe {first} query …; {}", live())),
     }
 }
 
@@ -131,6 +138,9 @@ mod tests {
             ("query gpt", None, "query gpt"),
             ("--help", None, "--help"),
             ("gpt --help", Some("gpt"), "--help"),
+            ("gpt", Some("gpt"), "console"),
+            ("a/b", Some("a/b"), "console"),
+            ("4711", Some("4711"), "console"),
             ("", None, ""),
             ("run x query", None, "run x query"),
         ] {
@@ -145,9 +155,7 @@ mod tests {
             ("qurey X", "did you mean probe query"),
             ("lst", "did you mean probe list"),
             ("gpt qurey X", "did you mean probe gpt query"),
-            ("gpt", "probe gpt query"),
             ("gpt frobnicate", "probe --help"),
-            ("a/b", "probe a/b query"),
         ] {
             let error = split(words(line)).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{line}");

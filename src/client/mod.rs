@@ -1,6 +1,7 @@
 //! How commands reach rows: a live collector over Flight SQL and its control service, or a run's directory through an
 //! engine in this process. What is asked and what comes back is the same.
 
+mod declared;
 mod live;
 mod remote;
 
@@ -13,6 +14,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::CatalogProvider;
 use futures::{Stream, StreamExt};
+use probe_proto::table::Table;
+use probe_proto::tables::custom::is_reserved;
 use probe_proto::v1;
 
 use crate::endpoint::{Place, Target};
@@ -85,7 +88,7 @@ impl Client {
         let mut catalogs: Vec<(String, Arc<dyn CatalogProvider>)> = Vec::new();
         for (name, other) in others {
             let catalog = match Self::open(other, token_file).await?.way {
-                Way::Live(live) => Arc::new(remote::RemoteCatalog::new(live)) as Arc<dyn CatalogProvider>,
+                Way::Live(live) => Arc::new(remote::RemoteCatalog::new(live).await?) as Arc<dyn CatalogProvider>,
                 Way::Recorded(engine) => engine.catalog(None),
             };
             catalogs.push((name.clone(), catalog));
@@ -93,11 +96,24 @@ impl Client {
         let engine = match Self::open(target, token_file).await?.way {
             Way::Recorded(engine) => *engine,
             Way::Live(live) => {
-                catalogs.push((CATALOG.to_owned(), Arc::new(remote::RemoteCatalog::new(live))));
+                catalogs.push((CATALOG.to_owned(), Arc::new(remote::RemoteCatalog::new(live).await?)));
                 Engine::new(Store::new(0), Vec::new())?
             }
         };
         Ok(Self { way: Way::Recorded(Box::new(engine.with_catalogs(catalogs))), pid: None, bounds: Bounds::default() })
+    }
+
+    /// The tables that the run's program declared.
+    ///
+    /// # Errors
+    /// The collector's.
+    pub async fn declared(&mut self) -> Result<Vec<&'static Table>> {
+        match &mut self.way {
+            Way::Live(live) => declared::tables(live).await,
+            Way::Recorded(engine) => {
+                Ok(engine.tables().into_iter().filter(|table| !is_reserved(&table.full_name())).collect())
+            }
+        }
     }
 
     /// Runs a query.

@@ -21,16 +21,23 @@ use probe_proto::table::Table;
 use super::Bounds;
 use super::live::Live;
 use crate::error::Error;
-use crate::query::{plain_schema, relations, schemas};
+use crate::query::{plain_schema, relations, schemas_of};
 use crate::store::arrow_schema;
 
 /// All tables of a live run.
 #[derive(Clone)]
-pub(super) struct RemoteCatalog(Live);
+pub(super) struct RemoteCatalog {
+    live: Live,
+    /// Views included, and what the run's program had declared when it was asked.
+    tables: Arc<[&'static Table]>,
+}
 
 impl RemoteCatalog {
-    pub(super) fn new(live: Live) -> Self {
-        Self(live)
+    /// # Errors
+    /// The collector's, when it is asked for its program's tables.
+    pub(super) async fn new(mut live: Live) -> crate::error::Result<Self> {
+        let own = super::declared::tables(&mut live).await?;
+        Ok(Self { live, tables: relations().chain(own).collect() })
     }
 }
 
@@ -42,10 +49,10 @@ impl fmt::Debug for RemoteCatalog {
 
 impl CatalogProvider for RemoteCatalog {
     fn schema_names(&self) -> Vec<String> {
-        schemas().into_iter().map(str::to_owned).collect()
+        schemas_of(self.tables.iter().copied()).into_iter().map(str::to_owned).collect()
     }
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let name = schemas().into_iter().find(|schema| *schema == name)?;
+        let name = self.tables.iter().map(|table| table.schema).find(|schema| *schema == name)?;
         Some(Arc::new(RemoteSchema { catalog: self.clone(), name }))
     }
 }
@@ -58,14 +65,15 @@ struct RemoteSchema {
 
 impl RemoteSchema {
     fn find(&self, name: &str) -> Option<&'static Table> {
-        relations().find(|table| table.schema == self.name && table.name == name)
+        self.catalog.tables.iter().copied().find(|table| table.schema == self.name && table.name == name)
     }
 }
 
 #[async_trait]
 impl SchemaProvider for RemoteSchema {
     fn table_names(&self) -> Vec<String> {
-        relations().filter(|table| table.schema == self.name).map(|table| table.name.to_owned()).collect()
+        let tables = self.catalog.tables.iter().filter(|table| table.schema == self.name);
+        tables.map(|table| table.name.to_owned()).collect()
     }
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let table = self.find(name).map(|table| {
@@ -204,7 +212,7 @@ impl PartitionStream for Scan {
     }
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (mut live, sql, schema) = (self.catalog.0.clone(), self.sql.clone(), Arc::clone(&self.schema));
+        let (mut live, sql, schema) = (self.catalog.live.clone(), self.sql.clone(), Arc::clone(&self.schema));
         let batches = async move {
             let answer = live.query(&sql, Bounds::default()).await.map_err(external)?;
             Ok::<_, DataFusionError>(answer.batches.map(move |batch| given(&batch.map_err(external)?, &schema)))

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use probe_proto::{PROTOCOL, VERSION, v1};
+use probe_proto::{PROTOCOL, VERSION, tables, v1};
 
 use super::agent::{About, cut};
-use crate::store::{Identity, Mapping};
+use crate::store::{Identity, Mapping, Store};
 
 /// Longest name of a host, a version, an instance (bytes).
 const LONGEST_NAME: usize = 256;
 /// Longest command line that is kept (bytes).
 const LONGEST_COMMAND: usize = 4096;
 /// Tables an agent may declare, and columns of each.
-const MOST_TABLES: usize = 64;
+const MOST_TABLES: usize = 128;
 const MOST_COLUMNS: usize = 256;
 
 /// A Hello that was understood.
@@ -32,6 +32,8 @@ pub(crate) struct Greeting {
 pub(crate) struct DeclaredTable {
     pub(crate) name: String,
     pub(crate) mapping: Mapping,
+    /// Why a table of the program's can't be kept, in words.
+    pub(crate) refused: Option<String>,
 }
 
 /// Why an agent is not welcome.
@@ -43,8 +45,8 @@ pub(crate) enum Unwelcome {
     Malformed(String),
 }
 
-/// Understands a Hello for a collector that keeps `run`.
-pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, Unwelcome> {
+/// Understands a Hello for a collector that keeps `run` in `store`, which takes in the tables that the program declared.
+pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Result<Greeting, Unwelcome> {
     if hello.protocol != PROTOCOL {
         let (agent, newer) = (cut(hello.agent_version, LONGEST_NAME), hello.protocol > PROTOCOL);
         let what = if newer { "a newer probe on the collector's side" } else { "a newer probe_agent" };
@@ -71,10 +73,20 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
     }
     let mut tables = Vec::with_capacity(hello.tables.len());
     for schema in hello.tables.iter().cloned() {
-        let mapping = Mapping::new(&schema).map_err(|error| {
+        let known = tables::find(&schema.name);
+        let (table, refused) = match known {
+            None if !tables::custom::is_reserved(&schema.name) => match store.declare(&schema) {
+                Ok(table) => (Some(table), None),
+                Err(why) => (None, Some(cut(why, super::agent::LONGEST_TEXT))),
+            },
+            known => (known, None),
+        };
+        let mapping = Mapping::of(table, &schema).map_err(|error| {
             Unwelcome::Refused(format!("table {} does not fit this collector ({VERSION}): {error}", schema.name))
         })?;
-        if mapping.table().is_none() {
+        if let Some(why) = &refused {
+            remarks.push(format!("rows of {} are not kept: {why}", schema.name));
+        } else if mapping.table().is_none() {
             remarks.push(format!("table {} is not known here ({VERSION})", schema.name));
         } else if !mapping.unknown_columns().is_empty() {
             let columns = mapping.unknown_columns();
@@ -85,7 +97,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>) -> Result<Greeting, U
                 columns.join(", ")
             ));
         }
-        tables.push(DeclaredTable { name: cut(schema.name, LONGEST_NAME), mapping });
+        tables.push(DeclaredTable { name: cut(schema.name, LONGEST_NAME), mapping, refused });
     }
     let hello = v1::Hello {
         host: cut(hello.host, LONGEST_NAME),
@@ -129,7 +141,7 @@ mod tests {
     fn check(change: impl FnOnce(&mut v1::Hello)) -> Result<Greeting, Unwelcome> {
         let mut hello = hello();
         change(&mut hello);
-        understand(hello, &"gpt@2".into())
+        understand(hello, &"gpt@2".into(), &Store::new(1 << 20))
     }
 
     #[test]
@@ -146,7 +158,7 @@ mod tests {
             check(|h| h.instance.clear()),
             check(|h| h.instance = "x".repeat(1000)),
             check(|h| h.pid = u32::MAX),
-            check(|h| h.tables = vec![h.tables[0].clone(); 65]),
+            check(|h| h.tables = vec![h.tables[0].clone(); 129]),
         ] {
             assert!(matches!(wrong, Err(Unwelcome::Malformed(_))), "{wrong:?}");
         }

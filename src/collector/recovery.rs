@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use probe_proto::tables::TABLES;
 use probe_proto::v1::{self, record, said};
 
 use super::budget::memory_limit;
@@ -181,7 +180,7 @@ struct Open {
 impl Taking<'_> {
     fn open(&mut self, connection: u64, hello: &v1::Hello) {
         // It was understood when it was written down.
-        let Ok(greeting) = understand(hello.clone(), self.run) else { return };
+        let Ok(greeting) = understand(hello.clone(), self.run, self.store) else { return };
         let open = self.connections.entry(connection).or_insert_with(|| Open {
             instance: greeting.instance.as_str().into(),
             identity: Arc::clone(&greeting.identity),
@@ -250,7 +249,7 @@ impl Take for Taking<'_> {
 impl Store {
     pub(crate) fn written(&self) -> AllWritten {
         let mut found = AllWritten::new();
-        for (table, snapshot) in TABLES.iter().zip(self.snapshot()) {
+        for (table, snapshot) in self.tables().into_iter().zip(self.snapshot()) {
             for group in snapshot.all_files().flat_map(|file| &file.groups) {
                 let Some(first) = group.origins.first() else { continue };
                 let written = found.entry((first.instance.to_string(), table.full_name())).or_default();

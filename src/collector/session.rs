@@ -155,7 +155,7 @@ struct Session {
 impl Session {
     fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
         let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
-        let greeting = understand(hello, &shared.run)?;
+        let greeting = understand(hello, &shared.run, &shared.store)?;
         let connected = shared.registry.connect(
             &greeting.instance,
             Arc::clone(&greeting.identity),
@@ -191,6 +191,7 @@ impl Session {
         if agent.send(collector_frame::Frame::Welcome(welcome)).is_err() {
             return Err(End::Broken);
         }
+        refuse(&agent, &greeting.tables);
         Ok(Self {
             agent,
             connection,
@@ -260,7 +261,7 @@ impl Session {
     /// Something of the identity has become known: rows from now on belong to the new one.
     fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
         let opened = v1::Opened { connection: self.connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
-        let greeting = understand(hello, &shared.run)?;
+        let greeting = understand(hello, &shared.run, &shared.store)?;
         if greeting.instance != self.instance {
             return Err(End::Malformed("a second Hello is of another instance".into()));
         }
@@ -275,6 +276,7 @@ impl Session {
             state.last_seen = clock::unix_ns();
             shared.journal.record(record::Record::Opened(opened));
         }
+        refuse(&self.agent, &greeting.tables);
         self.identity = greeting.identity;
         self.tables = greeting.tables;
         shared.registry.notify();
@@ -295,7 +297,8 @@ impl Session {
         let from =
             Source { connection: self.connection, seq: batch.seq, table: &declared.name, recorded: batch.recorded };
         if declared.mapping.table().is_none() {
-            self.agent.lose(&from, u64::from(batch.rows), "unknown table", &shared.journal)?;
+            let why = if declared.refused.is_some() { "table refused" } else { "unknown table" };
+            self.agent.lose(&from, u64::from(batch.rows), why, &shared.journal)?;
             self.done = batch.seq;
             return Ok(());
         }
@@ -332,6 +335,17 @@ impl Session {
         let ack = collector_frame::Frame::Ack(v1::Ack { seq });
         if seq > self.acknowledged && downlink.try_send(Ok(CollectorFrame { frame: Some(ack) })).is_ok() {
             self.acknowledged = seq;
+        }
+    }
+}
+
+/// Tells the agent which of its program's tables can't be kept.
+fn refuse(agent: &Agent, tables: &[DeclaredTable]) {
+    for table in tables {
+        if let Some(message) = table.refused.clone() {
+            let refused = v1::TableRefused { table: table.name.clone(), message };
+            // One that has no room on the way down finds it in probe.agents and probe.drops.
+            let _ = agent.send(collector_frame::Frame::TableRefused(refused));
         }
     }
 }

@@ -32,9 +32,9 @@ impl Collector {
         let _ = timeout(STREAMS_TIMEOUT, shared.until(|shared| shared.registry.open_streams() == 0)).await;
         describe(&mut info, &shared, exit_status);
         let directory = reservation.directory().to_owned();
-        let journal = Arc::clone(&shared.journal);
+        let (journal, store) = (Arc::clone(&shared.journal), Arc::clone(&shared.store));
         let written = tokio::task::spawn_blocking(move || {
-            let written = keeper.finish().and_then(|()| store::write_system(&directory, &system));
+            let written = keeper.finish().and_then(|()| store::write_system(&directory, &store.tables(), &system));
             journal.finish();
             written?;
             // run.json says that the run has ended only when all of it is in files, and only then its journal goes.

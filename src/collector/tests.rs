@@ -130,7 +130,7 @@ impl World {
             tables: vec![steps::TABLE.wire_schema()],
             ..v1::Hello::default()
         };
-        let greeting = understand(hello.clone(), &"gpt@1".into()).unwrap();
+        let greeting = understand(hello.clone(), &"gpt@1".into(), &self.begun.store).unwrap();
         let registry = &self.begun.registry;
         let connection = registry.new_connection();
         let (downlink, _) = mpsc::channel(1);

@@ -2,6 +2,7 @@
 
 mod arrow;
 mod cell;
+pub mod chart;
 mod csv;
 mod file;
 mod json;
@@ -21,7 +22,7 @@ use ::arrow::array::RecordBatch;
 use ::arrow::datatypes::{DataType, Schema, SchemaRef};
 use ::arrow::error::ArrowError;
 use futures::StreamExt;
-pub use terminal::Terminal;
+pub use terminal::{Shape, Terminal};
 
 use self::file::Unfinished;
 use crate::client::Answer;

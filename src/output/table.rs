@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::cell::{self, Align, NULL};
 use super::layout::{self, Measure, Plan};
-use super::{Out, Terminal, Writer, records};
+use super::{Out, Shape, Terminal, Writer, records};
 
 pub(super) const HEADER: Style = Style::new().effects(Effects::BOLD);
 pub(super) const FAINT: Style = Style::new().effects(Effects::DIMMED);
@@ -82,7 +82,12 @@ impl Writer for TableWriter<'_> {
             align_points(&mut column.cells);
         }
         let measures: Vec<Measure<'_>> = self.columns.iter().map(measure).collect();
-        match layout::plan(&measures, self.terminal.width) {
+        let plan = match (self.terminal.shape, layout::plan(&measures, self.terminal.width)) {
+            (Shape::Records, _) => Plan::Records,
+            (Shape::Wide, Plan::Records) => layout::plan(&measures, None),
+            (_, plan) => plan,
+        };
+        match plan {
             Plan::Table(widths) => self.write_table(&widths)?,
             Plan::Records => records::write(&mut self.out, &self.columns, self.terminal)?,
         }

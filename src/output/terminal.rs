@@ -4,6 +4,18 @@ use std::io::IsTerminal;
 
 use anstream::{AutoStream, ColorChoice};
 
+/// How rows stand on a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shape {
+    /// As a table where the columns fit, else a line a value.
+    #[default]
+    Fit,
+    /// As a table, wider than the terminal where the columns do not fit: for a pager that scrolls sideways.
+    Wide,
+    /// A line a value.
+    Records,
+}
+
 /// What the table format may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terminal {
@@ -13,6 +25,8 @@ pub struct Terminal {
     pub height: usize,
     /// Whether colours are wanted.
     pub colour: bool,
+    /// How rows are to stand there.
+    pub shape: Shape,
 }
 
 impl Terminal {
@@ -28,7 +42,12 @@ impl Terminal {
         let told = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let width = size.filter(|width| *width > 0).or_else(told).unwrap_or(80);
         let height = height.filter(|height| *height > 0).unwrap_or(24);
-        Self { width: Some(width), height, colour: AutoStream::choice(&stdout) != ColorChoice::Never }
+        Self {
+            width: Some(width),
+            height,
+            colour: AutoStream::choice(&stdout) != ColorChoice::Never,
+            shape: Shape::Fit,
+        }
     }
 
     /// Whether it is one.

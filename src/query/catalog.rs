@@ -24,8 +24,13 @@ pub(super) const NO_SCHEMA: &str = "unqualified";
 
 /// The schemas, in the order in which people are shown them.
 pub(crate) fn schemas() -> Vec<&'static str> {
+    schemas_of(TABLES.iter().copied())
+}
+
+/// Those of some tables.
+pub(crate) fn schemas_of(tables: impl Iterator<Item = &'static Table>) -> Vec<&'static str> {
     let mut schemas: Vec<&'static str> = Vec::new();
-    for table in TABLES {
+    for table in tables {
         if !schemas.contains(&table.schema) {
             schemas.push(table.schema);
         }
@@ -60,7 +65,7 @@ impl Catalog {
             let filled = system.iter().find(|filled| std::ptr::eq(filled.table(), *table)).cloned();
             (*table, Arc::new(RowsTable::new(table, snapshot, filled, pid, scans.clone())))
         };
-        let tables = TABLES.iter().zip(store.snapshot()).map(table).collect();
+        let tables = store.tables().iter().zip(store.snapshot()).map(table).collect();
         Self { tables: Arc::new(tables), state: state.clone() }
     }
 
@@ -101,10 +106,10 @@ impl CatalogProviderList for Catalogs {
 
 impl CatalogProvider for Catalog {
     fn schema_names(&self) -> Vec<String> {
-        schemas().into_iter().map(str::to_owned).collect()
+        schemas_of(self.tables.iter().map(|(table, _)| *table)).into_iter().map(str::to_owned).collect()
     }
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let name = schemas().into_iter().find(|schema| *schema == name)?;
+        let name = self.tables.iter().map(|(table, _)| table.schema).find(|schema| *schema == name)?;
         Some(Arc::new(Schema { catalog: self.clone(), name }))
     }
 }

@@ -2,10 +2,11 @@
 
 use super::limits::Limits;
 use super::names::{list, nearest};
-use super::views::relations;
+use super::views::views;
 use crate::error::{Error, Result};
 use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
 use datafusion::sql::sqlparser::parser::ParserError;
+use probe_proto::table::Table;
 
 /// An error of planning or running a query.
 pub fn from_datafusion(error: &DataFusionError) -> Error {
@@ -136,7 +137,8 @@ pub(super) fn no_run(asked: &str, known: &[String]) -> Error {
 }
 
 /// A table that is not there.
-pub(super) fn no_table(asked: &TableReference) -> Error {
+pub(super) fn no_table(asked: &TableReference, tables: &[&'static Table]) -> Error {
+    let relations = || tables.iter().copied().chain(views());
     let name = asked.table();
     let lower = name.to_lowercase();
     let file = name.contains('/')

@@ -44,7 +44,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-pub(crate) use self::catalog::{CATALOG, is_taken, schemas};
+pub(crate) use self::catalog::{CATALOG, is_taken, schemas_of};
 pub use self::errors::from_datafusion;
 pub use self::limits::{Asked, Limits};
 pub use self::output::plain_schema;
@@ -56,6 +56,8 @@ pub use self::views::views;
 use self::admission::Admission;
 use self::answer::{AHEAD, Bounds, EndOnDrop};
 use self::by_process::GroupByProcess;
+use probe_proto::table::Table;
+
 use self::catalog::{Catalog, Catalogs, NO_SCHEMA, Named};
 use self::errors::{no_run, no_table, or_say, within};
 use self::percentile::ApproxPercentile;
@@ -201,6 +203,11 @@ impl Engine {
         Ok(output::plain_schema(plan.schema().as_arrow()))
     }
 
+    /// The tables of its store.
+    pub fn tables(&self) -> Vec<&'static Table> {
+        self.planner.store.tables()
+    }
+
     /// Queries that have been let in and have not ended.
     pub fn running(&self) -> usize {
         self.queries.count()
@@ -265,7 +272,7 @@ impl Planner {
             }
             let there = state.schema_for_ref(resolved.clone()).is_ok_and(|schema| schema.table_exist(&resolved.table));
             if !there && !state.table_functions().contains_key(reference.table()) {
-                return Err(no_table(&reference));
+                return Err(no_table(&reference, &self.store.tables()));
             }
         }
         let plan = or_say(state.statement_to_plan(statement).await)?;

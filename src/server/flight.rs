@@ -25,7 +25,6 @@ use arrow_flight::sql::{
 };
 use arrow_flight::{Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket};
 use futures::{Stream, StreamExt, TryStreamExt};
-use probe_proto::tables::TABLES;
 use prost::Message;
 use prost::bytes::Bytes;
 use tonic::metadata::MetadataMap;
@@ -34,7 +33,7 @@ use tonic::{Extensions, Request, Response, Status};
 use super::audit::{Audit, Entry};
 use super::peer::Asker;
 use crate::error::Error;
-use crate::query::{Asked, CATALOG, Engine, from_datafusion, schemas, views};
+use crate::query::{Asked, CATALOG, Engine, from_datafusion, schemas_of, views};
 use crate::store::arrow_schema;
 
 /// Request metadata with the process id to which a query is to be limited.
@@ -324,7 +323,7 @@ impl FlightSqlService for Service {
 
     async fn do_get_schemas(&self, command: CommandGetDbSchemas, _: Request<Ticket>) -> Reply<Answer> {
         let mut found = command.into_builder();
-        for schema in schemas() {
+        for schema in schemas_of(self.engine.tables().into_iter()) {
             found.append(CATALOG, schema);
         }
         one(found.build().map_err(internal)?)
@@ -340,7 +339,12 @@ impl FlightSqlService for Service {
 
     async fn do_get_tables(&self, command: CommandGetTables, _: Request<Ticket>) -> Reply<Answer> {
         let mut found = command.into_builder();
-        let tables = TABLES.iter().map(|table| (*table, TABLE)).chain(views().into_iter().map(|view| (view, VIEW)));
+        let tables = self
+            .engine
+            .tables()
+            .into_iter()
+            .map(|table| (table, TABLE))
+            .chain(views().into_iter().map(|view| (view, VIEW)));
         for (table, kind) in tables {
             // As a query over it answers: text is Utf8 there, whatever it is within.
             let schema = crate::query::plain_schema(&arrow_schema(table));

@@ -1,6 +1,6 @@
 //! Python processes of this user that train and that no collector knows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -18,29 +18,36 @@ pub(crate) struct Found {
     pub(crate) command: String,
 }
 
-/// Processes that have torch mapped, but for those of `known`, and for their children: DataLoader workers are no
-/// training processes of their own.
+/// Processes that have torch mapped, but for those of `known`, and for workers, which are no training processes of
+/// their own.
 pub(crate) fn find(known: &BTreeSet<u32>) -> Vec<Found> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mine = nix::unistd::geteuid().as_raw();
     let all: Vec<Found> = pids.filter(|pid| !known.contains(pid)).filter_map(|pid| look(pid, mine)).collect();
-    without_children(all, known)
+    let mut parents: BTreeMap<u32, String> = all.iter().map(|found| (found.pid, found.command.clone())).collect();
+    parents.extend(known.iter().filter_map(|pid| Some((*pid, command_of(*pid)?.join(" ")))));
+    without_forks(all, &parents)
+}
+
+/// The words of a command line.
+fn command_of(pid: u32) -> Option<Vec<String>> {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
 }
 
 fn look(pid: u32, mine: u32) -> Option<Found> {
     if fs::metadata(format!("/proc/{pid}")).ok()?.uid() != mine || !has_torch(pid) {
         return None;
     }
-    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    let words: Vec<String> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    let mut command = words.join(" ");
-    command.truncate(command.floor_char_boundary(LONGEST_COMMAND));
+    let words = command_of(pid)?;
+    let command = words.join(" ");
     let parent = processes::parent(i32::try_from(pid).ok()?)?;
     // What torchrun starts is what trains; itself it only waits.
     let launcher = words.iter().any(|word| word == "torch.distributed.run" || word.ends_with("/torchrun"));
-    (!command.is_empty() && !launcher).then_some(Found { pid, parent, command })
+    let other = command.is_empty() || launcher || is_worker(pid, &command);
+    (!other).then_some(Found { pid, parent, command })
 }
 
 /// Whether libtorch is mapped, which it is from `import torch` on.
@@ -51,11 +58,25 @@ fn has_torch(pid: u32) -> bool {
 
 const NAME: &[u8] = b"/libtorch_cpu.so";
 
-/// Workers have the parent's code in them, and its parent is one of those that were found.
-fn without_children(all: Vec<Found>, known: &BTreeSet<u32>) -> Vec<Found> {
-    let parents: BTreeSet<u32> = all.iter().map(|found| found.pid).chain(known.iter().copied()).collect();
-    let mut found: Vec<Found> = all.into_iter().filter(|found| !parents.contains(&found.parent)).collect();
+/// The main thread of a DataLoader's worker is called that, since torch 2.6 however it was started.
+const DATA_WORKER: &str = "pt_data_worker";
+/// In the command line of a process that compiles for another one.
+const COMPILE_WORKER: &str = "/_inductor/compile_worker";
+
+fn is_worker(pid: u32, command: &str) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.starts_with(DATA_WORKER) || command.contains(COMPILE_WORKER)
+}
+
+/// A forked child has its parent's command line. Others that a process with torch started are not its workers: a test
+/// runner or a sweep starts training, too.
+fn without_forks(all: Vec<Found>, parents: &BTreeMap<u32, String>) -> Vec<Found> {
+    let forked = |found: &Found| parents.get(&found.parent).is_some_and(|command| *command == found.command);
+    let mut found: Vec<Found> = all.into_iter().filter(|found| !forked(found)).collect();
     found.sort_by_key(|found| found.pid);
+    for one in &mut found {
+        one.command.truncate(one.command.floor_char_boundary(LONGEST_COMMAND));
+    }
     found
 }
 
@@ -64,11 +85,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_are_left_out_also_those_of_known_processes() {
-        let process = |pid, parent| Found { pid, parent, command: "python train.py".into() };
-        let all = vec![process(12, 10), process(10, 1), process(11, 10), process(21, 20)];
-        let left: Vec<u32> = without_children(all, &BTreeSet::from([20])).iter().map(|found| found.pid).collect();
-        assert_eq!(left, [10]);
+    fn forked_children_are_left_out_and_others_are_not() {
+        let process = |pid, parent, command: &str| Found { pid, parent, command: command.into() };
+        let all = vec![
+            process(12, 10, "python a.py"),
+            process(10, 1, "python a.py"),
+            process(11, 10, "python b.py"),
+            process(21, 20, "python c.py"),
+        ];
+        let parents = BTreeMap::from([(10, "python a.py".to_owned()), (20, "python c.py".to_owned())]);
+        let left: Vec<u32> = without_forks(all, &parents).iter().map(|found| found.pid).collect();
+        assert_eq!(left, [10, 11]);
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use probe_proto::table::Table;
-use probe_proto::tables::TABLES;
 use probe_proto::v1::{self, record};
 
 use super::Store;
@@ -42,13 +41,11 @@ impl Store {
     /// Rows evicted so far, by process and table.
     pub fn evicted(&self) -> Vec<Evicted> {
         let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = |((identity, place), (rows, last)): (&(Arc<Identity>, usize), &(u64, SystemTime))| Evicted {
-            identity: Arc::clone(identity),
-            table: TABLES[*place],
-            rows: *rows,
-            last: *last,
+        let entry = |((identity, place), (rows, last)): (&(Arc<Identity>, usize), &(u64, SystemTime))| {
+            let table = self.declared.get(*place)?;
+            Some(Evicted { identity: Arc::clone(identity), table, rows: *rows, last: *last })
         };
-        let mut all: Vec<Evicted> = losses.iter().map(entry).collect();
+        let mut all: Vec<Evicted> = losses.iter().filter_map(entry).collect();
         all.sort_by_key(|e| (e.table.full_name(), e.identity.rank, e.identity.pid));
         all
     }
@@ -174,11 +171,11 @@ impl Store {
     }
 
     fn journal_eviction(&self, identity: &Identity, origin: &Origin, place: usize, rows: usize) {
-        let Some(kept) = self.kept.get() else { return };
+        let (Some(kept), Some(table)) = (self.kept.get(), self.declared.get(place)) else { return };
         kept.journal.record(record::Record::Evicted(v1::Evicted {
             instance: origin.instance.to_string(),
             identity: Some(identity.to_hello()),
-            table: TABLES[place].full_name(),
+            table: table.full_name(),
             first_seq: origin.first_seq,
             last_seq: origin.last_seq,
             rows: rows as u64,
@@ -189,9 +186,10 @@ impl Store {
 
     /// Takes over what a collector before has counted.
     pub(crate) fn restore_evicted(&self, run: &Arc<str>, evicted: &[v1::Evicted]) {
+        let tables = self.tables();
         let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         for evicted in evicted {
-            let place = TABLES.iter().position(|table| table.full_name() == evicted.table);
+            let place = tables.iter().position(|table| table.full_name() == evicted.table);
             let (Some(place), Some(hello)) = (place, &evicted.identity) else { continue };
             let loss = losses.entry((Arc::new(Identity::of_hello(run, hello)), place));
             let loss = loss.or_insert((0, SystemTime::UNIX_EPOCH));

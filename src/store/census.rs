@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Source, Table};
-use probe_proto::tables::{TABLES, store};
+use probe_proto::tables::store;
 
 use super::Store;
 use super::table::TableSnapshot;
@@ -42,7 +42,7 @@ impl SystemTable for Census {
         }
         let run = strings.id(&self.run);
         let problem = self.store.problem().map(|problem| strings.id(&problem));
-        for (table, snapshot) in TABLES.iter().zip(self.store.snapshot()) {
+        for (table, snapshot) in self.store.tables().into_iter().zip(self.store.snapshot()) {
             if table.source == Source::Agent {
                 let name = table.full_name();
                 let evicted = evicted.get(&name).copied().unwrap_or(0);

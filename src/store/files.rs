@@ -7,20 +7,20 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::Schema;
 use datafusion::common::ScalarValue;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use probe_proto::table::Table;
-use probe_proto::tables::TABLES;
+use probe_proto::tables::{TABLES, custom};
 
 use super::file_notes::{self, Note};
 use super::footer;
 use super::identity::{Identity, Origin};
 use super::merge::superseded;
 use super::range::Range;
-use super::schema::{arrow_schema, identity_columns};
+use super::schema::{arrow_schema, identity_columns, same, table_of};
 use super::segment::Segment;
 use super::sums::{self, Sums};
 use crate::error::{Error, Result};
@@ -175,6 +175,8 @@ pub(super) fn table_directory(directory: &Path, table: &Table) -> PathBuf {
 pub(super) struct Found {
     /// The files of every table, as [`TABLES`]; tables without any are empty.
     pub(super) tables: Vec<Vec<Arc<ParquetFile>>>,
+    /// Tables that the run's program declared; their files are behind those.
+    pub(super) declared: Vec<&'static Table>,
     /// Files that can't be read, and why.
     pub(super) damaged: Vec<(PathBuf, Error)>,
     /// Files that nobody has finished, and those that others have replaced.
@@ -190,7 +192,53 @@ pub(super) fn find(directory: &Path) -> Result<Found> {
         let files = find_table(&directory, table, &mut found)?;
         found.tables.push(files);
     }
+    for table in program_tables(&directory, &mut found)? {
+        let files = find_table(&directory, table, &mut found)?;
+        found.tables.push(files);
+        found.declared.push(table);
+    }
     Ok(found)
+}
+
+/// The tables that the run's program declared, by the columns of the first file of each that can be read.
+fn program_tables(directory: &Path, found: &mut Found) -> Result<Vec<&'static Table>> {
+    let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        names.extend(name.to_str().filter(|name| !custom::is_reserved(name)).map(str::to_owned));
+    }
+    names.sort();
+    let mut tables = Vec::new();
+    for name in names {
+        let Ok(entries) = fs::read_dir(directory.join(&name)) else { continue };
+        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
+        paths.sort();
+        if tables.len() >= custom::MOST_TABLES {
+            break;
+        }
+        match paths.iter().find_map(|path| program_table(&name, path).ok()) {
+            Some(table) => tables.push(table),
+            None => {
+                for path in paths {
+                    let why = program_table(&name, &path).err().unwrap_or_default();
+                    let error = Error::failed(format!("cannot read {}: {why}", path.display()));
+                    found.damaged.push((path, error));
+                }
+            }
+        }
+    }
+    Ok(tables)
+}
+
+fn program_table(name: &str, path: &Path) -> Result<&'static Table, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let metadata = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip).parse_and_finish(&file);
+    let metadata = metadata.map_err(|error| error.to_string())?;
+    let file = metadata.file_metadata();
+    let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
+    table_of(name, &schema.map_err(|error| error.to_string())?)
 }
 
 fn find_table(directory: &Path, table: &'static Table, found: &mut Found) -> Result<Vec<Arc<ParquetFile>>> {
@@ -264,12 +312,6 @@ fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<(Vec<RowG
     let same_columns = found.fields().len() == table.all_columns().count()
         && table.all_columns().all(|column| found.field_with_name(column.name).is_ok());
     Ok((groups, notes_are_there && same_columns))
-}
-
-/// Text is text, however Arrow would lay it out.
-fn same(found: &DataType, expected: &DataType) -> bool {
-    let text = |kind: &DataType| matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    found == expected || text(found) && text(expected)
 }
 
 /// A file may lack columns that can be NULL, and may have others; those that both have must be of one type.

@@ -11,8 +11,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use probe_proto::tables::TABLES;
-
 use super::Store;
 use super::budget::Graveyard;
 use super::file_writer::write_file;
@@ -205,10 +203,11 @@ impl Store {
         // No file has a row that the journal has not: a batch that comes again after a crash is known by its number.
         drop(self.taking.write().unwrap_or_else(PoisonError::into_inner));
         kept.journal.sync();
-        let directory = table_directory(&kept.directory, TABLES[place]);
+        let Some(table) = self.declared.get(place) else { return Ok(()) };
+        let directory = table_directory(&kept.directory, table);
         fs::create_dir_all(&directory)?;
         let name = format!("{:08}.parquet", kept.number.fetch_add(1, Ordering::Relaxed));
-        let file = write_file(&directory, &name, TABLES[place], &segments)?;
+        let file = write_file(&directory, &name, table, &segments)?;
         self.tables[place].spilled(segments, Arc::new(file));
         Ok(())
     }

@@ -24,13 +24,21 @@ impl Mapping {
     /// # Errors
     /// A column declared twice, one of another type than here, and the lack of one that can't be NULL.
     pub fn new(schema: &v1::TableSchema) -> Result<Self, Malformed> {
+        Self::of(tables::find(&schema.name), schema)
+    }
+
+    /// The same for `table`, which may be one that the program declared.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`]'s.
+    pub fn of(table: Option<&'static Table>, schema: &v1::TableSchema) -> Result<Self, Malformed> {
         let wrong =
             |column: &str, what: String| Malformed::Column { column: format!("{}.{column}", schema.name), what };
         let mut names = HashSet::new();
         if let Some(twice) = schema.columns.iter().find(|column| !names.insert(column.name.as_str())) {
             return Err(wrong(&twice.name, "declared twice".into()));
         }
-        let Some(table) = tables::find(&schema.name) else {
+        let Some(table) = table else {
             return Ok(Self { table: None, declared: schema.columns.len(), sources: Vec::new(), unknown: Vec::new() });
         };
         let source = |column: &Column| -> Result<Option<usize>, Malformed> {

@@ -11,8 +11,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use probe_proto::tables::TABLES;
-
 use super::Store;
 use super::file_notes::Note;
 use super::file_reader::GroupReader;
@@ -42,7 +40,7 @@ impl Store {
     }
 
     fn merge_into_one(&self, kept: &Kept, place: usize, files: &[Arc<ParquetFile>]) -> Result<()> {
-        let table = TABLES[place];
+        let Some(table) = self.declared.get(place) else { return Ok(()) };
         let (Some(first), Some(last)) = (files.first().and_then(numbers), files.last().and_then(numbers)) else {
             return Ok(());
         };

@@ -8,6 +8,7 @@
 mod budget;
 mod cells;
 mod census;
+mod declared;
 mod file_notes;
 mod file_reader;
 mod file_writer;
@@ -33,7 +34,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
+use probe_proto::table::Table;
 use probe_proto::tables::TABLES;
+use probe_proto::v1::TableSchema;
 use tokio::sync::Notify;
 
 pub use self::budget::Evicted;
@@ -43,7 +46,7 @@ pub use self::mapping::Mapping;
 pub(crate) use self::rows::Batch;
 pub use self::rows::Rows;
 pub use self::schema::arrow_schema;
-pub(crate) use self::schema::identity_columns;
+pub(crate) use self::schema::{identity_columns, table_of};
 pub use self::strings::Strings;
 pub(crate) use self::write::write_system;
 
@@ -55,6 +58,7 @@ pub(crate) use self::table::TableSnapshot;
 pub(crate) use self::keep::Keeper;
 
 use self::budget::Losses;
+use self::declared::Declared;
 use self::keep::Kept;
 use self::table::{Counters, TableStore};
 use crate::error::{Error, Result};
@@ -90,8 +94,9 @@ impl LeftOver {
 /// All tables of a run, or of all runs that a collector serves.
 #[derive(Debug)]
 pub struct Store {
-    /// As [`TABLES`].
+    /// As [`Store::tables`], and behind them the empty places of those that may come.
     tables: Vec<TableStore>,
+    declared: Declared,
     limit: AtomicUsize,
     counters: Counters,
     losses: Losses,
@@ -106,7 +111,7 @@ pub struct Store {
 impl Store {
     /// An empty one whose rows may take `memory_limit` bytes.
     pub fn new(memory_limit: usize) -> Arc<Self> {
-        Self::of(TABLES.iter().map(|_| TableStore::default()).collect(), memory_limit)
+        Self::of(Vec::new(), Declared::default(), memory_limit)
     }
 
     /// A run directory. Rows stay in their files; a table without files is empty.
@@ -117,7 +122,7 @@ impl Store {
         let found = files::find(directory)?;
         match found.damaged.into_iter().next() {
             Some((_, error)) => Err(error),
-            None => Ok(Self::of(found.tables.into_iter().map(TableStore::of_files).collect(), usize::MAX)),
+            None => Ok(Self::of(found.tables, Declared::of(found.declared), usize::MAX)),
         }
     }
 
@@ -128,13 +133,16 @@ impl Store {
     /// There is no such directory.
     pub(crate) fn left(directory: &Path) -> Result<(Arc<Self>, LeftOver)> {
         let found = files::find(directory)?;
-        let store = Self::of(found.tables.into_iter().map(TableStore::of_files).collect(), usize::MAX);
+        let store = Self::of(found.tables, Declared::of(found.declared), usize::MAX);
         Ok((store, LeftOver { damaged: found.damaged, unfinished: found.unfinished }))
     }
 
-    fn of(tables: Vec<TableStore>, limit: usize) -> Arc<Self> {
+    fn of(files: Vec<Vec<Arc<ParquetFile>>>, declared: Declared, limit: usize) -> Arc<Self> {
+        let mut tables: Vec<TableStore> = files.into_iter().map(TableStore::of_files).collect();
+        tables.resize_with(TABLES.len() + declared::PLACES, TableStore::default);
         Arc::new(Self {
             tables,
+            declared,
             limit: AtomicUsize::new(limit),
             counters: Counters::default(),
             losses: Losses::default(),
@@ -153,7 +161,7 @@ impl Store {
     /// Appends the rows of a batch of one process. Never waits for a query; past the memory limit rows go. Returns the
     /// append's number, which counts over all tables; None where there was nothing to append.
     pub fn append(&self, identity: &Arc<Identity>, origin: Origin, rows: Rows) -> Option<u64> {
-        let place = schema::place(rows.table())?;
+        let place = self.declared.place(rows.table())?;
         if rows.is_empty() {
             return None;
         }
@@ -188,7 +196,20 @@ impl Store {
         self.counters.appends.load(Ordering::Relaxed)
     }
 
-    /// All tables now, as [`TABLES`].
+    /// All tables: those that everybody knows, and then those that the program declared.
+    pub fn tables(&self) -> Vec<&'static Table> {
+        self.declared.all()
+    }
+
+    /// Takes in a table that the program declares; the same one again is the one that is there.
+    ///
+    /// # Errors
+    /// In words: it can't be, it differs from the one of this name, or there are too many.
+    pub fn declare(&self, schema: &TableSchema) -> std::result::Result<&'static Table, String> {
+        self.declared.declare(schema)
+    }
+
+    /// All tables now, as [`Store::tables`], and behind them empty ones.
     pub(crate) fn snapshot(&self) -> Vec<Arc<TableSnapshot>> {
         self.tables.iter().map(TableStore::snapshot).collect()
     }

@@ -4,7 +4,8 @@ use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use probe_proto::table::{ColumnType, Source, Table};
-use probe_proto::tables::{IDENTITY, TABLES};
+use probe_proto::tables::{IDENTITY, TABLES, custom};
+use probe_proto::v1;
 
 static SCHEMAS: LazyLock<Vec<SchemaRef>> = LazyLock::new(|| TABLES.iter().map(|table| build(table)).collect());
 
@@ -43,6 +44,29 @@ pub(crate) fn arrow_type(kind: ColumnType) -> DataType {
 pub(crate) fn utc() -> Arc<str> {
     static UTC: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from("UTC"));
     Arc::clone(&UTC)
+}
+
+/// Text is text, however Arrow would lay it out.
+pub(super) fn same(found: &DataType, expected: &DataType) -> bool {
+    let text = |kind: &DataType| matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    found == expected || text(found) && text(expected)
+}
+
+/// The table that a program declared, by the columns that all of it have somewhere. It is kept to the end of the process:
+/// whoever calls this bounds how often.
+///
+/// # Errors
+/// In words: no table of a program's has these columns.
+pub(crate) fn table_of(full_name: &str, schema: &Schema) -> Result<&'static Table, String> {
+    let kinds = [ColumnType::Int64, ColumnType::Float64, ColumnType::Bool, ColumnType::Text, ColumnType::Timestamp];
+    let kind = |field: &Field| {
+        let kind = kinds.into_iter().find(|kind| same(field.data_type(), &arrow_type(*kind)));
+        kind.unwrap_or(ColumnType::Unspecified) as i32
+    };
+    let own = schema.fields().iter().skip(IDENTITY.len());
+    let columns = own.map(|field| v1::ColumnSchema { name: field.name().clone(), r#type: kind(field) });
+    let schema = v1::TableSchema { name: full_name.to_owned(), columns: columns.collect() };
+    custom::declare(full_name, &custom::columns_of(&schema)?)
 }
 
 fn build(table: &'static Table) -> SchemaRef {

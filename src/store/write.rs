@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use probe_proto::table::Source;
-use probe_proto::tables::TABLES;
+use probe_proto::table::{Source, Table};
 
 use super::Store;
 use super::file_writer::write_file;
@@ -19,13 +18,13 @@ const SEGMENTS: usize = 16;
 /// The name that no file of rows has: those are numbered.
 const FILE: &str = "end.parquet";
 
-/// Writes what `system` has now, and an empty file for every table without one: whoever reads the directory finds all
+/// Writes what `system` has now, and an empty file for every one of `tables` without one: whoever reads the directory finds all
 /// tables with their columns.
 ///
 /// # Errors
 /// The file system's.
-pub(crate) fn write_system(directory: &Path, system: &[Arc<dyn SystemTable>]) -> Result<()> {
-    for table in TABLES.iter().copied() {
+pub(crate) fn write_system(directory: &Path, tables: &[&'static Table], system: &[Arc<dyn SystemTable>]) -> Result<()> {
+    for table in tables.iter().copied() {
         let directory = table_directory(directory, table);
         let rows = system.iter().filter(|filled| std::ptr::eq(filled.table(), table));
         let mut segments = Vec::new();
@@ -49,7 +48,8 @@ impl Store {
     /// # Errors
     /// The file system's.
     pub fn write(&self, directory: &Path, system: &[Arc<dyn SystemTable>]) -> Result<()> {
-        for (table, snapshot) in TABLES.iter().zip(self.snapshot()) {
+        let tables = self.tables();
+        for (table, snapshot) in tables.iter().zip(self.snapshot()) {
             let directory = table_directory(directory, table);
             std::fs::create_dir_all(&directory)?;
             let segments: Vec<Arc<Segment>> = snapshot.segments().cloned().collect();
@@ -57,7 +57,7 @@ impl Store {
                 write_file(&directory, &format!("{number:08}.parquet"), table, segments)?;
             }
         }
-        write_system(directory, system)
+        write_system(directory, &tables, system)
     }
 }
 

@@ -185,13 +185,32 @@ def test_where_it_is_not_permitted_the_way_out_is_said(home: Home) -> None:
 
 
 def test_training_without_an_agent_is_listed(home: Home) -> None:
-    code = "import torch, time; print('ready', flush=True); time.sleep(3600)"
-    child = home.spawn(sys.executable, "-c", code, PROBE="0")
-    wait_for("it to begin", lambda: "ready" in child.out_path.read_text())  # type: ignore[attr-defined]
+    # Started by one that has torch itself, as by a sweep, and with workers of its own.
+    code = """
+import multiprocessing, os, time, torch
+parent = os.getppid()
+from torch.utils.data import DataLoader
+def load():
+    loaders = [iter(DataLoader(range(9), num_workers=1, multiprocessing_context=c)) for c in ("fork", "spawn")]
+    print(*map(next, loaders), *[p.pid for p in multiprocessing.active_children()], flush=True)
+    while os.getppid() == parent:
+        time.sleep(0.1)
+if __name__ == "__main__":
+    load()
+"""
+    script = home.directory / "train.py"
+    script.write_text(code)
+    starts = "import subprocess, sys, torch; subprocess.run([sys.executable, sys.argv[1]])"
+    child = home.spawn(sys.executable, "-c", starts, str(script), PROBE="0")
+    output = child.out_path  # type: ignore[attr-defined]
+    wait_for("it to begin", lambda: "tensor" in output.read_text())
+    workers = [int(word) for word in output.read_text().split() if word.isdigit()]
+    assert len(workers) == 2
 
     def listed(*arguments: str) -> list[dict]:
         rows = json.loads(home.probe("list", "--format", "json", *arguments).stdout)
-        return [row for row in rows if row["pid"] == child.pid]
+        assert not [row for row in rows if row["pid"] in workers]
+        return [row for row in rows if str(script) in row["command"] and "subprocess" not in row["command"]]
 
     assert [(row["run"], row["state"]) for row in listed()] == [(None, "no agent")]
     assert listed("--with-agent") == []

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use probe::query::{Engine, SystemRows, SystemTable};
 use probe::store::{Census, Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
-use probe_proto::table::{Row, Table, Text, Time};
+use probe_proto::table::{ColumnType, Row, Table, Text, Time};
 use probe_proto::tables::{
-    agents, data_trace, drops, environment, evals, events, memory, metrics, nccl_trace, process_metrics, spans, stacks,
-    steps, torch_trace,
+    agents, custom, data_trace, drops, environment, evals, events, memory, metrics, nccl_trace, process_metrics, spans,
+    stacks, steps, torch_trace,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -61,6 +61,40 @@ impl Agent {
     /// Makes one batch of `rows` and appends it.
     pub(crate) fn send<R: Row>(&mut self, store: &Store, rows: impl IntoIterator<Item = R>) {
         let rows = self.batch(rows);
+        self.seq += 1;
+        store.append(&self.identity, Origin::batch(&self.instance, self.seq), rows);
+    }
+
+    /// Declares the program's own table `my.metrics`, each rank in another order, and appends a row a step.
+    fn send_own(&mut self, store: &Store) {
+        let mut columns =
+            vec![("loss", ColumnType::Float64), ("tokens", ColumnType::Int64), ("split", ColumnType::Text)];
+        columns.rotate_left(self.identity.rank.unwrap() as usize);
+        let own: Vec<_> = columns.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
+        let schema = custom::declare("my.metrics", &own).unwrap().wire_schema();
+        let table = store.declare(&schema).unwrap();
+        let split = self.strings.id("train");
+        let mut builder = BatchBuilder::new(custom::declare("my.metrics", &own).unwrap());
+        for step in 0..4 {
+            builder.push_with(|cells| {
+                cells[0].put_int(step);
+                cells[1].put_int(START + step * 1_000_000_000);
+                for (cell, (name, _)) in cells[2..].iter_mut().zip(&columns) {
+                    match *name {
+                        "loss" if step == 3 => cell.put_null(),
+                        "loss" => cell.put_float(1.0 / (step + 1) as f64),
+                        "tokens" => cell.put_int(512),
+                        _ => cell.put_int(i64::from(split.0)),
+                    }
+                }
+            });
+        }
+        if let Some(strings) = self.strings.since(self.sent) {
+            self.sent = self.strings.len();
+            self.received.extend(strings).unwrap();
+        }
+        let mapping = Mapping::of(Some(table), &schema).unwrap();
+        let rows = Rows::decode(&mapping, &builder.take(), &mut self.received).unwrap();
         self.seq += 1;
         store.append(&self.identity, Origin::batch(&self.instance, self.seq), rows);
     }
@@ -354,6 +388,7 @@ pub(crate) fn store() -> Arc<Store> {
         }
         let stack = agent.stack();
         agent.send(&store, stack);
+        agent.send_own(&store);
     }
     store
 }

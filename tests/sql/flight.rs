@@ -140,7 +140,7 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
     let info = served.client.get_db_schemas(CommandGetDbSchemas::default()).await.unwrap();
     assert_eq!(
         cells(&served.fetch(info).await.unwrap()),
-        [["probe", "probe"], ["probe", "process"], ["probe", "python"]]
+        [["probe", "my"], ["probe", "probe"], ["probe", "process"], ["probe", "python"]]
     );
 
     let info = served.client.get_table_types().await.unwrap();
@@ -155,9 +155,10 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
     expected.sort_unstable();
     assert_eq!(names, expected);
 
+    // One more is the program's own.
     let with_schema = CommandGetTables { include_schema: true, ..Default::default() };
     let info = served.client.get_tables(with_schema).await.unwrap();
-    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), TABLES.len() + probe::query::views().len());
+    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), TABLES.len() + probe::query::views().len() + 1);
 
     let info = served.client.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerReadOnly]).await;
     let facts = cells(&served.fetch(info.unwrap()).await.unwrap());

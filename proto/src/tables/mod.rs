@@ -3,6 +3,7 @@
 use crate::table::{Column, ColumnType, Table};
 
 pub mod agents;
+pub mod custom;
 pub mod data_trace;
 pub mod drops;
 pub mod environment;

@@ -216,7 +216,7 @@ impl<N: Names> Analyser<N> {
             Kind::Metric => self.metric(record, sink),
             Kind::Detail => {
                 self.detail = record.payload() & 1 != 0;
-                self.optimizers = Layers((record.payload() >> 1) as u8).has("optimizer");
+                self.optimizers = Layers((record.payload() >> 1) as u16).has("optimizer");
             }
             Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clock::{self, ticks};
 use super::ring::{LOST, Reader};
-use super::{ANALYSER, fork, names, overhead, spans};
+use super::{ANALYSER, fork, names, overhead, spans, tables};
 use crate::analysis::{Analyser, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, TORCH_TRACE};
 use crate::sampling::Sampler;
 use crate::shared;
@@ -85,6 +85,7 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
     count_losses(sink);
     let shape = analyser.batch_shape();
     drop(analyser);
+    tables::drain(sink);
     shared::lock(&SAMPLER).sample(shape, last, sink);
 }
 

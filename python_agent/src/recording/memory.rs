@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::clock::ticks;
+use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD};
@@ -31,7 +32,7 @@ pub(crate) const COUNT: usize = VALUES.len();
 /// Records what the allocator of a device says now.
 #[pyfunction]
 fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
-    if !ENABLED.load(Ordering::Relaxed) {
+    if !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Memory) {
         return Ok(());
     }
     let mut values = [u64::MAX; COUNT];

@@ -35,6 +35,7 @@ mod ring;
 mod shape;
 mod slot;
 pub(crate) mod spans;
+pub mod tables;
 mod test_mode;
 mod thread;
 pub(crate) mod usage;
@@ -115,8 +116,7 @@ pub fn layers_now() -> std::collections::BTreeMap<&'static str, String> {
     let mut layers = shared::lock(&shared::LAYERS).clone();
     let on = policy::newest().layers;
     for (layer, mechanism) in &mut layers {
-        // The others can't be switched while it runs.
-        if probe_proto::config::Layers::NAMES.contains(layer) && !on.has(layer) {
+        if !on.has(layer) {
             *mechanism = "off".to_owned();
         }
     }
@@ -160,6 +160,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     shape::register(module)?;
     slot::register(module)?;
     spans::register(module)?;
+    tables::register(module)?;
     test_mode::register(module)?;
     crate::sampling::environment::register(module)?;
     module.add_function(wrap_pyfunction!(enable, module)?)?;

@@ -3,7 +3,7 @@
 //! A policy holds from a step on. Training's thread looks at one number at each step's beginning; policies that are to
 //! come wait in a few words that the background thread fills, so neither waits for the other.
 
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
 
 use probe_proto::config::Layers;
 
@@ -14,7 +14,7 @@ const WAITING: usize = 16;
 /// Of so many steps, `compare` leaves one without detail.
 const SPARED: u64 = 32;
 
-/// What holds from a step on, in one word: the step in the upper 40 bits.
+/// What holds from a step on, in one word: the step in the upper 36 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// Steps whose number is a multiple carry detail; 0: none.
@@ -25,16 +25,23 @@ pub struct Policy {
     pub compare: bool,
 }
 
-const STEP_BITS: u32 = 40;
+const STEP_BITS: u32 = 36;
+const LAYERS: u32 = Layers::NAMES.len() as u32;
+const COMPARE: u32 = 16 + LAYERS;
+const _: () = assert!(COMPARE < 64 - STEP_BITS);
 
 impl Policy {
     const fn pack(self, from_step: u64) -> u64 {
-        let value = self.stride as u64 | (self.layers.0 as u64) << 16 | (self.compare as u64) << 21;
+        let value = self.stride as u64 | (self.layers.0 as u64) << 16 | (self.compare as u64) << COMPARE;
         (from_step & ((1 << STEP_BITS) - 1)) << (64 - STEP_BITS) | value
     }
 
     const fn unpack(word: u64) -> Self {
-        Self { stride: word as u16, layers: Layers((word >> 16 & 0x1f) as u8), compare: word >> 21 & 1 == 1 }
+        Self {
+            stride: word as u16,
+            layers: Layers((word >> 16) as u16 & Layers::ALL.0),
+            compare: word >> COMPARE & 1 == 1,
+        }
     }
 
     /// Whether step `step` carries detail.
@@ -63,22 +70,27 @@ static TO_COME: [AtomicU64; WAITING] = [const { AtomicU64::new(0) }; WAITING];
 /// First step of the earliest that waits.
 static NEXT: AtomicI64 = AtomicI64::new(i64::MAX);
 /// Layers that record now.
-static LAYERS_ON: AtomicU8 = AtomicU8::new(Layers::ALL.0);
+static LAYERS_ON: AtomicU16 = AtomicU16::new(Layers::ALL.0);
 
 /// Whether a layer records.
 #[inline(always)]
 pub(crate) fn is_on(layer: Layer) -> bool {
-    LAYERS_ON.load(Ordering::Relaxed) & layer as u8 != 0
+    LAYERS_ON.load(Ordering::Relaxed) & layer as u16 != 0
 }
 
 /// The bit of each layer, as in [`Layers::NAMES`].
 #[derive(Debug, Clone, Copy)]
-#[repr(u8)]
+#[repr(u16)]
 pub(crate) enum Layer {
     Forward = 1,
     Backward = 2,
     Data = 8,
     Collectives = 16,
+    Memory = 32,
+    Process = 64,
+    Spans = 128,
+    Metrics = 256,
+    Environment = 512,
 }
 
 /// The newest policy that was asked for, whether it holds yet or not.

@@ -10,6 +10,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use super::clock::ticks;
 use super::interned::Interned;
+use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::shape;
@@ -121,7 +122,7 @@ pub(super) fn range_ended(state: &ThreadState, range: u64) {
 }
 
 fn begin(state: &ThreadState, key: u64, name: &[u8], kind: u64) -> bool {
-    if state.mode.get() != RECORD || !ENABLED.load(Ordering::Relaxed) {
+    if state.mode.get() != RECORD || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Spans) {
         return false;
     }
     let Some(name) = SPAN_NAMES.intern(name) else {
@@ -194,7 +195,7 @@ fn nvtx_pop() {
 }
 
 /// A value as a number, or the place in [`REASONS`] of why it is none. Nothing here waits for a device.
-fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
+pub(super) fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
     const DEVICE: u64 = 1;
     const NO_NUMBER: u64 = 2;
     let plain = |value: &Bound<'_, PyAny>| value.extract::<f64>().map_err(|_| NO_NUMBER);
@@ -214,10 +215,15 @@ fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
     if of_numpy { plain(value) } else { Err(NO_NUMBER) }
 }
 
+/// Whether the program's numbers are wanted.
+pub(super) fn wants_metrics() -> bool {
+    METRICS.load(Ordering::Relaxed)
+}
+
 /// Records numbers by name.
 #[pyfunction]
 fn log_metrics(values: &Bound<'_, PyDict>) {
-    if !METRICS.load(Ordering::Relaxed) || !ENABLED.load(Ordering::Relaxed) {
+    if !METRICS.load(Ordering::Relaxed) || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Metrics) {
         return;
     }
     thread::with(|state| {

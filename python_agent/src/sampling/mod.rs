@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{memory, process_metrics};
 
+use crate::recording::policy::{Layer, is_on};
 use crate::recording::usage::{Usage, page_size};
 use crate::shared;
 use crate::sink::Sink;
@@ -50,14 +51,17 @@ impl Sampler {
     /// `batch` is the newest batch's shape; `last`: nothing more is to come.
     pub fn sample(&mut self, batch: Option<Text>, last: bool, sink: &mut Sink) {
         let now = Instant::now();
-        self.environment.note(now, batch, last, sink);
+        if is_on(Layer::Environment) {
+            self.environment.note(now, batch, last, sink);
+        }
         let due = |last: Option<Instant>| last.is_none_or(|last| now.duration_since(last) >= SECOND);
-        if PROCESS.load(Ordering::Relaxed) && due(self.process.map(|(last, _)| last)) {
+        if PROCESS.load(Ordering::Relaxed) && is_on(Layer::Process) && due(self.process.map(|(last, _)| last)) {
             self.sample_process(now, sink);
         }
         let step = shared::STEP.load(Ordering::Relaxed);
         let stepped = self.memory.is_some_and(|(_, before)| before != step);
-        if MEMORY.load(Ordering::Relaxed) && (stepped || due(self.memory.map(|(last, _)| last))) {
+        if MEMORY.load(Ordering::Relaxed) && is_on(Layer::Memory) && (stepped || due(self.memory.map(|(last, _)| last)))
+        {
             self.memory = Some((now, step));
             if due(self.children.map(|(last, _)| last)) {
                 self.children = Some((now, children::look()));

@@ -16,4 +16,5 @@ pub mod source;
 pub mod status;
 pub mod thread;
 
+pub use link::{say, unix_ns};
 pub use python::register;

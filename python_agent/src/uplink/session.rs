@@ -45,6 +45,8 @@ struct Session<'a> {
     reporter: Reporter,
     strings_sent: usize,
     identity_sent: u64,
+    /// Tables that the newest Hello declared.
+    tables_sent: usize,
     flush_sent: bool,
     bye_sent: bool,
 }
@@ -60,6 +62,7 @@ pub async fn run(link: &Link, outbox: &RefCell<Outbox>, mut client: AgentClient<
         reporter: Reporter::default(),
         strings_sent: 0,
         identity_sent: link.identity_version(),
+        tables_sent: 0,
         flush_sent: false,
         bye_sent: false,
     };
@@ -94,8 +97,9 @@ pub async fn run(link: &Link, outbox: &RefCell<Outbox>, mut client: AgentClient<
 }
 
 impl Session<'_> {
-    fn hello(&self) -> AgentFrame {
-        let tables = self.outbox.borrow().sink.tables().map(|table| table.wire_schema()).collect();
+    fn hello(&mut self) -> AgentFrame {
+        let tables: Vec<_> = self.outbox.borrow().sink.tables().map(|table| table.wire_schema()).collect();
+        self.tables_sent = tables.len();
         AgentFrame { frame: Some(agent_frame::Frame::Hello(self.link.hello(tables))) }
     }
 
@@ -139,7 +143,7 @@ impl Session<'_> {
 
     fn has_frame(&self) -> bool {
         let outbox = self.outbox.borrow();
-        self.identity_sent != self.link.identity_version()
+        self.has_news(&outbox)
             || self.link.commands.has_reply()
             || self.reporter.is_due()
             || self.strings_sent < outbox.strings_ready
@@ -148,9 +152,14 @@ impl Session<'_> {
             || outbox.is_done()
     }
 
+    /// Whether something has become known that Hello says: who this process is, or a table of its program's.
+    fn has_news(&self, outbox: &Outbox) -> bool {
+        self.identity_sent != self.link.identity_version() || self.tables_sent != outbox.sink.tables().count()
+    }
+
     /// The most urgent frame. Strings come before the batches that use them, and Bye when nothing else is left.
     fn next_frame(&mut self) -> Option<agent_frame::Frame> {
-        if self.identity_sent != self.link.identity_version() {
+        if self.has_news(&self.outbox.borrow()) {
             self.identity_sent = self.link.identity_version();
             return self.hello().frame;
         }
@@ -209,6 +218,10 @@ impl Session<'_> {
                 return None;
             }
             Frame::Refused(refused) => return Some(refusal(refused)),
+            Frame::TableRefused(refused) => {
+                crate::recording::tables::refuse(&refused.table, &refused.message);
+                return None;
+            }
             // Said once at the beginning; a second one changes nothing.
             Frame::Welcome(_) => return None,
             Frame::EvalDecide(decide) => Command {

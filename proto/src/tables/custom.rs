@@ -1,0 +1,219 @@
+//! Tables that a program declares while it trains (`probe_agent.table`): what they may be called, what they may have,
+//! and how one becomes a [`Table`] like those that are declared here.
+//!
+//! Both sides check with this: the agent when the program declares one, the collector when it hears of it.
+
+use super::{IDENTITY, TABLES};
+use crate::table::{Column, ColumnType, Source, Table};
+use crate::v1;
+
+/// Tables of one run beside those that are declared here. Each is there to the end, like its declaration.
+pub const MOST_TABLES: usize = 32;
+/// Columns of one, `step` and `ts` excepted.
+pub const MOST_COLUMNS: usize = 64;
+/// Longest name of a schema, a table, a column (bytes).
+const LONGEST_NAME: usize = 63;
+/// Longest text in a column (bytes).
+pub const LONGEST_TEXT: usize = 4096;
+
+/// Schemas that are not the program's: ours, those that are to become ours, and SQL's own.
+const RESERVED: &[&str] = &["python", "probe", "process", "gpu", "information_schema", "pg_catalog", "unqualified"];
+
+/// What every row has before the columns that the program declares.
+static FIRST: [Column; 2] = [
+    Column {
+        name: "step",
+        kind: ColumnType::Int64,
+        nullable: false,
+        unit: "",
+        doc: "The step it belongs to: the one under way, or, between an optimizer's step and the next batch or forward, the one just finished.",
+    },
+    Column { name: "ts", kind: ColumnType::Timestamp, nullable: false, unit: "", doc: "When it was appended." },
+];
+
+const DOC: &str = "Rows that the program records, by probe_agent.table.";
+const COLUMN_DOC: &str = "Declared by the program.";
+
+/// Whether a table of this full name can't be a program's: it is ours, or may become ours.
+pub fn is_reserved(full_name: &str) -> bool {
+    full_name.split_once('.').is_none_or(|(schema, _)| RESERVED.contains(&schema))
+        || TABLES.iter().any(|table| table.full_name() == full_name)
+}
+
+/// A table with these columns beside `step` and `ts`. It is made once and kept to the end of the process, as the
+/// declared ones are: whoever calls this bounds how often.
+///
+/// # Errors
+/// In words: a name or a column that can't be.
+pub fn declare(full_name: &str, columns: &[(String, ColumnType)]) -> Result<&'static Table, String> {
+    let (schema, name) = check_name(full_name)?;
+    check_columns(full_name, columns)?;
+    let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+    let own = columns.iter().map(|(name, kind)| Column {
+        name: leak(name),
+        kind: *kind,
+        nullable: true,
+        unit: "",
+        doc: COLUMN_DOC,
+    });
+    let first = FIRST.iter().map(|column| Column { ..*column });
+    let columns: Vec<Column> = first.chain(own).collect();
+    let example = leak(&format!("SELECT * FROM {full_name} ORDER BY step DESC LIMIT 10"));
+    Ok(Box::leak(Box::new(Table {
+        schema: leak(schema),
+        name: leak(name),
+        doc: DOC,
+        source: Source::Agent,
+        columns: columns.leak(),
+        sort: &["step", "ts"],
+        examples: vec![example].leak(),
+    })))
+}
+
+/// What a schema on the wire declares beside `step` and `ts`.
+///
+/// # Errors
+/// In words: those two are not what comes first.
+pub fn columns_of(schema: &v1::TableSchema) -> Result<Vec<(String, ColumnType)>, String> {
+    let is = |place: usize| {
+        schema.columns.get(place).is_some_and(|c| c.name == FIRST[place].name && c.r#type() == FIRST[place].kind)
+    };
+    if !is(0) || !is(1) {
+        return Err(format!("a table of a program begins with step and ts, and {} does not", schema.name));
+    }
+    Ok(schema.columns[2..].iter().map(|column| (column.name.clone(), column.r#type())).collect())
+}
+
+/// How `columns` differ from those of `table`, in words; None where they are the same, in whatever order.
+pub fn difference(table: &Table, columns: &[(String, ColumnType)]) -> Option<String> {
+    let known = &table.columns[FIRST.len()..];
+    for (name, kind) in columns {
+        match known.iter().find(|column| column.name == name) {
+            None => return Some(format!("it has no column {name}")),
+            Some(column) if column.kind != *kind => {
+                return Some(format!("its column {name} is {}, not {}", words(column.kind), words(*kind)));
+            }
+            Some(_) => {}
+        }
+    }
+    let missing = known.iter().find(|column| !columns.iter().any(|(name, _)| name == column.name));
+    missing.map(|column| format!("it has a column {} too", column.name))
+}
+
+/// A type as the program names it.
+pub fn words(kind: ColumnType) -> &'static str {
+    match kind {
+        ColumnType::Int32 | ColumnType::Int64 => "int",
+        ColumnType::Float64 => "float",
+        ColumnType::Bool => "bool",
+        ColumnType::Text => "str",
+        ColumnType::Timestamp => "datetime",
+        ColumnType::Unspecified => "of no type",
+    }
+}
+
+fn check_name(full_name: &str) -> Result<(&str, &str), String> {
+    let parts = full_name.split_once('.').filter(|(schema, name)| is_name(schema) && is_name(name));
+    let Some((schema, name)) = parts else {
+        return Err(format!(
+            "a table can't be called '{}'; hint: SCHEMA.NAME of lower-case letters, digits and _, as in my.metrics",
+            shortened(full_name)
+        ));
+    };
+    if is_reserved(full_name) {
+        return Err(format!("'{full_name}' can't be a program's table: {schema} is reserved; hint: my.{name}"));
+    }
+    Ok((schema, name))
+}
+
+fn check_columns(full_name: &str, columns: &[(String, ColumnType)]) -> Result<(), String> {
+    if columns.is_empty() {
+        return Err(format!("{full_name} has no columns; hint: table(\"{full_name}\", loss=float)"));
+    }
+    if columns.len() > MOST_COLUMNS {
+        return Err(format!("{full_name} has {} columns; {MOST_COLUMNS} are the most", columns.len()));
+    }
+    for (place, (name, kind)) in columns.iter().enumerate() {
+        if !is_name(name) {
+            return Err(format!(
+                "a column of {full_name} can't be called '{}'; hint: lower-case letters, digits and _",
+                shortened(name)
+            ));
+        }
+        if FIRST.iter().chain(IDENTITY).any(|column| column.name == name) {
+            return Err(format!("every table has a column {name} already; {full_name} can't have its own"));
+        }
+        if columns[..place].iter().any(|(before, _)| before == name) {
+            return Err(format!("{full_name} has two columns {name}"));
+        }
+        if matches!(kind, ColumnType::Unspecified | ColumnType::Int32) {
+            return Err(format!("column {name} of {full_name} has a type that a program's table can't have"));
+        }
+    }
+    Ok(())
+}
+
+/// What needs no quotes in SQL, but for its keywords.
+fn is_name(text: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    text.len() <= LONGEST_NAME
+        && text.bytes().next().is_some_and(letter)
+        && text.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
+}
+
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(80)]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn columns(columns: &[(&str, ColumnType)]) -> Vec<(String, ColumnType)> {
+        columns.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect()
+    }
+
+    #[test]
+    fn a_declared_table_is_as_ours_and_is_its_wire_schema_again() {
+        let wanted = columns(&[("loss", ColumnType::Float64), ("split", ColumnType::Text)]);
+        let table = declare("my.metrics", &wanted).unwrap();
+        assert_eq!(table.full_name(), "my.metrics");
+        assert_eq!(table.columns.iter().map(|c| c.name).collect::<Vec<_>>(), ["step", "ts", "loss", "split"]);
+        assert_eq!(columns_of(&table.wire_schema()).unwrap(), wanted);
+        let turned: Vec<_> = wanted.iter().rev().cloned().collect();
+        assert_eq!(difference(table, &turned), None);
+        for (other, why) in [
+            (columns(&[("loss", ColumnType::Int64), ("split", ColumnType::Text)]), "its column loss is float, not int"),
+            (columns(&[("loss", ColumnType::Float64)]), "it has a column split too"),
+            (columns(&[("lr", ColumnType::Float64)]), "it has no column lr"),
+        ] {
+            assert_eq!(difference(table, &other).unwrap(), why);
+        }
+    }
+
+    #[test]
+    fn names_that_cannot_be_are_refused_in_words() {
+        let one = columns(&[("loss", ColumnType::Float64)]);
+        for name in [
+            "python.mine",
+            "probe.x",
+            "process.metrics",
+            "gpu.metrics",
+            "metrics",
+            "My.metrics",
+            "my.",
+            "a.b.c",
+            "my.1",
+        ] {
+            assert!(declare(name, &one).unwrap_err().contains("can't be"), "{name}");
+        }
+        for column in ["step", "rank", "Loss", "", "a b"] {
+            assert!(declare("my.t", &columns(&[(column, ColumnType::Bool)])).is_err(), "{column}");
+        }
+        assert!(declare("my.t", &[]).unwrap_err().contains("no columns"));
+        let many: Vec<_> = (0..=MOST_COLUMNS).map(|n| (format!("c{n}"), ColumnType::Bool)).collect();
+        assert!(declare("my.t", &many).unwrap_err().contains("the most"));
+        assert!(declare("my.t", &columns(&[("a", ColumnType::Bool), ("a", ColumnType::Bool)])).is_err());
+    }
+}

@@ -1,0 +1,287 @@
+//! Tables that the program declares, and its rows on their way to the background thread.
+//!
+//! Rows wait behind one lock, which the background thread takes ten times a second to take them out, and never while it
+//! waits for anything. So an append by training's thread waits for another append at most. What waits is bounded, and
+//! what has no room is counted.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use probe_proto::table::{ColumnType, Table};
+use probe_proto::tables::custom;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyList, PyString};
+
+use super::policy::{Layer, is_on};
+use super::thread::{self, RECORD};
+use super::{fork, shape, spans};
+use crate::shared::{self, ENABLED, STEP, lock};
+use crate::sink::Sink;
+use crate::uplink::say;
+
+/// What may wait between two drains, of all tables (bytes).
+const MOST_WAITING: usize = 4 << 20;
+
+/// Why rows are not kept; the place of each is its counter.
+const REASONS: [&str; 4] = ["too many at once", "text too long", "number too large", "table refused"];
+const TOO_MANY: usize = 0;
+const LONG_TEXT: usize = 1;
+const LARGE_NUMBER: usize = 2;
+const REFUSED: usize = 3;
+
+/// One value of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Not given, or None.
+    Null,
+    /// An integer, a boolean, nanoseconds since 1970.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// Text.
+    Text(Box<str>),
+}
+
+/// A row as it waits: when it was appended, and a value a column that the program declared.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The step that it belongs to.
+    pub step: i64,
+    /// Nanoseconds since 1970.
+    pub unix_ns: i64,
+    /// As the table's columns behind `step` and `ts`.
+    pub values: Vec<Value>,
+}
+
+#[derive(Debug)]
+struct Mine {
+    table: &'static Table,
+    name: &'static str,
+    rows: Vec<Waiting>,
+    dropped: [u64; REASONS.len()],
+    refused: bool,
+}
+
+#[derive(Debug)]
+struct All {
+    tables: Vec<Mine>,
+    bytes: usize,
+}
+
+static ALL: Mutex<All> = Mutex::new(All { tables: Vec::new(), bytes: 0 });
+
+/// Moves what waits into `sink`. For the background thread.
+pub(super) fn drain(sink: &mut Sink) {
+    let taken: Vec<_> = {
+        let mut all = lock(&ALL);
+        all.bytes = 0;
+        let take = |mine: &mut Mine| {
+            (mine.table, mine.name, std::mem::take(&mut mine.rows), std::mem::take(&mut mine.dropped))
+        };
+        all.tables.iter_mut().map(take).collect()
+    };
+    for (table, name, rows, dropped) in taken {
+        let place = sink.place_of(table);
+        for (reason, rows) in REASONS.iter().zip(dropped).filter(|(_, rows)| *rows > 0) {
+            sink.dropped(name, reason, rows);
+        }
+        rows.iter().for_each(|row| sink.push_values(place, name, row));
+    }
+}
+
+/// The collector keeps no rows of a table.
+pub fn refuse(table: &str, message: &str) {
+    let mut all = lock(&ALL);
+    let Some(mine) = all.tables.iter_mut().find(|mine| mine.name == table) else { return };
+    if std::mem::replace(&mut mine.refused, true) {
+        return;
+    }
+    drop(all);
+    let what = format!("rows of {table} are not kept: {message}");
+    *lock(&shared::PROBLEM) = what.clone();
+    say(&format!("{what}; training goes on; hint: declare it alike on all ranks, or under another name"));
+}
+
+/// Declares a table, or finds the one that is the same; its number. ValueError where it can't be.
+#[pyfunction]
+fn declare_table(name: &str, columns: Vec<(String, String)>) -> PyResult<usize> {
+    let kind = |word: &str| {
+        let kinds = [ColumnType::Int64, ColumnType::Float64, ColumnType::Bool, ColumnType::Text, ColumnType::Timestamp];
+        kinds.into_iter().find(|kind| custom::words(*kind) == word).unwrap_or(ColumnType::Unspecified)
+    };
+    let columns: Vec<_> = columns.into_iter().map(|(name, word)| (name, kind(&word))).collect();
+    if fork::is_child() {
+        return Ok(usize::MAX);
+    }
+    let mut all = lock(&ALL);
+    if let Some(place) = all.tables.iter().position(|mine| mine.name == name) {
+        return match custom::difference(all.tables[place].table, &columns) {
+            None => Ok(place),
+            Some(how) => Err(PyValueError::new_err(format!("{name} is declared already, and differs: {how}"))),
+        };
+    }
+    if all.tables.len() >= custom::MOST_TABLES {
+        let most = custom::MOST_TABLES;
+        return Err(PyValueError::new_err(format!("{most} tables are declared already; {name} would be one too many")));
+    }
+    let table = custom::declare(name, &columns).map_err(PyValueError::new_err)?;
+    let name: &'static str = Box::leak(table.full_name().into_boxed_str());
+    all.tables.push(Mine { table, name, rows: Vec::new(), dropped: [0; REASONS.len()], refused: false });
+    Ok(all.tables.len() - 1)
+}
+
+/// The step that a row appended now belongs to; None where nothing is recorded.
+fn step_now() -> Option<i64> {
+    if fork::is_child() || !spans::wants_metrics() || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Metrics) {
+        return None;
+    }
+    thread::with(|state| {
+        let is_over = state.between_steps.get() && !state.data_seen.get();
+        (state.mode.get() == RECORD).then(|| STEP.load(Ordering::Relaxed) - i64::from(is_over))
+    })
+}
+
+/// Appends a row. TypeError for a column that is not the table's, and for a value of another type.
+#[pyfunction]
+fn append_row(place: usize, values: &Bound<'_, PyDict>) -> PyResult<()> {
+    let Some(table) = declared(place) else { return Ok(()) };
+    let own = &table.columns[2..];
+    for name in values.keys() {
+        let known = name.cast::<PyString>().is_ok_and(|name| own.iter().any(|c| name.to_string_lossy() == c.name));
+        if !known {
+            let names: Vec<&str> = own.iter().map(|column| column.name).collect();
+            let what = format!("{} has no column {name}; it has {}", table.full_name(), names.join(", "));
+            return Err(PyTypeError::new_err(what));
+        }
+    }
+    let mut row = Vec::with_capacity(own.len());
+    let mut reason = None;
+    for column in own {
+        match values.get_item(column.name)? {
+            None => row.push(Value::Null),
+            Some(value) => match read(&value, column.kind) {
+                Ok(value) => row.push(value),
+                Err(Unread::Counted(why)) => reason = Some(why),
+                Err(Unread::Raised) => return Err(wrong(table, column.name, column.kind, &value)),
+            },
+        }
+    }
+    if let Some(step) = step_now() {
+        keep(place, step, reason.map_or(Ok(row), Err));
+    }
+    Ok(())
+}
+
+/// Appends rows, given as a list a column, all of one length. TypeError for a value of another type; then none is kept.
+#[pyfunction]
+fn append_columns(place: usize, columns: Vec<Bound<'_, PyList>>, count: usize) -> PyResult<()> {
+    let Some(table) = declared(place) else { return Ok(()) };
+    let own = &table.columns[2..];
+    let mut rows: Vec<Result<Vec<Value>, usize>> = (0..count).map(|_| Ok(Vec::with_capacity(own.len()))).collect();
+    for (column, values) in own.iter().zip(&columns) {
+        if values.len() != count {
+            return Err(PyValueError::new_err(format!(
+                "column {} has {} of {count} values",
+                column.name,
+                values.len()
+            )));
+        }
+        for (row, value) in rows.iter_mut().zip(values.iter()) {
+            match (read(&value, column.kind), &mut *row) {
+                (Ok(value), Ok(values)) => values.push(value),
+                (Err(Unread::Counted(why)), row) => *row = Err(why),
+                (Err(Unread::Raised), _) => return Err(wrong(table, column.name, column.kind, &value)),
+                (_, Err(_)) => {}
+            }
+        }
+    }
+    if let Some(step) = step_now() {
+        rows.into_iter().for_each(|row| keep(place, step, row));
+    }
+    Ok(())
+}
+
+fn declared(place: usize) -> Option<&'static Table> {
+    if fork::is_child() { None } else { lock(&ALL).tables.get(place).map(|mine| mine.table) }
+}
+
+/// Why a value is none of its column's.
+enum Unread {
+    /// The row is counted as lost, for this reason.
+    Counted(usize),
+    /// It is of another type, which is the program's mistake.
+    Raised,
+}
+
+fn read(value: &Bound<'_, PyAny>, kind: ColumnType) -> Result<Value, Unread> {
+    if value.is_none() {
+        return Ok(Value::Null);
+    }
+    let py = value.py();
+    // SAFETY: a living object.
+    let is_tensor = unsafe { shape::is_tensor(value.as_ptr()) };
+    if is_tensor {
+        let is_cpu = value.getattr(intern!(py, "is_cpu")).and_then(|is| is.extract::<bool>()).unwrap_or(false);
+        if !is_cpu {
+            // To read it is to wait for the device.
+            return Ok(Value::Null);
+        }
+        let item = value.call_method0(intern!(py, "item")).map_err(|_| Unread::Raised)?;
+        return read(&item, kind);
+    }
+    let whole = || match value.extract::<i64>() {
+        Ok(number) => Ok(Value::Int(number)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => Err(Unread::Counted(LARGE_NUMBER)),
+        Err(_) => Err(Unread::Raised),
+    };
+    match kind {
+        ColumnType::Int64 if !value.is_instance_of::<PyBool>() => whole(),
+        ColumnType::Timestamp => whole(),
+        ColumnType::Float64 => match spans::number(value) {
+            Ok(number) => Ok(Value::Float(number)),
+            Err(_) => Err(Unread::Raised),
+        },
+        ColumnType::Bool => value.extract::<bool>().map(|is| Value::Int(i64::from(is))).map_err(|_| Unread::Raised),
+        ColumnType::Text => {
+            let text = value.cast::<PyString>().map_err(|_| Unread::Raised)?;
+            let text = text.to_string_lossy();
+            match text.len() > custom::LONGEST_TEXT {
+                true => Err(Unread::Counted(LONG_TEXT)),
+                false => Ok(Value::Text(text.as_ref().into())),
+            }
+        }
+        _ => Err(Unread::Raised),
+    }
+}
+
+fn wrong(table: &Table, column: &str, kind: ColumnType, value: &Bound<'_, PyAny>) -> PyErr {
+    let of = value.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!("column {column} of {} is {}, not {of}", table.full_name(), custom::words(kind)))
+}
+
+fn keep(place: usize, step: i64, row: Result<Vec<Value>, usize>) {
+    let mut all = lock(&ALL);
+    let waiting = all.bytes;
+    let Some(mine) = all.tables.get_mut(place) else { return };
+    let values = match row {
+        Ok(values) if !mine.refused => values,
+        Ok(_) => return mine.dropped[REFUSED] += 1,
+        Err(why) => return mine.dropped[why] += 1,
+    };
+    let text = |value: &Value| if let Value::Text(text) = value { text.len() } else { 0 };
+    let bytes = size_of::<Waiting>() + values.iter().map(|value| size_of::<Value>() + text(value)).sum::<usize>();
+    if waiting + bytes > MOST_WAITING {
+        return mine.dropped[TOO_MANY] += 1;
+    }
+    mine.rows.push(Waiting { step, unix_ns: crate::uplink::unix_ns(), values });
+    all.bytes += bytes;
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(declare_table, module)?)?;
+    module.add_function(wrap_pyfunction!(append_row, module)?)?;
+    module.add_function(wrap_pyfunction!(append_columns, module)?)
+}

@@ -1,0 +1,164 @@
+//! Commands of the console: what begins with a backslash.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cli::eval::{At, Rank};
+use crate::cli::watch;
+use crate::error::{Error, Result};
+use crate::output::chart;
+
+/// What `\?` says.
+pub(super) const HELP: &str = r"SQL ends with ; and may go on over lines. A line that begins with >>> is Python in the training process.
+Tab completes, the arrow keys bring back what was typed, Ctrl-C cancels, Ctrl-D leaves.
+
+  \d              tables and views, with their rows
+  \d TABLE        columns of one, with units and sentences
+  \watch [2s]     ask the last query again and again, or the SQL before it on the line; Ctrl-C ends it
+  \plot           draw the last query's answer, or that of the SQL before it: \plot line, \plot bar
+  \x              a line a value: on, off, or the other one
+  \o [FILE]       answers go to FILE (csv, ndjson, json, arrow, parquet, else tables), and without FILE here again
+  \timing         say how long each answer took: on, off, or the other one
+  \pager          show what does not fit the screen in a pager: on, off, or the other one
+
+  \py [CODE]      lines are Python from now on; with CODE, only that one is
+  \sql            lines are SQL again
+  \rank [N|all]   which rank runs Python: N, all of them, or as the snippet needs (auto)
+  \at [step|now]  where Python runs: between two steps, beside training, or as the snippet needs (auto)
+  \timeout [30s]  how long a query or snippet may take; off is as long as whoever answers allows
+
+  \?              this
+  \q              leave
+";
+
+/// A command that was understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Command {
+    Describe(Option<String>),
+    Watch(Duration),
+    Plot(Option<chart::Kind>),
+    Expanded(Option<bool>),
+    Output(Option<PathBuf>),
+    Timing(Option<bool>),
+    Pager(Option<bool>),
+    Python(Option<String>),
+    Sql,
+    /// None inside: as the snippet needs. Nothing at all: say which.
+    Rank(Option<Option<Rank>>),
+    At(Option<At>),
+    Timeout(Option<Option<Duration>>),
+    Help,
+    Quit,
+}
+
+/// Names of commands, for completion.
+pub(super) const NAMES: &[&str] = &[
+    r"\d",
+    r"\watch",
+    r"\plot",
+    r"\x",
+    r"\o",
+    r"\timing",
+    r"\pager",
+    r"\py",
+    r"\sql",
+    r"\rank",
+    r"\at",
+    r"\timeout",
+    r"\?",
+    r"\q",
+];
+
+/// Understands a line that begins with a backslash.
+pub(super) fn parse(line: &str) -> Result<Command> {
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    let argument = (!rest.is_empty()).then(|| rest.to_owned());
+    let wrong = |could: &str| Error::usage(format!("{name} does not take '{rest}'")).hint(format!("{name} {could}"));
+    let flag = || match rest {
+        "" => Ok(None),
+        "on" => Ok(Some(true)),
+        "off" => Ok(Some(false)),
+        _ => Err(wrong("on, or off, or nothing for the other one")),
+    };
+    // SQL that is followed by a command is often followed by a semicolon too.
+    let plain = rest.trim_end_matches(';').trim_end();
+    Ok(match name.trim_end_matches(';') {
+        r"\d" => Command::Describe((!plain.is_empty()).then(|| plain.to_owned())),
+        r"\watch" => {
+            let interval = if plain.is_empty() { watch::INTERVAL } else { plain };
+            let parsed = crate::cli::duration(interval);
+            Command::Watch(parsed.map_err(|error| Error::usage(format!("'{interval}' is no interval: {error}")))?)
+        }
+        r"\plot" => Command::Plot(match plain {
+            "" => None,
+            "line" => Some(chart::Kind::Line),
+            "bar" => Some(chart::Kind::Bar),
+            _ => return Err(wrong("line, or bar, or nothing to have it chosen by the first column")),
+        }),
+        r"\x" => Command::Expanded(flag()?),
+        r"\o" => Command::Output(argument.map(PathBuf::from)),
+        r"\timing" => Command::Timing(flag()?),
+        r"\pager" => Command::Pager(flag()?),
+        r"\py" => Command::Python(argument),
+        r"\sql" => Command::Sql,
+        r"\rank" => Command::Rank(match rest {
+            "" => None,
+            "auto" => Some(None),
+            text => Some(Some(crate::cli::eval::rank(text).map_err(|_| wrong("N, all or auto"))?)),
+        }),
+        r"\at" => Command::At(match rest {
+            "" => None,
+            "auto" => Some(At::Auto),
+            "now" => Some(At::Now),
+            "step" => Some(At::Step),
+            _ => return Err(wrong("auto, now or step")),
+        }),
+        r"\timeout" => Command::Timeout(match rest {
+            "" => None,
+            "off" => Some(None),
+            text => Some(Some(crate::cli::duration(text).map_err(|error| wrong("30s, or off").hint(error))?)),
+        }),
+        r"\?" | r"\h" | r"\help" => Command::Help,
+        r"\q" | r"\quit" => Command::Quit,
+        _ => return Err(Error::usage(format!("there is no command {name}")).hint(r"\? lists them")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_understood() {
+        for (line, expected) in [
+            (r"\d", Command::Describe(None)),
+            (r"\d  python.steps;", Command::Describe(Some("python.steps".into()))),
+            (r"\watch", Command::Watch(Duration::from_secs(2))),
+            (r"\watch 0.5", Command::Watch(Duration::from_millis(500))),
+            (r"\x on", Command::Expanded(Some(true))),
+            (r"\timing", Command::Timing(None)),
+            (r"\o a b.csv", Command::Output(Some("a b.csv".into()))),
+            (r"\py x = 1", Command::Python(Some("x = 1".into()))),
+            (r"\rank", Command::Rank(None)),
+            (r"\rank 3", Command::Rank(Some(Some(Rank::One(3))))),
+            (r"\rank auto", Command::Rank(Some(None))),
+            (r"\plot bar", Command::Plot(Some(chart::Kind::Bar))),
+            (r"\timeout off", Command::Timeout(Some(None))),
+            (r"\q", Command::Quit),
+        ] {
+            assert_eq!(parse(line).unwrap(), expected, "{line}");
+        }
+        for line in [r"\nothing", r"\watch soon", r"\x 1", r"\rank -1", r"\plot pie", r"\at once", r"\"] {
+            let error = parse(line).unwrap_err();
+            assert_eq!(error.kind(), crate::error::Kind::Usage, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_is_in_the_help() {
+        for name in NAMES {
+            assert!(HELP.contains(&format!("  {name} ")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The prompt: line editing, history and completion, by rustyline.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use rustyline::completion::{Completer, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
+
+use super::input::{self, Mode, Piece};
+use super::session::{Session, Then};
+use super::{attributes, perform, python, words};
+use crate::cli::{Status, report};
+use crate::endpoint::Place;
+use crate::error::{Error, Result};
+use crate::paths;
+
+/// Entries of the history.
+const HISTORY: usize = 10_000;
+
+/// Reads and does lines until Ctrl-D.
+pub(super) fn prompt(mut session: Session) -> Result<Status> {
+    greet(&mut session);
+    let session = Rc::new(RefCell::new(session));
+    let failed = |error: ReadlineError| Error::failed(format!("the terminal: {error}"));
+    let config = Config::builder().max_history_size(HISTORY).and_then(|config| config.history_ignore_dups(true));
+    let config = config.map_err(failed)?.completion_type(CompletionType::List).history_ignore_space(true).build();
+    let mut editor: Editor<Prompt, FileHistory> = Editor::with_config(config).map_err(failed)?;
+    editor.set_helper(Some(Prompt { session: Rc::clone(&session) }));
+    let history = history_file().map_err(|error| report::note(format_args!("no history is kept: {error}"))).ok();
+    if let Some(path) = history.as_ref().filter(|path| path.exists()) {
+        let _ = editor.load_history(path);
+    }
+    loop {
+        let (name, mode) = (session.borrow().name(), session.borrow().mode);
+        let prompt = if mode == Mode::Python { format!("{name} >>> ") } else { format!("{name}> ") };
+        let styled = format!("\x1b[1m{prompt}\x1b[0m");
+        let line = match editor.readline(&(prompt, styled)) {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => continue,
+            Err(ReadlineError::Eof) => return Ok(0),
+            Err(error) => return Err(failed(error)),
+        };
+        let line = line.trim_end();
+        if line.is_empty() {
+            continue;
+        }
+        let _ = editor.add_history_entry(line);
+        if let Some(path) = &history {
+            let _ = editor.append_history(path);
+        }
+        if all(&mut session.borrow_mut(), line) == Then::Quit {
+            return Ok(0);
+        }
+    }
+}
+
+/// Does everything of a line, up to what fails.
+fn all(session: &mut Session, line: &str) -> Then {
+    // As in Python, SQLite, DuckDB and MySQL.
+    match line {
+        "exit" | "quit" => return Then::Quit,
+        "help" => return perform(session, Piece::Command { line: r"\?".into(), sql: String::new() }),
+        _ => {}
+    }
+    let mut rest = line;
+    while let Some((piece, end)) = input::next(rest, session.mode, true) {
+        rest = &rest[end..];
+        match perform(session, piece) {
+            Then::Next(0) => {}
+            then => return then,
+        }
+    }
+    let _ = std::io::stdout().flush();
+    Then::Next(0)
+}
+
+/// Says who answers.
+fn greet(session: &mut Session) {
+    let name = session.target.place.name();
+    let ways = r"SQL ends with ;, >>> begins Python, \? says more, Ctrl-D leaves";
+    if let Place::Directory(_) = session.target.place {
+        report::note(format_args!("{name} has ended. {ways}"));
+        return;
+    }
+    let Ok(Some(there)) = session.until_interrupted(async |client| client.describe().await) else {
+        report::note(ways);
+        return;
+    };
+    let live = there.agents.iter().filter(|agent| agent.state == "live");
+    let (count, step) = live.fold((0, 0), |(count, step), agent| (count + 1, step.max(agent.step)));
+    let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+    report::note(format_args!("{name}: {processes}, {step} steps. {ways}"));
+}
+
+/// Where what was typed is kept; the file is made for its owner alone.
+fn history_file() -> Result<PathBuf> {
+    let home = paths::home()?;
+    std::fs::create_dir_all(&home).map_err(|error| paths::named(&home, &error))?;
+    Ok(home.join("console_history"))
+}
+
+/// What rustyline asks while somebody types.
+struct Prompt {
+    session: Rc<RefCell<Session>>,
+}
+
+impl Helper for Prompt {}
+impl Highlighter for Prompt {}
+
+impl Hinter for Prompt {
+    type Hint = String;
+}
+
+impl Validator for Prompt {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let whole = input::is_whole(context.input(), self.session.borrow().mode);
+        Ok(if whole { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
+    }
+}
+
+impl Completer for Prompt {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, place: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let mut session = self.session.borrow_mut();
+        let (before, after) = line.split_at(place);
+        let (begin, what) = at_cursor(before, session.mode);
+        let text = &before[begin..];
+        let (start, found) = match what {
+            What::Python if text[text.rfind('\n').map_or(0, |newline| newline + 1)..].trim().is_empty() => {
+                (text.len(), vec![" ".repeat(4)])
+            }
+            What::Python => attributes::complete(&mut session, text),
+            What::Command => (0, words::commands(text)),
+            What::Sql => words::complete(text, after),
+        };
+        let pair = |word: String| Pair { display: word.clone(), replacement: word };
+        Ok((begin + start, found.into_iter().map(pair).collect()))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum What {
+    Sql,
+    Python,
+    Command,
+}
+
+/// What is being typed at the end of `text`, and where that begins.
+fn at_cursor(text: &str, mut mode: Mode) -> (usize, What) {
+    let mut begin = 0;
+    loop {
+        let rest = &text[begin..];
+        let first = rest.trim_start();
+        let at = text.len() - first.len();
+        if first.starts_with('\\') && !first.contains('\n') {
+            let argument = first.contains(char::is_whitespace);
+            return (at, if argument { What::Sql } else { What::Command });
+        }
+        if first.starts_with(python::PROMPT) {
+            return (at + python::PROMPT.len(), What::Python);
+        }
+        if mode == Mode::Python && !first.starts_with('\\') {
+            return (begin, What::Python);
+        }
+        let Some((piece, end)) = input::next(rest, mode, false) else { return (begin, What::Sql) };
+        begin += end;
+        if let Piece::Command { line, .. } = piece {
+            mode = if line == r"\py" { Mode::Python } else { mode };
+            if begin == text.len() {
+                let line = text.len() - line.len();
+                return (line, if text[line..].contains(char::is_whitespace) { What::Sql } else { What::Command });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typed_is_known_at_the_cursor() {
+        for (text, mode, begin, what) in [
+            ("SELECT 1; SEL", Mode::Sql, 9, What::Sql),
+            ("", Mode::Sql, 0, What::Sql),
+            (">>> mod", Mode::Sql, 3, What::Python),
+            ("SELECT 1;\n>>> mod", Mode::Sql, 13, What::Python),
+            ("mod", Mode::Python, 0, What::Python),
+            ("\\ti", Mode::Python, 0, What::Command),
+            ("\\d pyth", Mode::Sql, 0, What::Sql),
+            ("SELECT 1 \\wa", Mode::Sql, 9, What::Command),
+            ("\\py\nmod", Mode::Sql, 3, What::Python),
+        ] {
+            assert_eq!(at_cursor(text, mode), (begin, what), "{text}");
+        }
+    }
+}

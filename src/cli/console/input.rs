@@ -1,0 +1,185 @@
+//! What was typed, in pieces that can be done one after the other: a statement of SQL, a snippet, a command. The same
+//! rules hold for a line at the prompt and for a file on standard input.
+
+use super::python;
+
+/// What a line is where nothing at its beginning says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Mode {
+    #[default]
+    Sql,
+    Python,
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// A statement without its `;`.
+    Sql(String),
+    /// A snippet without its prompts.
+    Python(String),
+    /// A line from its backslash on, and the SQL that stands before it on the same line (empty where none does).
+    Command { line: String, sql: String },
+}
+
+/// Takes the first piece off `text`, and gives it with where the rest begins; None where there is none yet. `whole` says
+/// that nothing follows: what is not ended is then ended there.
+pub(super) fn next(text: &str, mode: Mode, whole: bool) -> Option<(Piece, usize)> {
+    let begin = text.len() - text.trim_start().len();
+    // Indentation is Python's.
+    let line = text[..begin].rfind('\n').map_or(0, |newline| newline + 1);
+    let first = &text[begin..];
+    if first.is_empty() {
+        return None;
+    }
+    if first.starts_with('\\') {
+        let end = first.find('\n').unwrap_or(first.len());
+        let piece = Piece::Command { line: first[..end].trim_end().to_owned(), sql: String::new() };
+        return Some((piece, begin + end));
+    }
+    if first.starts_with(python::PROMPT) {
+        return python::take(first, whole).map(|(code, end)| (Piece::Python(code), begin + end));
+    }
+    match mode {
+        Mode::Python => python::take(&text[line..], whole).map(|(code, end)| (Piece::Python(code), line + end)),
+        Mode::Sql => sql(first, whole).map(|(piece, end)| (piece, begin + end)),
+    }
+}
+
+/// Whether Enter is to be taken as the end of what was typed.
+pub(super) fn is_whole(mut text: &str, mut mode: Mode) -> bool {
+    while let Some((piece, end)) = next(text, mode, false) {
+        text = &text[end..];
+        if let Piece::Command { line, .. } = piece {
+            mode = match line.as_str() {
+                r"\py" => Mode::Python,
+                r"\sql" => Mode::Sql,
+                _ => mode,
+            };
+        }
+    }
+    text.trim().is_empty() || matches!(text.trim(), "exit" | "quit" | "help")
+}
+
+/// A statement up to its `;`, or up to a backslash, which no SQL has outside of quotes.
+fn sql(text: &str, whole: bool) -> Option<(Piece, usize)> {
+    for (place, what) in Outside::of(text) {
+        match what {
+            ';' => {
+                let statement = text[..place].trim().to_owned();
+                return Some((Piece::Sql(statement), place + 1));
+            }
+            '\\' => {
+                let end = text[place..].find('\n').map_or(text.len(), |newline| place + newline);
+                let (line, sql) = (text[place..end].trim_end().to_owned(), text[..place].trim().to_owned());
+                return Some((Piece::Command { line, sql }, end));
+            }
+            _ => {}
+        }
+    }
+    whole.then(|| (Piece::Sql(text.trim().to_owned()), text.len()))
+}
+
+/// The characters of SQL that are in no quotes and no comment, with their places.
+pub(super) struct Outside<'a> {
+    text: &'a str,
+    place: usize,
+}
+
+impl<'a> Outside<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        Self { text, place: 0 }
+    }
+
+    /// Goes on behind the next `end`, or to the end of the text.
+    fn skip_to(&mut self, end: &str) {
+        self.place = self.text[self.place..].find(end).map_or(self.text.len(), |found| self.place + found + end.len());
+    }
+}
+
+impl Iterator for Outside<'_> {
+    type Item = (usize, char);
+
+    fn next(&mut self) -> Option<(usize, char)> {
+        loop {
+            let rest = &self.text[self.place..];
+            let next = rest.chars().next()?;
+            let place = self.place;
+            self.place += next.len_utf8();
+            match next {
+                // A doubled quote ends one text and begins the next.
+                '\'' => self.skip_to("'"),
+                '"' => self.skip_to("\""),
+                '-' if rest.starts_with("--") => self.skip_to("\n"),
+                '/' if rest.starts_with("/*") => {
+                    self.place += 1;
+                    self.skip_to("*/");
+                }
+                next => return Some((place, next)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(mut text: &str, mode: Mode) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        while let Some((piece, end)) = next(text, mode, true) {
+            pieces.push(piece);
+            text = &text[end..];
+        }
+        pieces
+    }
+
+    fn sql(text: &str) -> Piece {
+        Piece::Sql(text.into())
+    }
+
+    fn python(text: &str) -> Piece {
+        Piece::Python(text.into())
+    }
+
+    fn command(line: &str, sql: &str) -> Piece {
+        Piece::Command { line: line.into(), sql: sql.into() }
+    }
+
+    #[test]
+    fn statements_end_where_a_semicolon_does_not_belong_to_something_else() {
+        assert_eq!(
+            all("SELECT 1;\n SELECT ';', \"a;b\" -- ;\n, /* ; */ 2 ; ", Mode::Sql),
+            [sql("SELECT 1"), sql("SELECT ';', \"a;b\" -- ;\n, /* ; */ 2")]
+        );
+        assert_eq!(all("SELECT 'it''s;'", Mode::Sql), [sql("SELECT 'it''s;'")]);
+        for text in ["SELECT 1", "SELECT ';", "SELECT 1; SELECT 2", "-- ;", "SELECT /* ; "] {
+            assert!(!is_whole(text, Mode::Sql), "{text}");
+        }
+        for text in ["", "SELECT 1;", "SELECT 1; ", "\\d", "SELECT 1 \\watch 2", "quit", "SELECT 1;\n>>> x"] {
+            assert!(is_whole(text, Mode::Sql), "{text}");
+        }
+    }
+
+    #[test]
+    fn commands_are_lines_and_may_follow_sql() {
+        assert_eq!(
+            all("\\d python.steps\nSELECT 1\n  \\watch 2\n\\q", Mode::Sql),
+            [command("\\d python.steps", ""), command("\\watch 2", "SELECT 1"), command("\\q", "")]
+        );
+        assert_eq!(all("SELECT '\\d';", Mode::Sql), [sql("SELECT '\\d'")]);
+    }
+
+    #[test]
+    fn python_is_known_by_its_prompt_or_by_the_mode() {
+        let typed = ">>> for i in x:\n...     print(i)\n>>> y\nSELECT 1;";
+        assert_eq!(all(typed, Mode::Sql), [python("for i in x:\n    print(i)"), python("y"), sql("SELECT 1")]);
+        assert_eq!(
+            all("for i in x:\n  y\n\nz = (1,\n2)\n\\sql", Mode::Python),
+            [python("for i in x:\n  y"), python("z = (1,\n2)"), command("\\sql", "")]
+        );
+        assert!(!is_whole(">>> for i in x:", Mode::Sql) && !is_whole("f(", Mode::Python));
+        assert!(is_whole(">>> for i in x:\n  y\n", Mode::Sql) && is_whole("f(1)", Mode::Python));
+        assert!(is_whole("\\py\nf(1)", Mode::Sql));
+    }
+}

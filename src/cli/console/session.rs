@@ -1,0 +1,329 @@
+//! Who is asked, and how answers are to look: what the lines of one console share.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::command::{self, Command};
+use super::input::{Mode, Piece};
+use super::show::Sink;
+use super::{pager, show};
+use crate::cli::eval::{self, At, Rank};
+use crate::cli::query::count;
+use crate::cli::watch::Watch;
+use crate::cli::{INTERRUPTED, Status, ask, report, tables};
+use crate::client::{Answer, Bounds, Client};
+use crate::endpoint::{self, Place, Target};
+use crate::error::{Error, Kind, Result};
+use crate::output::{Format, Shape, chart};
+
+/// How long a snippet may take where nobody says.
+const SNIPPET: Duration = Duration::from_secs(30);
+/// How much it may print.
+const MAX_OUTPUT: u64 = 16 << 20;
+
+/// What follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// The next line; this one ended so.
+    Next(Status),
+    /// Nothing.
+    Quit,
+}
+
+pub(super) struct Session {
+    runtime: Runtime,
+    client: Client,
+    pub(super) target: Target,
+    endpoint: Option<String>,
+    token_file: Option<PathBuf>,
+    /// Whether a person is at a terminal.
+    pub(super) interactive: bool,
+    pub(super) mode: Mode,
+    last: Option<String>,
+    sink: Sink,
+    records: bool,
+    timing: bool,
+    pager: bool,
+    rank: Option<Rank>,
+    at: At,
+    timeout: Option<Duration>,
+}
+
+impl Session {
+    pub(super) fn open(endpoint: Option<&str>, token_file: Option<&Path>, interactive: bool) -> Result<Self> {
+        let (runtime, client, target) = connect(endpoint, token_file)?;
+        Ok(Self {
+            runtime,
+            client,
+            target,
+            endpoint: endpoint.map(str::to_owned),
+            token_file: token_file.map(Path::to_owned),
+            interactive,
+            mode: Mode::default(),
+            last: None,
+            sink: Sink::Screen,
+            records: false,
+            timing: false,
+            pager: interactive,
+            rank: None,
+            at: At::Auto,
+            timeout: None,
+        })
+    }
+
+    /// What stands before what is typed.
+    pub(super) fn name(&self) -> String {
+        let name = self.target.place.name();
+        self.target.pid.map_or_else(|| name.clone(), |pid| format!("{name}/{pid}"))
+    }
+
+    /// Does one thing. What it ends with is said where it is no error.
+    pub(super) fn perform(&mut self, piece: Piece) -> Result<Then> {
+        let began = Instant::now();
+        match piece {
+            Piece::Sql(sql) if sql.is_empty() => Ok(Then::Next(0)),
+            Piece::Sql(sql) => self.query(sql).map(Then::Next),
+            Piece::Python(code) if code.trim().is_empty() => Ok(Then::Next(0)),
+            Piece::Python(code) => {
+                let ended = self.eval(code);
+                if self.timing {
+                    report::note(format_args!("{:.4} s", began.elapsed().as_secs_f64()));
+                }
+                ended.map(Then::Next)
+            }
+            Piece::Command { line, sql } => {
+                let command = command::parse(&line)?;
+                let takes_sql = matches!(command, Command::Watch(_) | Command::Plot(_));
+                if !sql.is_empty() && !takes_sql {
+                    return Err(Error::usage(format!("SQL stands before '{line}', which takes none"))
+                        .hint("end the SQL with ; and write the command on a line of its own"));
+                }
+                if takes_sql && !sql.is_empty() {
+                    self.last = Some(sql);
+                }
+                self.command(command)
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) -> Result<Then> {
+        // What is switched is said to a person.
+        let say = |interactive: bool, text: String| {
+            if interactive {
+                report::note(text);
+            }
+        };
+        let on = |flag: bool| if flag { "on" } else { "off" };
+        match command {
+            Command::Quit => return Ok(Then::Quit),
+            Command::Help => show::text(command::HELP, self.pager)?,
+            Command::Describe(None) => return self.list().map(Then::Next),
+            Command::Describe(Some(name)) => {
+                let Some(own) = self.until_interrupted(async |client| client.declared().await)? else {
+                    return Ok(Then::Next(cancelled("query")));
+                };
+                show::table_page(tables::find_by(&name, &own)?, self.pager)?;
+            }
+            Command::Watch(interval) => return self.watch(interval).map(Then::Next),
+            Command::Plot(kind) => return self.plot(kind).map(Then::Next),
+            Command::Expanded(flag) => {
+                self.records = flag.unwrap_or(!self.records);
+                say(self.interactive, format!("a line a value: {}", on(self.records)));
+            }
+            Command::Timing(flag) => {
+                self.timing = flag.unwrap_or(!self.timing);
+                say(self.interactive, format!("times: {}", on(self.timing)));
+            }
+            Command::Pager(flag) => {
+                self.pager = flag.unwrap_or(!self.pager) && self.interactive;
+                say(self.interactive, format!("pager: {}", on(self.pager)));
+            }
+            Command::Output(path) => self.sink = Sink::open(path)?,
+            Command::Python(Some(code)) => return self.perform(Piece::Python(code)),
+            Command::Python(None) => self.mode = Mode::Python,
+            Command::Sql => self.mode = Mode::Sql,
+            Command::Rank(None) => report::note(match self.rank {
+                None => "Python runs on the ranks that the snippet needs".to_owned(),
+                Some(Rank::All) => "Python runs on all ranks".to_owned(),
+                Some(Rank::One(rank)) => format!("Python runs on rank {rank}"),
+            }),
+            Command::Rank(Some(rank)) => self.rank = rank,
+            Command::At(None) => report::note(match self.at {
+                At::Auto => "Python runs where the snippet needs to",
+                At::Now => "Python runs beside training",
+                At::Step => "Python runs between two steps",
+            }),
+            Command::At(Some(at)) => self.at = at,
+            Command::Timeout(None) => report::note(match self.timeout {
+                None => format!("a snippet may take {SNIPPET:?}, a query as long as whoever answers allows"),
+                Some(timeout) => format!("a query or snippet may take {}", humantime::format_duration(timeout)),
+            }),
+            Command::Timeout(Some(timeout)) => {
+                self.timeout = timeout;
+                self.bound();
+            }
+        }
+        Ok(Then::Next(0))
+    }
+
+    fn bound(&mut self) {
+        self.client.bound(Bounds { timeout: self.timeout, ..Bounds::default() });
+    }
+
+    fn shape(&self) -> Shape {
+        if self.records { Shape::Records } else { Shape::Fit }
+    }
+
+    fn query(&mut self, sql: String) -> Result<Status> {
+        let began = Instant::now();
+        self.last = Some(sql.clone());
+        let Some(answer) = self.ask(&sql)? else { return Ok(cancelled("query")) };
+        let (shape, pager) = (self.shape(), self.pager);
+        let written = {
+            let sink = &mut self.sink;
+            self.runtime.block_on(unless_interrupted(async { sink.write(answer, shape, pager).await }))?
+        };
+        let Some(written) = written else { return Ok(cancelled("query")) };
+        let seconds = began.elapsed().as_secs_f64();
+        let shown = written.show(pager)?;
+        if self.interactive || self.timing {
+            let time = if self.timing { format!(" in {seconds:.4} s") } else { String::new() };
+            let place = shown.file.map_or_else(String::new, |path| format!(", written to {}", path.display()));
+            report::note(format_args!("{}{time}{place}", count(shown.rows)));
+        }
+        if shown.more {
+            return Err(Error::limit(format!("the answer was cut: this is only the first {}", count(shown.rows)))
+                .hint(r"\o FILE.csv (or .parquet, .ndjson …) writes all of them, and LIMIT asks for fewer"));
+        }
+        Ok(0)
+    }
+
+    /// Asks; None where Ctrl-C came first. A run that has ended since is asked where it lies now: nothing was shown yet,
+    /// and a question can be asked twice.
+    fn ask(&mut self, sql: &str) -> Result<Option<Answer>> {
+        match self.until_interrupted(async |client| client.query(sql).await) {
+            Err(error) if error.kind() == Kind::Unreachable && self.find_again() => {
+                self.until_interrupted(async |client| client.query(sql).await)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Looks where the run is now; whether that is somewhere else.
+    fn find_again(&mut self) -> bool {
+        if matches!(self.target.place, Place::Directory(_)) {
+            return false;
+        }
+        // Without an ENDPOINT it was the only live run: another one that is live now is not meant.
+        let name = self.endpoint.clone().unwrap_or_else(|| self.target.place.name());
+        let Ok((runtime, client, target)) = connect(Some(&name), self.token_file.as_deref()) else { return false };
+        if target == self.target || target.place.name() != self.target.place.name() {
+            return false;
+        }
+        report::note(format_args!("{} has ended; its rows are read from {}", target.place.name(), target.place));
+        std::mem::replace(&mut self.runtime, runtime).shutdown_background();
+        (self.client, self.target) = (client, target);
+        self.bound();
+        true
+    }
+
+    fn eval(&mut self, code: String) -> Result<Status> {
+        let call = eval::call(code, self.at, self.rank, self.timeout.unwrap_or(SNIPPET), MAX_OUTPUT);
+        let ended = self.until_interrupted(async |client| eval::show(client, call).await);
+        match ended {
+            Ok(Some(status)) => Ok(status),
+            Ok(None) => Ok(cancelled("snippet")),
+            Err(error) => {
+                // A snippet is never run twice, but the next line is asked where the run is now.
+                if error.kind() == Kind::Unreachable {
+                    self.find_again();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn list(&mut self) -> Result<Status> {
+        let found = self.until_interrupted(async |client| {
+            let own = client.declared().await?;
+            let counts = tables::count(client, &own).await?;
+            Ok(tables::listed(Some(counts), &own))
+        })?;
+        let Some(columns) = found else { return Ok(cancelled("query")) };
+        show::columns(columns, self.shape(), self.pager).map(|()| 0)
+    }
+
+    fn last(&self) -> Result<String> {
+        let none = || Error::usage("there is no query yet").hint(r"write it before the command: SELECT … \watch 2");
+        self.last.clone().ok_or_else(none)
+    }
+
+    fn watch(&mut self, interval: Duration) -> Result<Status> {
+        let watch = Watch::new(self.last()?, Format::Table, Format::Table.default_rows(), interval, self.timeout)?;
+        let (watch, target) = (watch.shaped(self.shape()), self.target.clone());
+        let ended = self.until_interrupted(async |client| watch.run(client, &target).await)?;
+        // Watching has no end of its own: to interrupt it is to end it well.
+        Ok(ended.unwrap_or(0))
+    }
+
+    fn plot(&mut self, kind: Option<chart::Kind>) -> Result<Status> {
+        let sql = self.last()?;
+        let Some(answer) = self.ask(&sql)? else { return Ok(cancelled("query")) };
+        let drawn = self.runtime.block_on(unless_interrupted(show::picture(answer, kind)))?;
+        let Some(drawn) = drawn else { return Ok(cancelled("query")) };
+        pager::show(drawn.as_bytes(), self.pager).map(|()| 0)
+    }
+
+    /// Work with the client, until it is done or Ctrl-C drops it, which ends it at the other end too.
+    pub(super) fn until_interrupted<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.runtime.block_on(unless_interrupted(work(&mut self.client)))
+    }
+
+    /// Work with the client that is given up after `patience`.
+    pub(super) fn within<T>(
+        &mut self,
+        patience: Duration,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T>,
+    ) -> Option<T> {
+        let work = async { tokio::time::timeout(patience, work(&mut self.client)).await };
+        self.runtime.block_on(work).ok()?.ok()
+    }
+
+    pub(super) fn rank(&self) -> Option<Rank> {
+        self.rank
+    }
+}
+
+/// Finds ENDPOINT and connects. The runtime has a thread of its own, so that what a cancelled query or snippet leaves
+/// behind is sent while nothing waits for anything.
+fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime, Client, Target)> {
+    let finding = ask::one_thread()?;
+    let target = finding.block_on(endpoint::find(endpoint))?;
+    let runtime = match target.place {
+        // It is read by this process.
+        Place::Directory(_) => ask::many_threads()?,
+        _ => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
+    };
+    let client = runtime.block_on(Client::open(&target, token_file))?;
+    Ok((runtime, client, target))
+}
+
+async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => Ok(None),
+        done = work => done.map(Some),
+    }
+}
+
+fn cancelled(what: &str) -> Status {
+    report::note(format_args!("the {what} was cancelled"));
+    INTERRUPTED
+}

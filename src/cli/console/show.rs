@@ -1,0 +1,173 @@
+//! Where answers go: the screen, through the pager where they do not fit, or a file.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use futures::StreamExt;
+use probe_proto::table::Table;
+
+use super::pager;
+use crate::cli::tables;
+use crate::client::Answer;
+use crate::error::{Error, Result};
+use crate::output::{self, Format, Printed, Shape, Terminal, chart, feed};
+
+/// Rows that a picture is drawn of at most: more than a terminal has dots for.
+const PICTURE: usize = 1_000_000;
+
+/// Where answers go.
+pub(super) enum Sink {
+    Screen,
+    /// One answer after the other.
+    File {
+        path: PathBuf,
+        format: Format,
+        file: File,
+        columns: Option<SchemaRef>,
+    },
+    /// A file that holds one answer, whole or not at all; the next one goes to the screen again.
+    Once {
+        path: PathBuf,
+        format: Format,
+    },
+}
+
+/// What became of an answer.
+pub(super) struct Written {
+    printed: Printed,
+    text: Vec<u8>,
+    file: Option<PathBuf>,
+}
+
+/// What is to be said of an answer.
+pub(super) struct Shown {
+    pub(super) rows: usize,
+    /// Whether there are more that were not shown.
+    pub(super) more: bool,
+    pub(super) file: Option<PathBuf>,
+}
+
+impl Sink {
+    /// The file that is named, empty from now on, or the screen.
+    pub(super) fn open(path: Option<PathBuf>) -> Result<Self> {
+        let Some(path) = path else { return Ok(Self::Screen) };
+        let format = Format::of_file(&path).unwrap_or_default();
+        if matches!(format, Format::Json | Format::Arrow | Format::Parquet) {
+            return Ok(Self::Once { path, format });
+        }
+        let file = File::create(&path).map_err(|error| failed(&path, &error))?;
+        Ok(Self::File { path, format, file, columns: None })
+    }
+
+    /// Takes an answer. What is for the screen is held, and shown by [`Written::show`].
+    pub(super) async fn write(&mut self, answer: Answer, shape: Shape, paged: bool) -> Result<Written> {
+        match self {
+            Self::Screen => {
+                let (text, printed) = table(answer, shape, paged).await?;
+                Ok(Written { printed, text, file: None })
+            }
+            Self::File { path, format, file, columns } => {
+                let failed = |error: io::Error| failed(path, &error);
+                let again = columns.as_ref() == Some(&answer.schema);
+                if columns.is_some() && *format == Format::Table {
+                    io::Write::write_all(file, b"\n").map_err(failed)?;
+                }
+                *columns = Some(answer.schema.clone());
+                let terminal = Terminal { shape, ..Terminal::default() };
+                let out = Box::new(BufWriter::new(&*file));
+                let writer = match again {
+                    true => format.next_writer(answer.schema.clone(), terminal, out),
+                    false => format.writer(answer.schema.clone(), terminal, out),
+                };
+                let mut printed = Printed::default();
+                let limit = format.default_rows();
+                feed(answer, limit, writer.map_err(failed)?.as_mut(), &mut printed).await?.map_err(failed)?;
+                Ok(Written { printed, text: Vec::new(), file: Some(path.clone()) })
+            }
+            Self::Once { path, format } => {
+                let (path, format) = (path.clone(), *format);
+                let printed = output::save(answer, format, None, &path).await?;
+                *self = Self::Screen;
+                Ok(Written { printed, text: Vec::new(), file: Some(path) })
+            }
+        }
+    }
+}
+
+impl Written {
+    /// Puts it on the screen, where it belongs there.
+    pub(super) fn show(self, paged: bool) -> Result<Shown> {
+        if self.file.is_none() {
+            pager::show(&self.text, paged)?;
+        }
+        Ok(Shown { rows: self.printed.rows, more: self.printed.more, file: self.file })
+    }
+}
+
+/// An answer as a table for the screen. What a pager shows may be wider.
+async fn table(answer: Answer, shape: Shape, paged: bool) -> Result<(Vec<u8>, Printed)> {
+    let mut text = Vec::new();
+    let mut printed = Printed::default();
+    let mut writer = Format::Table.writer(answer.schema.clone(), terminal(shape, paged), Box::new(&mut text))?;
+    feed(answer, Format::Table.default_rows(), writer.as_mut(), &mut printed).await??;
+    drop(writer);
+    Ok((text, printed))
+}
+
+/// Rows that were made here.
+pub(super) fn columns(columns: Vec<(&str, ArrayRef)>, shape: Shape, paged: bool) -> Result<()> {
+    let columns = columns.into_iter().map(|(name, values)| (name, values, true));
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(|error| Error::failed(error.to_string()))?;
+    let mut text = Vec::new();
+    let mut writer = Format::Table.writer(batch.schema(), terminal(shape, paged), Box::new(&mut text))?;
+    writer.batch(&batch).and_then(|()| writer.finish())?;
+    drop(writer);
+    pager::show(&text, paged)
+}
+
+/// A table's columns, and queries to begin with.
+fn table_of(table: &'static Table, width: Option<usize>) -> String {
+    let mut text = tables::describe(table, width);
+    text.push_str("\nExamples:\n");
+    for example in table.examples {
+        text.push_str(&format!("  {example};\n"));
+    }
+    text
+}
+
+/// The same, shown.
+pub(super) fn table_page(table: &'static Table, paged: bool) -> Result<()> {
+    text(&table_of(table, Terminal::of_stdout().width), paged)
+}
+
+/// Text as it is.
+pub(super) fn text(text: &str, paged: bool) -> Result<()> {
+    pager::show(text.as_bytes(), paged)
+}
+
+/// An answer as a picture.
+pub(super) async fn picture(mut answer: Answer, kind: Option<chart::Kind>) -> Result<String> {
+    let (mut batches, mut rows) = (Vec::new(), 0);
+    while let Some(batch) = answer.batches.next().await {
+        let batch = batch?;
+        rows += batch.num_rows();
+        if rows > PICTURE {
+            return Err(Error::limit(format!("the answer has more than {PICTURE} rows to draw"))
+                .hint("GROUP BY step, or a LIMIT, makes them fewer"));
+        }
+        batches.push(batch);
+    }
+    chart::draw(&answer.schema, &batches, kind, Terminal::of_stdout())
+}
+
+fn terminal(shape: Shape, paged: bool) -> Terminal {
+    let wide = shape == Shape::Fit && paged && pager::scrolls_sideways();
+    Terminal { shape: if wide { Shape::Wide } else { shape }, ..Terminal::of_stdout() }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::failed(format!("{}: {error}", path.display())).hint(r"\o without a name shows answers here again")
+}

@@ -1,0 +1,36 @@
+//! The tables that a live run's program declared, as its collector says: they are in nobody's source code.
+
+use arrow::array::AsArray;
+use futures::TryStreamExt;
+use probe_proto::table::Table;
+use probe_proto::tables::custom;
+
+use super::live::Live;
+use super::{Bounds, collect};
+use crate::error::{Error, Result};
+use crate::store::table_of;
+
+/// All of them now.
+///
+/// # Errors
+/// The collector's; and one whose tables this version can't have.
+pub(super) async fn tables(live: &mut Live) -> Result<Vec<&'static Table>> {
+    let listed = "SELECT CAST(table_schema AS VARCHAR), CAST(table_name AS VARCHAR) FROM information_schema.tables \
+                  ORDER BY 1, 2";
+    let (_, batches) = collect(live.query(listed, Bounds::default()).await?).await?;
+    let mut names = Vec::new();
+    for batch in &batches {
+        let (schemas, tables) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
+        let full = schemas.iter().zip(tables).filter_map(|(schema, table)| Some(format!("{}.{}", schema?, table?)));
+        names.extend(full.filter(|name| !custom::is_reserved(name)));
+    }
+    let mut found = Vec::with_capacity(names.len());
+    for name in names.into_iter().take(custom::MOST_TABLES) {
+        let answer = live.query(&format!("SELECT * FROM {name} LIMIT 0"), Bounds::default()).await?;
+        let schema = answer.schema;
+        // To its end, so that the collector is done with it.
+        let _: Vec<_> = answer.batches.try_collect().await?;
+        found.push(table_of(&name, &schema).map_err(|why| Error::failed(format!("table {name}: {why}")))?);
+    }
+    Ok(found)
+}

@@ -1,0 +1,118 @@
+//! An answer as a picture in a terminal: lines over numbers and times, bars for everything that has a name.
+//!
+//! The first column is what is drawn over, each further column of numbers is drawn by itself, below the one before it and
+//! on a scale of its own: a loss and a step time have no axis in common. What is NULL or not finite is not drawn, and
+//! its number is said.
+
+mod bar;
+mod line;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::{cast, concat_batches};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef};
+
+use super::{Terminal, cell, io_error};
+use crate::error::{Error, Result};
+
+/// How to draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A line over the first column.
+    Line,
+    /// A bar a row.
+    Bar,
+}
+
+/// Columns that are drawn of one answer.
+const SERIES: usize = 4;
+
+/// A column of numbers to draw; None is what can't be.
+struct Series {
+    name: String,
+    values: Vec<Option<f64>>,
+}
+
+/// Draws the rows of an answer.
+///
+/// # Errors
+/// Where no column has numbers, or the first one is nothing that a line can be drawn over.
+pub fn draw(schema: &SchemaRef, batches: &[RecordBatch], kind: Option<Kind>, terminal: Terminal) -> Result<String> {
+    let rows = concat_batches(schema, batches).map_err(io_error)?;
+    let is_place = |kind: &DataType| kind.is_numeric() || matches!(kind, DataType::Timestamp(..));
+    let first = schema.fields().first().ok_or_else(|| Error::failed("the answer has no columns to draw"))?;
+    // A single column is drawn over the numbers of its rows.
+    let alone = schema.fields().len() == 1;
+    let numbers = (usize::from(!alone)..schema.fields().len()).filter(|&at| schema.field(at).data_type().is_numeric());
+    let series =
+        numbers.map(|at| Ok(Series { name: schema.field(at).name().clone(), values: values(rows.column(at))? }));
+    let mut series = series.collect::<Result<Vec<Series>>>()?;
+    if series.is_empty() {
+        return Err(Error::failed("the answer has no column of numbers to draw")
+            .hint("the first column is what is drawn over, and each further column of numbers is drawn"));
+    }
+    let more = series.split_off(series.len().min(SERIES));
+    let kind = kind.unwrap_or(if alone || is_place(first.data_type()) { Kind::Line } else { Kind::Bar });
+    let mut out = String::new();
+    match kind {
+        Kind::Bar => {
+            let labels = match alone {
+                true => (1..=rows.num_rows()).map(|row| Some(row.to_string())).collect(),
+                false => cell::texts(rows.column(0), false)?,
+            };
+            for series in &series {
+                bar::draw(&mut out, &labels, series, terminal);
+            }
+        }
+        Kind::Line => {
+            let over = match alone {
+                true => line::Axis::rows(rows.num_rows()),
+                false if is_place(first.data_type()) => line::Axis::of(first.name(), rows.column(0))?,
+                false => {
+                    return Err(Error::failed(format!(
+                        "no line can be drawn over '{}', which is no number",
+                        first.name()
+                    ))
+                    .hint(r"\plot bar draws a bar a row"));
+                }
+            };
+            for series in &series {
+                line::draw(&mut out, &over, series, terminal);
+            }
+        }
+    }
+    if !more.is_empty() {
+        let names: Vec<&str> = more.iter().map(|series| series.name.as_str()).collect();
+        out.push_str(&format!("not drawn: {}\n", names.join(", ")));
+    }
+    Ok(out)
+}
+
+/// A column's numbers; of times, nanoseconds.
+fn values(column: &ArrayRef) -> Result<Vec<Option<f64>>> {
+    if matches!(column.data_type(), DataType::Timestamp(..)) {
+        let whole = cast(column, &DataType::Int64).map_err(io_error)?;
+        return Ok(whole.as_primitive::<Int64Type>().iter().map(|value| value.map(|value| value as f64)).collect());
+    }
+    let floats = cast(column, &DataType::Float64).map_err(io_error)?;
+    Ok(floats.as_primitive::<Float64Type>().iter().map(|value| value.filter(|value| value.is_finite())).collect())
+}
+
+/// The least and the greatest.
+fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.fold(None, |bounds, value| match bounds {
+        None => Some((value, value)),
+        Some((least, most)) => Some((f64::min(least, value), f64::max(most, value))),
+    })
+}
+
+/// What could not be drawn, in words.
+fn left_out(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => "  (1 value is NULL or not finite)".to_owned(),
+        count => format!("  ({count} values are NULL or not finite)"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
