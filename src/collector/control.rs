@@ -7,8 +7,8 @@ use probe_proto::v1::control_server::Control;
 use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
 use probe_proto::v1::{HangAnswer, HangCall, StacksAnswer, StacksCall};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
-use tonic::{Extensions, Request, Response, Status};
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Response, Status};
 
 use super::Shared;
 use super::events::{Event, Severity};
@@ -16,6 +16,7 @@ use super::hang::Hangs;
 use super::stacks::Stacks;
 use crate::error::Error;
 use crate::eval::Broker;
+use crate::server::peer::Asker;
 
 /// What commands speak with.
 #[derive(Debug, Clone)]
@@ -64,7 +65,7 @@ impl Control for ControlService {
     type EvalStream = ReceiverStream<Result<EvalEvent, Status>>;
 
     async fn eval(&self, request: Request<EvalCall>) -> Result<Response<Self::EvalStream>, Status> {
-        let asked_by = asked_by(request.extensions());
+        let asked_by = Asker::of(request.extensions());
         let over_a_socket = request.extensions().get::<UdsConnectInfo>().is_some();
         let call = request.into_inner();
         if !over_a_socket {
@@ -79,38 +80,24 @@ impl Control for ControlService {
     }
 
     async fn config(&self, request: Request<ConfigCall>) -> Result<Response<ConfigAnswer>, Status> {
-        let asked_by = asked_by(request.extensions());
+        let asked_by = Asker::of(request.extensions());
         let values = request.into_inner().values;
         let set: Vec<String> = values.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let answer = self.shared.settings.set(values, &self.shared.registry).await?;
         if !set.is_empty() {
-            let message = format!("{} asked for {}", asked_by, set.join(" "));
+            let message = format!("{} asked for {}", asked_by.name(), set.join(" "));
             self.shared.events.note(Event::new("config", Severity::Info, message));
         }
         Ok(Response::new(answer))
     }
 
     async fn hang(&self, request: Request<HangCall>) -> Result<Response<HangAnswer>, Status> {
-        let asked_by = asked_by(request.extensions());
+        let asked_by = Asker::of(request.extensions());
         Ok(Response::new(self.hangs.ask(&asked_by).await?))
     }
 
     async fn stacks(&self, request: Request<StacksCall>) -> Result<Response<StacksAnswer>, Status> {
-        let asked_by = asked_by(request.extensions());
+        let asked_by = Asker::of(request.extensions());
         Ok(Response::new(self.stacks.take(request.into_inner(), &asked_by).await?))
-    }
-}
-
-/// Who asks, by the kernel's word where there is one.
-fn asked_by(extensions: &Extensions) -> String {
-    if let Some(peer) = extensions.get::<UdsConnectInfo>() {
-        return match &peer.peer_cred {
-            Some(credentials) => format!("uid:{}", credentials.uid()),
-            None => "unix".into(),
-        };
-    }
-    match extensions.get::<TcpConnectInfo>().and_then(|peer| peer.remote_addr()) {
-        Some(address) => format!("tcp:{address}"),
-        None => "tcp".into(),
     }
 }

@@ -16,6 +16,7 @@ use super::stacks::Stacks;
 use crate::error::{Error, Result};
 use crate::eval::Broker;
 use crate::hang::{Member, judge};
+use crate::server::peer::Asker;
 use crate::store::Identity;
 
 /// How long steps may stop, where nobody says.
@@ -67,7 +68,7 @@ impl Hangs {
     ///
     /// # Errors
     /// Nobody is there.
-    pub(crate) async fn ask(&self, asked_by: &str) -> Result<HangAnswer> {
+    pub(crate) async fn ask(&self, asked_by: &Asker) -> Result<HangAnswer> {
         let stopped = stopped(&self.seen(), ASKED);
         self.look(stopped, asked_by).await
     }
@@ -90,7 +91,7 @@ impl Hangs {
                 }
                 Some(_) => {}
                 None if stopped(&seen, after) && !self.broker.is_between_steps() => {
-                    if let Ok(answer) = self.look(true, "probe (hang)").await
+                    if let Ok(answer) = self.look(true, &Asker::collector("hang")).await
                         && is_worth_saying(&answer)
                     {
                         said = Some(Said::now(&seen, after));
@@ -109,7 +110,7 @@ impl Hangs {
         all
     }
 
-    async fn look(&self, stopped: bool, asked_by: &str) -> Result<HangAnswer> {
+    async fn look(&self, stopped: bool, asked_by: &Asker) -> Result<HangAnswer> {
         let stacks = self.stacks.take(StacksCall::default(), asked_by).await?;
         let now = clock::unix_ns();
         let members = self.seen().into_iter().map(|seen| seen.placed(&stacks)).collect();

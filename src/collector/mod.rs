@@ -46,7 +46,7 @@ use crate::journal::{self, Journal};
 use crate::paths::{Listen, Places};
 use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::{Reservation, RunInfo};
-use crate::server::{Bound, Servers, Token, flight};
+use crate::server::{Audit, Bound, Servers, Token, flight};
 use crate::store::{Keeper, Store};
 use events::Events;
 use recovery::Recovered;
@@ -151,7 +151,7 @@ impl Collector {
         let memory = options.memory.saturating_sub(limits.memory).max(options.memory / 2);
         let name = Arc::clone(&run);
         let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
-        let Begun { store, registry, log, events, journal, keeper } =
+        let Begun { store, registry, log, events, queries, journal, keeper } =
             recovering.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())))?;
         let shared = Arc::new(Shared {
             run,
@@ -168,7 +168,7 @@ impl Collector {
             stopping: CancellationToken::new(),
         });
         let registry = Arc::clone(&shared.registry);
-        let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events);
+        let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events, &queries);
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
@@ -199,7 +199,7 @@ impl Collector {
         let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
             .add_service(ControlServer::new(control))
-            .add_service(flight::service(Arc::clone(&engine)));
+            .add_service(flight::service(Arc::clone(&engine), queries));
         // What was asked for is what is told; the run's own socket otherwise.
         let unix = listeners.iter().rev().map(Bound::listen).find(|listen| matches!(listen, Listen::Unix(_)));
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
@@ -251,6 +251,7 @@ struct Begun {
     registry: Arc<Registry>,
     log: Arc<Log>,
     events: Arc<Events>,
+    queries: Arc<Audit>,
     journal: Arc<Journal>,
     keeper: Keeper,
 }
@@ -258,7 +259,7 @@ struct Begun {
 /// Takes up what a run's directory has, which for a new run is nothing.
 fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
     let recovered = recovery::recover(directory, run)?;
-    let Recovered { store, registry, log, events, mut begin, remarks, left_over } = recovered;
+    let Recovered { store, registry, log, events, queries, mut begin, remarks, left_over } = recovered;
     // The journal is part of what the run takes on disk, and only whole files of it can go.
     begin.file_bytes = begin.file_bytes.min(disk / 8);
     for remark in remarks {
@@ -268,8 +269,9 @@ fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<B
     let journal = Journal::begin(&journal::directory(directory), begin)?;
     log.keep(Arc::clone(&journal));
     events.keep(Arc::clone(&journal));
+    queries.keep(Arc::clone(&journal));
     let keeper = store.keep(directory, Arc::clone(&journal), memory, disk)?;
-    Ok(Begun { store, registry, log, events, journal, keeper })
+    Ok(Begun { store, registry, log, events, queries, journal, keeper })
 }
 
 /// The run's own socket first, then what was asked for.

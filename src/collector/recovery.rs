@@ -20,6 +20,7 @@ use crate::journal::replay::{self, Ranges, Take};
 use crate::journal::{Begin, FILE_BYTES};
 use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::RunInfo;
+use crate::server::Audit;
 use crate::store::{Census, Identity, LeftOver, Origin, Rows, Store, Strings};
 
 /// Rows of an agent that its collector said it kept, and that are nowhere.
@@ -32,6 +33,7 @@ pub(crate) struct Recovered {
     pub(crate) registry: Arc<Registry>,
     pub(crate) log: Arc<Log>,
     pub(crate) events: Arc<Events>,
+    pub(crate) queries: Arc<Audit>,
     /// What a collector that goes on begins its journal with.
     pub(crate) begin: Begin,
     /// What is to be said about it.
@@ -51,7 +53,8 @@ pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
     }
     let run: Arc<str> = RunInfo::read(directory)?.run.into();
     let recovered = recover(directory, &run)?;
-    let system = system_tables(&run, &recovered.registry, &recovered.store, &recovered.log, &recovered.events);
+    let Recovered { registry, store, log, events, queries, .. } = &recovered;
+    let system = system_tables(&run, registry, store, log, events, queries);
     Ok((Engine::with_limits(recovered.store, system, limits)?, recovered.remarks))
 }
 
@@ -62,6 +65,7 @@ pub(super) fn system_tables(
     store: &Arc<Store>,
     log: &Arc<Log>,
     events: &Arc<Events>,
+    queries: &Arc<Audit>,
 ) -> Vec<Arc<dyn SystemTable>> {
     vec![
         Arc::new(AgentsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
@@ -70,6 +74,7 @@ pub(super) fn system_tables(
         Arc::new(PendingTable { registry: Arc::clone(registry) }),
         Arc::clone(log) as _,
         Arc::clone(events) as _,
+        Arc::clone(queries) as _,
     ]
 }
 
@@ -128,9 +133,10 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
     let registry = Arc::new(Registry::restore(run, &ledger, &written));
     let log = Arc::new(Log::restore(ledger.evals.values()));
     let events = Arc::new(Events::restore(run, &ledger.events));
+    let queries = Arc::new(Audit::restore(&ledger.queries));
     let begin =
         Begin { ledger, older: left.files, number: left.next, appends: store.appends(), file_bytes: FILE_BYTES };
-    Ok(Recovered { store, registry, log, events, begin, remarks, left_over })
+    Ok(Recovered { store, registry, log, events, queries, begin, remarks, left_over })
 }
 
 /// What files have of one agent and table.

@@ -20,6 +20,7 @@ use super::registry::Registry;
 use crate::error::{Error, Kind, Result};
 use crate::eval::Broker;
 use crate::query::{Asked, Engine};
+use crate::server::peer::Asker;
 use crate::stacks::sampler::{self, Plan};
 use crate::stacks::{Readers, Subject, agent, each, permission};
 use crate::store::Identity;
@@ -62,7 +63,7 @@ impl Stacks {
     ///
     /// # Errors
     /// Nobody is there, or what is asked can't be done. What can't be read of one process is said in its answer.
-    pub(crate) async fn take(&self, call: StacksCall, asked_by: &str) -> Result<StacksAnswer> {
+    pub(crate) async fn take(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
         let method = StackMethod::try_from(call.method)
             .map_err(|_| Error::usage("stacks are read from memory, paused, or asked of the agent"))?;
         let chosen = self.choose(call.pid, call.rank)?;
@@ -104,7 +105,7 @@ impl Stacks {
     }
 
     /// Reads those that can be read, all at one time, and asks the others.
-    async fn once(&self, chosen: &[Of], method: StackMethod, asked_by: &str) -> Result<Vec<ProcessStacks>> {
+    async fn once(&self, chosen: &[Of], method: StackMethod, asked_by: &Asker) -> Result<Vec<ProcessStacks>> {
         let mut why_not = vec![None; chosen.len()];
         for (why_not, of) in why_not.iter_mut().zip(chosen) {
             *why_not = match method {
@@ -138,7 +139,7 @@ impl Stacks {
     }
 
     /// Asks the agent, and says why it was asked.
-    async fn ask(&self, subject: &Subject, why: Option<Error>, asked_by: &str) -> ProcessStacks {
+    async fn ask(&self, subject: &Subject, why: Option<Error>, asked_by: &Asker) -> ProcessStacks {
         let mut stacks = match self.printed(subject, asked_by).await.and_then(|text| agent::understand(subject, &text))
         {
             Ok(stacks) => stacks,
@@ -154,7 +155,7 @@ impl Stacks {
         stacks
     }
 
-    async fn printed(&self, subject: &Subject, asked_by: &str) -> Result<Vec<u8>> {
+    async fn printed(&self, subject: &Subject, asked_by: &Asker) -> Result<Vec<u8>> {
         let call = EvalCall {
             code: agent::CODE.into(),
             at: At::Now.into(),
@@ -163,7 +164,7 @@ impl Stacks {
             pid: u32::try_from(subject.pid).ok(),
             ..EvalCall::default()
         };
-        let mut events = self.broker.ask(call, &format!("{asked_by} (stack)"))?;
+        let mut events = self.broker.ask(call, &asked_by.within("stack"))?;
         let mut printed = Vec::new();
         while let Some(event) = events.recv().await {
             match event.map_err(Error::from)?.event {

@@ -179,12 +179,12 @@ impl World {
 
     /// recorded = stored + dropped + evicted, once nobody is there any more and so nothing is in flight.
     fn check_books(&self, count: usize, runtime: &tokio::runtime::Runtime) {
-        let Begun { store, registry, log, events, .. } = &self.begun;
+        let Begun { store, registry, log, events, queries, .. } = &self.begun;
         for Connected { agent, connection, .. } in &self.agents {
             registry.disconnect(agent, *connection, false);
         }
         let _still = store.hold_still();
-        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events);
+        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
         let engine = Engine::new(Arc::clone(store), system).unwrap();
         let sql = "SELECT CAST(rows_recorded - rows_stored - COALESCE(d.lost, 0) AS BIGINT) FROM probe.agents
                    LEFT JOIN (SELECT pid, SUM(rows) AS lost FROM probe.drops GROUP BY pid) d USING (pid)";
@@ -197,9 +197,9 @@ impl World {
 
     /// Every agent's rows are there once, whole batches of them, or counted.
     fn check(&self, senders: &[Sender], runtime: &tokio::runtime::Runtime) {
-        let Begun { store, registry, log, events, .. } = &self.begun;
+        let Begun { store, registry, log, events, queries, .. } = &self.begun;
         let _still = store.hold_still();
-        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events);
+        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
         let engine = Engine::new(Arc::clone(store), system).unwrap();
         let rows = |sql: String| {
             let batches: Vec<_> =

@@ -6,11 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::evals;
-use probe_proto::v1::{self, At, Outcome, record};
+use probe_proto::v1::{self, At, EvalCall, Outcome, record};
 
+use super::{LONGEST_CODE, LONGEST_SESSION_NAME};
+use crate::collector::agent::cut;
 use crate::collector::clock;
 use crate::journal::Journal;
 use crate::query::{SystemRows, SystemTable};
+use crate::server::audit::hash;
+use crate::server::peer::Asker;
 
 /// Rows that are kept.
 const MOST_ROWS: usize = 10_000;
@@ -22,8 +26,10 @@ const MOST_BYTES: usize = 16 << 20;
 pub(crate) struct Record {
     id: i64,
     ts: i64,
-    asked_by: String,
+    asked_by: Asker,
     code: String,
+    hash: String,
+    session: Option<String>,
     at: At,
     pub(crate) placed: Option<At>,
     pub(crate) step: Option<i64>,
@@ -40,7 +46,10 @@ impl Record {
         v1::Eval {
             id: self.id,
             ts: self.ts,
-            asked_by: self.asked_by.clone(),
+            asked_by: self.asked_by.who.clone(),
+            peer: self.asked_by.peer.clone(),
+            hash: self.hash.clone(),
+            session: self.session.clone(),
             code: self.code.clone(),
             at: self.at.into(),
             placed: self.placed.map(Into::into),
@@ -63,8 +72,10 @@ impl Record {
             error: if ended { eval.error } else { Some("the collector died".into()) },
             id: eval.id,
             ts: eval.ts,
-            asked_by: eval.asked_by,
+            asked_by: Asker { who: eval.asked_by, peer: eval.peer },
             code: eval.code,
+            hash: eval.hash,
+            session: eval.session,
             step: eval.step,
             ranks: eval.ranks,
             duration: eval.duration,
@@ -121,15 +132,17 @@ impl Log {
     }
 
     /// A snippet was asked for.
-    pub(crate) fn begin(self: &Arc<Self>, asked_by: &str, code: &str, at: At) -> Entry {
+    pub(crate) fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
         let mut records = self.lock();
         records.newest += 1;
         let record = Record {
             id: records.newest,
             ts: clock::unix_ns(),
-            asked_by: asked_by.to_owned(),
-            code: code.to_owned(),
-            at,
+            asked_by: asked_by.clone(),
+            code: cut(call.code.clone(), LONGEST_CODE),
+            hash: hash(&call.code),
+            session: Some(cut(call.session.clone(), LONGEST_SESSION_NAME)).filter(|name| !name.is_empty()),
+            at: call.at(),
             placed: None,
             step: None,
             ranks: None,
@@ -209,8 +222,11 @@ impl SystemTable for Log {
             builder.push(evals::Row {
                 id: record.id,
                 ts: Time(record.ts),
-                asked_by: strings.id(&record.asked_by),
+                asked_by: strings.id(&record.asked_by.who),
+                peer: record.asked_by.peer.as_deref().map(|peer| strings.id(peer)),
                 code: strings.id(&record.code),
+                hash: strings.id(&record.hash),
+                session: record.session.as_deref().map(|session| strings.id(session)),
                 at: strings.id(at_name(record.at)),
                 placed: record.placed.map(|at| strings.id(at_name(at))),
                 step: record.step,
@@ -252,10 +268,15 @@ fn status_name(outcome: Outcome) -> &'static str {
 mod tests {
     use super::*;
 
+    fn ask(log: &Arc<Log>, code: &str, at: At) -> Entry {
+        let asker = Asker { who: "uid:1000".into(), peer: Some("pid:7".into()) };
+        log.begin(&asker, &EvalCall { code: code.into(), at: at.into(), session: "mine".into(), ..EvalCall::default() })
+    }
+
     #[test]
     fn a_row_is_there_from_the_asking_to_the_end() {
         let log = Arc::new(Log::default());
-        let mut entry = log.begin("uid:1000", "print(1)", At::Auto);
+        let mut entry = ask(&log, "print(1)", At::Auto);
         assert_eq!(log.rows().batch.rows, 1);
         assert!(log.lock().rows[0].outcome.is_none());
         entry.record.placed = Some(At::Now);
@@ -264,7 +285,10 @@ mod tests {
         let kept = log.lock().rows[0].clone();
         assert_eq!((kept.placed, kept.outcome), (Some(At::Now), Some(Outcome::Error)));
         assert_eq!(kept.error.as_deref(), Some("ValueError: no"));
-        drop(log.begin("uid:1000", "print(2)", At::Step));
+        assert_eq!((kept.asked_by.peer.as_deref(), kept.session.as_deref()), (Some("pid:7"), Some("mine")));
+        // As it is written down is as it comes back.
+        assert_eq!(Record::of_message(kept.to_message()).to_message(), kept.to_message());
+        drop(ask(&log, "print(2)", At::Step));
         assert_eq!(log.lock().rows[1].outcome, Some(Outcome::Cancelled));
     }
 
@@ -273,7 +297,7 @@ mod tests {
         let log = Arc::new(Log::default());
         let big = "x".repeat(1 << 20);
         for _ in 0..20 {
-            log.begin("uid:0", &big, At::Auto).finish(Outcome::Ok, "");
+            ask(&log, &big, At::Auto).finish(Outcome::Ok, "");
         }
         let records = log.lock();
         assert_eq!(records.rows.len(), MOST_BYTES >> 20);

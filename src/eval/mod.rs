@@ -24,6 +24,7 @@ pub(crate) use routes::Routes;
 use crate::collector::agent::cut;
 use crate::collector::registry::Registry;
 use crate::error::{Error, Result};
+use crate::server::peer::Asker;
 use snippet::Snippet;
 
 /// Longest snippet (bytes).
@@ -63,8 +64,8 @@ impl Broker {
     }
 
     /// Starts a snippet; dropping what is returned cancels it. Errors are of the call: nothing has run.
-    pub(crate) fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &str) -> Result<Events> {
-        let mut entry = self.log.begin(asked_by, &cut(call.code.clone(), LONGEST_CODE), call.at());
+    pub(crate) fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Events> {
+        let mut entry = self.log.begin(asked_by, &call);
         let started = self.prepare(call).and_then(|call| {
             let group = group::choose(&self.registry.live(), &call, &self.run)?;
             let permit = Arc::clone(&self.running).try_acquire_owned();
@@ -93,8 +94,8 @@ impl Broker {
     }
 
     /// Keeps a call that was refused before it came here.
-    pub(crate) fn refused(&self, call: &EvalCall, asked_by: &str, why: &str) {
-        self.log.begin(asked_by, &cut(call.code.clone(), LONGEST_CODE), call.at()).finish(Outcome::Refused, why);
+    pub(crate) fn refused(&self, call: &EvalCall, asked_by: &Asker, why: &str) {
+        self.log.begin(asked_by, call).finish(Outcome::Refused, why);
     }
 
     fn prepare(&self, mut call: EvalCall) -> Result<EvalCall> {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use probe_proto::v1::{self, record, said};
 
 use crate::collector::events::Kept;
+use crate::server::audit;
 
 /// Evals that are kept, as many as `probe.evals` shows.
 const MOST_EVALS: usize = 10_000;
@@ -24,6 +25,8 @@ pub(crate) struct Ledger {
     pub(crate) evals: BTreeMap<i64, v1::Eval>,
     /// The newest.
     pub(crate) events: Kept,
+    /// The newest.
+    pub(crate) queries: audit::Kept,
 }
 
 impl Ledger {
@@ -32,12 +35,15 @@ impl Ledger {
         let instance = |agent: &v1::AgentRecord| agent.hello.as_ref().map(|hello| hello.instance.clone());
         let mut events = Kept::default();
         ledger.events.into_iter().for_each(|event| events.push(event));
+        let mut queries = audit::Kept::default();
+        ledger.queries.into_iter().for_each(|query| queries.put(query));
         Self {
             agents: ledger.agents.into_iter().filter_map(|agent| Some((instance(&agent)?, agent))).collect(),
             connections: ledger.connections.into_iter().map(|open| (open.connection, open)).collect(),
             evicted: ledger.evicted,
             evals: ledger.evals.into_iter().map(|eval| (eval.id, eval)).collect(),
             events,
+            queries,
         }
     }
 
@@ -49,6 +55,7 @@ impl Ledger {
             evicted: self.evicted.clone(),
             evals: self.evals.values().cloned().collect(),
             events: self.events.iter().cloned().collect(),
+            queries: self.queries.iter().cloned().collect(),
         }
     }
 
@@ -75,6 +82,7 @@ impl Ledger {
                 }
             }
             Some(Record::Event(event)) => self.events.push(event.clone()),
+            Some(Record::Query(query)) => self.queries.put(query.clone()),
             None => {}
         }
     }

@@ -5,11 +5,12 @@
 
 use std::pin::Pin;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::ipc::writer::IpcWriteOptions;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
@@ -23,12 +24,14 @@ use arrow_flight::sql::{
     CommandStatementUpdate, DoPutPreparedStatementResult, ProstMessageExt, SqlInfo, TicketStatementQuery,
 };
 use arrow_flight::{Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket};
-use futures::{Stream, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use prost::Message;
 use prost::bytes::Bytes;
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Response, Status};
+use tonic::{Extensions, Request, Response, Status};
 
+use super::audit::{Audit, Entry};
+use super::peer::Asker;
 use crate::error::Error;
 use crate::query::{Asked, CATALOG, Engine, from_datafusion, schemas_of, views};
 use crate::store::arrow_schema;
@@ -53,9 +56,9 @@ const TABLE: &str = "TABLE";
 /// That of named queries.
 const VIEW: &str = "VIEW";
 
-/// The service, ready for a tonic server.
-pub fn service(engine: Arc<Engine>) -> FlightServiceServer<impl FlightService> {
-    FlightServiceServer::new(Service { engine })
+/// The service, ready for a tonic server. What it is asked is written down in `audit`.
+pub fn service(engine: Arc<Engine>, audit: Arc<Audit>) -> FlightServiceServer<impl FlightService> {
+    FlightServiceServer::new(Service { engine, audit })
         .max_decoding_message_size(MAX_REQUEST)
         .max_encoding_message_size(usize::MAX)
 }
@@ -63,6 +66,7 @@ pub fn service(engine: Arc<Engine>) -> FlightServiceServer<impl FlightService> {
 #[derive(Debug, Clone)]
 struct Service {
     engine: Arc<Engine>,
+    audit: Arc<Audit>,
 }
 
 /// A query and its scope, as it stands in tickets and handles.
@@ -115,16 +119,44 @@ type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
 impl Service {
     async fn info(&self, query: &Query, ticket: Any, request: Request<FlightDescriptor>) -> Reply<FlightInfo> {
-        let schema = self.engine.schema(&query.sql, query.pid).await?;
+        let schema = self.schema(&query.sql, query.pid, request.extensions()).await?;
         info(&schema, ticket, request)
     }
 
-    async fn run(&self, query: Query) -> Reply<Answer> {
-        let rows = self.engine.ask(&query.sql, query.asked()).await?;
+    /// The columns of an answer. A query that has none is never run, so this is where it is written down.
+    async fn schema(&self, sql: &str, pid: Option<i32>, extensions: &Extensions) -> Result<SchemaRef, Status> {
+        let schema = self.engine.schema(sql, pid).await;
+        Ok(schema.inspect_err(|error| self.audit.begin(&Asker::of(extensions), sql, pid).finish(Some(error)))?)
+    }
+
+    async fn run(&self, query: Query, extensions: &Extensions) -> Reply<Answer> {
+        let mut entry = self.audit.begin(&Asker::of(extensions), &query.sql, query.pid);
+        let rows = self.engine.ask(&query.sql, query.asked()).await;
+        let rows = rows.inspect_err(|error| entry.finish(Some(error)))?;
         let schema = rows.schema();
-        let rows = rows.map_err(|error| FlightError::Tonic(Box::new(from_datafusion(&error).into())));
+        let written = Arc::new(Mutex::new(entry));
+        let (taken, sent) = (Arc::clone(&written), Arc::clone(&written));
+        let rows = rows.map(move |batch| match batch {
+            Ok(batch) => {
+                lock(&taken).sent(batch.num_rows() as u64, 0);
+                Ok(batch)
+            }
+            Err(error) => {
+                let error = from_datafusion(&error);
+                lock(&taken).finish(Some(&error));
+                Err(FlightError::Tonic(Box::new(error.into())))
+            }
+        });
         let messages = FlightDataEncoderBuilder::new().with_schema(schema).build(rows).map_err(Status::from);
-        Ok(Response::new(Box::pin(messages)))
+        let messages = messages.inspect_ok(move |message| {
+            lock(&sent).sent(0, (message.data_header.len() + message.data_body.len()) as u64);
+        });
+        // Reached only when the client has taken everything before it.
+        let end = futures::stream::poll_fn(move |_| {
+            lock(&written).finish(None);
+            Poll::Ready(None)
+        });
+        Ok(Response::new(Box::pin(messages.chain(end))))
     }
 }
 
@@ -147,8 +179,12 @@ fn internal(error: impl std::fmt::Display) -> Status {
     Status::internal(error.to_string())
 }
 
-fn read_only() -> Status {
-    Error::denied("changing rows is not allowed: queries only read").hint("send it as a query if it is one").into()
+fn read_only() -> Error {
+    Error::denied("changing rows is not allowed: queries only read").hint("send it as a query if it is one")
+}
+
+fn lock(entry: &Mutex<Entry>) -> MutexGuard<'_, Entry> {
+    entry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn sql_info() -> Result<SqlInfoData, Status> {
@@ -180,8 +216,8 @@ impl FlightSqlService for Service {
         self.info(&query, ticket.as_any(), request).await
     }
 
-    async fn do_get_statement(&self, ticket: TicketStatementQuery, _: Request<Ticket>) -> Reply<Answer> {
-        self.run(Query::from_handle(&ticket.statement_handle)?).await
+    async fn do_get_statement(&self, ticket: TicketStatementQuery, request: Request<Ticket>) -> Reply<Answer> {
+        self.run(Query::from_handle(&ticket.statement_handle)?, request.extensions()).await
     }
 
     async fn do_action_create_prepared_statement(
@@ -190,7 +226,7 @@ impl FlightSqlService for Service {
         request: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
         let query = Query::new(command.query, request.metadata())?;
-        let schema = self.engine.schema(&query.sql, query.pid).await?;
+        let schema = self.schema(&query.sql, query.pid, request.extensions()).await?;
         let message: IpcMessage =
             SchemaAsIpc::new(&schema, &IpcWriteOptions::default()).try_into().map_err(internal)?;
         Ok(ActionCreatePreparedStatementResult {
@@ -220,9 +256,9 @@ impl FlightSqlService for Service {
     async fn do_get_prepared_statement(
         &self,
         command: CommandPreparedStatementQuery,
-        _: Request<Ticket>,
+        request: Request<Ticket>,
     ) -> Reply<Answer> {
-        self.run(Query::from_handle(&command.prepared_statement_handle)?).await
+        self.run(Query::from_handle(&command.prepared_statement_handle)?, request.extensions()).await
     }
 
     async fn do_put_prepared_statement_query(
@@ -238,11 +274,13 @@ impl FlightSqlService for Service {
     async fn do_put_statement_update(
         &self,
         command: CommandStatementUpdate,
-        _: Request<PeekableFlightDataStream>,
+        request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
         // Says which statement was refused; one that only reads is refused too, for it came by the wrong door.
-        self.engine.schema(&command.query, None).await?;
-        Err(read_only())
+        self.schema(&command.query, None, request.extensions()).await?;
+        let refused = read_only();
+        self.audit.begin(&Asker::of(request.extensions()), &command.query, None).finish(Some(&refused));
+        Err(refused.into())
     }
 
     async fn do_put_prepared_statement_update(
@@ -250,7 +288,7 @@ impl FlightSqlService for Service {
         _: CommandPreparedStatementUpdate,
         _: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
-        Err(read_only())
+        Err(read_only().into())
     }
 
     async fn do_put_statement_ingest(
@@ -258,7 +296,7 @@ impl FlightSqlService for Service {
         _: CommandStatementIngest,
         _: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
-        Err(read_only())
+        Err(read_only().into())
     }
 
     async fn get_flight_info_catalogs(

@@ -3,9 +3,11 @@
 //! Every listener serves the same services. A unix socket lets in whoever the file system lets open it; over TCP every
 //! call carries the token.
 
+pub(crate) mod audit;
 mod connections;
 pub mod flight;
 mod listen;
+pub(crate) mod peer;
 mod token;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::{InterceptorLayer, Routes};
 use tonic::transport::Server;
 
+pub use audit::Audit;
 pub(crate) use listen::Bound;
 pub use token::Token;
 

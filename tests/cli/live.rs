@@ -128,7 +128,7 @@ impl Live {
         let serve = async move {
             let incoming = UnixListenerStream::new(tokio::net::UnixListener::from_std(listener).unwrap());
             let services = tonic::transport::Server::builder().add_service(ControlServer::new(control));
-            let services = services.add_service(flight::service(Arc::new(data::live())));
+            let services = services.add_service(flight::service(Arc::new(data::live()), Arc::default()));
             tokio::select! {
                 served = services.serve_with_incoming(incoming) => served.unwrap(),
                 _ = stopped => {}

@@ -176,7 +176,7 @@ async fn every_call_over_tcp_carries_the_token_and_eval_is_refused_all_the_same(
     let error = Error::from(ControlClient::new(channel).eval(request).await.unwrap_err());
     assert_eq!(error.kind(), Kind::Denied);
     assert!(error.to_string().contains("not allowed over TCP"), "{error}");
-    let rows = bench.rows("SELECT asked_by LIKE 'tcp:127.0.0.1:%', status FROM probe.evals").await;
+    let rows = bench.rows("SELECT asked_by = 'token' AND peer LIKE 'tcp:127.0.0.1:%', status FROM probe.evals").await;
     assert_eq!(rows, [["true", "refused"]]);
     // The socket is open to whoever can open it.
     assert_eq!(describe(crate::support::channel(&bench.socket()).await, None).await.unwrap(), "gpt@1");

@@ -410,3 +410,18 @@ async fn the_session_is_told_to_the_process_wherever_it_runs() {
     let _events = ask(&bench, session(At::Step, "x = 1")).await.unwrap();
     assert_eq!(arm(&mut agent).await.scope, scope);
 }
+
+#[tokio::test]
+async fn what_was_asked_is_written_down_with_who_asked_it() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let asked = EvalCall { session: "mine".into(), ..call("print(1)", At::Now) };
+    let events = ask(&bench, asked).await.unwrap();
+    let said = decide(&mut agent).await;
+    agent.reply(said.id, placed(At::Now)).await;
+    agent.reply(said.id, done(Outcome::Ok, "")).await;
+    hear(events).await;
+    let me = format!("pid:{}", std::process::id());
+    let row = bench.rows("SELECT peer, session, hash FROM probe.evals").await;
+    assert_eq!(row, [[me.as_str(), "mine", "d287bb7f9d15abdc5b6e98536263815744b6ef21c8f3c839fc434ca70d8efe99"]]);
+}

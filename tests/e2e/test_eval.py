@@ -69,6 +69,31 @@ def test_a_session_keeps_its_variables_on_every_rank(two_ranks: Run) -> None:
     assert done.returncode == 1 and "NameError" in done.stderr
 
 
+def test_a_failure_on_one_rank_is_that_ranks(two_ranks: Run) -> None:
+    code = "import torch.distributed as dist\nprint('began')\nassert dist.get_rank() == 0, 'planted'\nprint('ended')"
+    for at in ("now", "step"):
+        done = two_ranks.eval(code, "--rank", "all", "--at", at)
+        assert done.returncode == 1
+        assert sorted(done.stdout.splitlines()) == ["[rank 0] began", "[rank 0] ended", "[rank 1] began"]
+        assert "[rank 1] AssertionError: planted" in done.stderr and "[rank 0] " not in done.stderr
+
+
+def test_the_last_value_is_shown_in_words(two_ranks: Run) -> None:
+    done = two_ranks.eval("model")
+    assert done.returncode == 0, done.stderr
+    assert " parameters (all trained), float32, cpu" in done.stdout and len(done.stdout) < 10_000
+    shown = two_ranks.eval("next(iter(model.parameters()))").stdout
+    assert shown.startswith("Parameter shape=(") and " nan 0  inf 0\n  values [" in shown
+
+
+def test_a_mode_that_a_snippet_leaves_is_put_back(two_ranks: Run) -> None:
+    done = two_ranks.eval("model.eval(); print(model.training)")
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    assert "put back: " in done.stderr and "in training mode" in done.stderr
+    done = two_ranks.eval("print(model.training)", "--rank", "all")
+    assert sorted(done.stdout.splitlines()) == ["[rank 0] True", "[rank 1] True"]
+
+
 def test_an_exception_is_a_traceback_and_exit_1(two_ranks: Run) -> None:
     done = two_ranks.eval("x = 1\nprint('before')\nraise ValueError('planted')")
     assert (done.returncode, done.stdout) == (1, "before\n")

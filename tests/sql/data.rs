@@ -446,6 +446,7 @@ pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
         Arc::new(Drops),
         Arc::new(Census::new(&store(), &"gpt@1".into())),
         Arc::new(Evals),
+        Arc::new(probe::server::Audit::default()),
         Arc::new(Events),
     ]
 }

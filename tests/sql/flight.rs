@@ -11,7 +11,7 @@ use futures::TryStreamExt;
 use hyper_util::rt::TokioIo;
 use probe::error::{Error, Kind};
 use probe::query::Engine;
-use probe::server::flight;
+use probe::server::{Audit, flight};
 use probe_proto::tables::TABLES;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -26,10 +26,14 @@ struct Served {
 }
 
 async fn serve(engine: Engine) -> Served {
+    serve_audited(engine, Arc::default()).await
+}
+
+async fn serve_audited(engine: Engine, audit: Arc<Audit>) -> Served {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let listener = UnixListenerStream::new(UnixListener::bind(&path).unwrap());
-    let server = Server::builder().add_service(flight::service(Arc::new(engine)));
+    let server = Server::builder().add_service(flight::service(Arc::new(engine), audit));
     tokio::spawn(server.serve_with_incoming(listener));
     let connect = tower::service_fn(move |_| {
         let path = path.clone();
@@ -160,4 +164,40 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
     let facts = cells(&served.fetch(info.unwrap()).await.unwrap());
     assert_eq!(facts.len(), 2);
     assert!(facts[0][1].contains("probe"), "{facts:?}");
+}
+
+#[tokio::test]
+async fn every_query_is_written_down_with_who_asked_and_what_became_of_it() {
+    let audit = Arc::new(Audit::default());
+    let mut system = data::system();
+    system.retain(|table| table.table().name != "queries");
+    system.push(Arc::clone(&audit) as _);
+    let mut served = serve_audited(Engine::new(data::store(), system).unwrap(), audit).await;
+    served.query("SELECT step FROM python.steps").await;
+    for refused in ["COPY python.steps TO '/tmp/x'", "SELECT nothing FROM python.steps"] {
+        served.client.execute(refused.to_owned(), None).await.unwrap_err();
+    }
+    served.client.execute_update("SELECT 1".to_owned(), None).await.unwrap_err();
+    // One whose rows nobody takes to the end.
+    let info = served.client.execute("SELECT value FROM generate_series(1, 10000000)".to_owned(), None).await.unwrap();
+    let mut rows = served.client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
+    rows.try_next().await.unwrap().unwrap();
+    drop(rows);
+    let sql =
+        "SELECT asked_by LIKE 'uid:%' AND peer LIKE 'pid:%' AS who, status, rows, bytes > 0, sql FROM probe.queries";
+    let mut seen = Vec::new();
+    for _ in 0..10_000 {
+        seen = served.query(&format!("{sql} WHERE id <= 5 ORDER BY id")).await;
+        if seen[4][1] != "running" {
+            break;
+        }
+    }
+    let steps = ["true", "ok", "8", "true", "SELECT step FROM python.steps"];
+    assert_eq!(seen[0], steps);
+    assert_eq!(seen[1], ["true", "denied", "0", "false", "COPY python.steps TO '/tmp/x'"]);
+    assert_eq!(seen[2], ["true", "error", "0", "false", "SELECT nothing FROM python.steps"]);
+    assert_eq!(seen[3], ["true", "denied", "0", "false", "SELECT 1"]);
+    assert_eq!(seen[4][..2], ["true", "cancelled"]);
+    let sixth = served.query(&format!("{sql} WHERE id = 6")).await;
+    assert_eq!(sixth[0][1], "ok");
 }

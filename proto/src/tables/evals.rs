@@ -10,8 +10,11 @@ crate::table! {
     ];
     id: i64, "", "Number of the snippet within the run, from 1.";
     ts: Time, "", "When it was asked for.";
-    asked_by: Text, "", "Who asked: uid:1000 on the unix socket.";
+    asked_by: Text, "", "Who asked: uid:1000 on the unix socket, token over TCP.";
+    peer: Option<Text>, "", "Where the call came from: pid:4242, tcp:10.0.0.7:51234; NULL where nothing says it.";
     code: Text, "", "The snippet.";
+    hash: Text, "", "SHA-256 of its text, hexadecimal.";
+    session: Option<Text>, "", "Session whose variables it saw; NULL where it had none.";
     at: Text, "", "What was asked for: auto, now or step.";
     placed: Option<Text>, "", "Where it ran: now (beside training) or step (between two steps); NULL when it ran nowhere.";
     step: Option<i64>, "", "Steps finished when it ran.";

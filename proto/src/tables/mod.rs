@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod nccl_trace;
 pub mod overhead;
 pub mod process_metrics;
+pub mod queries;
 pub mod spans;
 pub mod stacks;
 pub mod steps;
@@ -42,6 +43,7 @@ pub static TABLES: &[&Table] = &[
     &drops::TABLE,
     &store::TABLE,
     &evals::TABLE,
+    &queries::TABLE,
 ];
 
 /// The table called `schema.name`.

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from probe_agent.eval import output
+from probe_agent.eval.putback import put_back
 from probe_agent.eval.sessions import SESSIONS
 from probe_agent.eval.snippet import Execution, Outcome, Parsed, SnippetEnded, parse, words_of
 
@@ -70,21 +71,27 @@ class Job:
         try:
             # Streams are what they were again before anybody is told that it is over: the next one may begin then.
             with output.captured(self.output):
-                outcome = self._run(names)
+                outcome = self._run(names, beside=waited_from is None)
         finally:
             with self._lock:
                 self._state = OVER
         waited = 0.0 if waited_from is None else time.perf_counter() - waited_from
         self._answer(outcome or self._verdict or Outcome("CANCELLED"), self.execution.seconds, waited)
 
-    def _run(self, names: dict[str, Any]) -> Outcome | None:
+    def _run(self, names: dict[str, Any], beside: bool) -> Outcome | None:
+        if beside:
+            return self._run_in_session(names, beside)
+        with put_back(self.say):
+            return self._run_in_session(names, beside)
+
+    def _run_in_session(self, names: dict[str, Any], beside: bool) -> Outcome | None:
         if not self.scratch:
-            return self.execution.run(names)
+            return self.execution.run(names, beside)
         for line in SESSIONS.open(self.scratch):
             self.say(line)
         try:
             with SESSIONS.lent(self.scratch, names) as lent:
-                return self.execution.run(lent)
+                return self.execution.run(lent, beside)
         finally:
             if self.end_scratch:
                 SESSIONS.end(self.scratch)

@@ -7,7 +7,6 @@ late it must not escape into training, so all of it is caught here, and none is 
 from __future__ import annotations
 
 import ast
-import builtins
 import ctypes
 import linecache
 import os
@@ -16,10 +15,9 @@ import threading
 import time
 import traceback
 from types import CodeType
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
-# A value shown at the end, like at a prompt, is cut here.
-LONGEST_REPR = 10_000
+from probe_agent.eval import display
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -95,15 +93,16 @@ class Execution:
             interrupt(self._thread)
             return True
 
-    def run(self, names: dict[str, Any], show: Callable[[str], object] = builtins.print) -> Outcome | None:
-        """Runs it with these names; None where :meth:`end` ended it. Nothing that it raises comes out."""
+    def run(self, names: dict[str, Any], beside: bool = True) -> Outcome | None:
+        """Runs it with these names; None where :meth:`end` ended it. Nothing that it raises comes out.
+        `beside`: training goes on meanwhile."""
         began = time.perf_counter()
         outcome: Outcome | None = None
         try:
             try:
                 with self._lock:
                     self._thread = threading.get_ident()
-                outcome = self._run(names, show)
+                outcome = self._run(names, beside)
             finally:
                 self._finish()
         except SnippetEnded:
@@ -132,7 +131,7 @@ class Execution:
                 if self._over:
                     return
 
-    def _run(self, names: dict[str, Any], show: Callable[[str], object]) -> Outcome | None:
+    def _run(self, names: dict[str, Any], beside: bool) -> Outcome | None:
         lines = self.code.splitlines(keepends=True)
         linecache.cache[self.filename] = (len(self.code), None, lines, self.filename)
         try:
@@ -140,7 +139,7 @@ class Execution:
             if self.parsed.last is not None:
                 value = eval(self.parsed.last, names)
                 if value is not None:
-                    show(_shown(value))
+                    print(display.text(value, beside))
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
             return Outcome("OK")
@@ -155,10 +154,3 @@ class Execution:
                 return Outcome("ERROR", f"{type(error).__name__}, which cannot be shown")
         finally:
             linecache.cache.pop(self.filename, None)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    if len(text) <= LONGEST_REPR:
-        return text
-    return f"{text[:LONGEST_REPR]}... ({len(text) - LONGEST_REPR} more characters; print() shows them all)"
