@@ -33,7 +33,8 @@ pub static KEYS: &[Key] = &[
     Key {
         name: LAYERS,
         doc: "Layers that record, of those that the agent was started with: all, or names (forward, backward, \
-              optimizer, data, collectives, memory, process, spans, metrics, environment, copies, sync_points), or with a - those that don't. The time of one that is off is other_time.",
+              optimizer, data, collectives, memory, process, spans, metrics, environment, copies, sync_points), or \
+              with a - those that don't. The time of one that is off is other_time.",
         values: &["all", "NAME,NAME,…", "-NAME,…"],
         accepts: |value| Layers::parse(value).is_some(),
     },
@@ -145,7 +146,8 @@ pub fn check(key: &str, value: &str) -> Result<(), String> {
     if (known.accepts)(value) {
         Ok(())
     } else {
-        Err(format!("{key} cannot be '{value}'; it can be {}", known.values.join(", ")))
+        let names = if key == LAYERS { format!("; layers are {}", Layers::NAMES.join(", ")) } else { String::new() };
+        Err(format!("{key} cannot be '{value}'; it can be {}{names}", known.values.join(", ")))
     }
 }
 

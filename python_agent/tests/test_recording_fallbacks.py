@@ -81,6 +81,8 @@ def test_all_public_mechanisms_together() -> None:
         "spans": "own",
         "metrics": "log",
         "environment": "torch",
+        "copies": "record_function",
+        "sync_points": "record_function",
     }
     parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
     for step in found["steps"]:

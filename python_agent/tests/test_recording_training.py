@@ -35,6 +35,8 @@ def test_the_good_mechanisms_run(recorder: Recorder) -> None:
         "spans": "record_function",
         "metrics": "log",
         "environment": "torch",
+        "copies": "record_function",
+        "sync_points": "record_function",
     }
     assert recorder.native.problem() == ""
 

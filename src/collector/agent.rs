@@ -29,6 +29,9 @@ const MOST_ENTRIES: usize = 256;
 const MOST_GROUPS: usize = 1024;
 const MOST_PENDING: usize = 64;
 
+/// Late plans of one report that are looked at.
+const MOST_LATE: usize = 8;
+
 /// Longest text of an agent that is shown (bytes): a problem, a reason, a name.
 pub(crate) const LONGEST_TEXT: usize = 1024;
 
@@ -118,6 +121,8 @@ pub(crate) struct AgentState {
     pub(crate) cost: Option<v1::Cost>,
     /// Number of the newest plan it heard of, and whether that was too late.
     pub(crate) plan: (u64, bool),
+    /// How many plans it heard of too late.
+    late_plans: u64,
     /// Settings in force.
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) first_seen: i64,
@@ -165,6 +170,7 @@ impl Agent {
             layers: BTreeMap::new(),
             cost: None,
             plan: (0, false),
+            late_plans: 0,
             settings: BTreeMap::new(),
             first_seen: now,
             last_seen: now,
@@ -186,7 +192,8 @@ impl Agent {
         let hello = record.hello.clone().unwrap_or_default();
         let agent = Self::new(key, instance, Arc::new(Identity::of_hello(run, &hello)), About::of_hello(hello));
         if let Some(status) = &record.status {
-            agent.report(status.clone());
+            // Its late plans were noted when they came.
+            let _ = agent.report(status.clone());
         }
         {
             let mut state = agent.state();
@@ -331,8 +338,8 @@ impl Agent {
         state.durable_seq
     }
 
-    /// Takes a report.
-    pub(crate) fn report(&self, status: v1::Status) {
+    /// Takes a report. Returns plans that came late and that no report had said before.
+    pub(crate) fn report(&self, status: v1::Status) -> Vec<v1::LatePlan> {
         let now = clock::unix_ns();
         let mut state = self.state();
         let more = status.step.saturating_sub(state.step);
@@ -350,6 +357,9 @@ impl Agent {
         state.settings = few(status.config);
         state.cost = status.cost;
         state.plan = (status.plan, status.plan_late);
+        let more = usize::try_from(status.late_plans.saturating_sub(state.late_plans)).unwrap_or(usize::MAX);
+        state.late_plans = state.late_plans.max(status.late_plans);
+        let known = status.late.len().saturating_sub(more);
         for (table, rows) in status.recorded {
             state.recorded(&cut(table, LONGEST_TEXT), rows);
         }
@@ -363,6 +373,7 @@ impl Agent {
                 *loss = Loss { rows: drop.rows, last: now };
             }
         }
+        status.late.into_iter().skip(known).take(MOST_LATE).collect()
     }
 }
 

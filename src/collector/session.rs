@@ -8,6 +8,7 @@ use probe_proto::{MAX_ROWS, VERSION};
 use tonic::{Code, Status, Streaming};
 
 use super::agent::{Agent, Downlink, Keep, LONGEST_TEXT, Source, Superseded, cut};
+use super::events::{Event, Severity};
 use super::hello::{DeclaredTable, Unwelcome, understand};
 use super::{Shared, clock};
 use crate::store::{Identity, Rows, Strings};
@@ -238,7 +239,9 @@ impl Session {
                 if self.agent.state().connection != self.connection {
                     return Err(Superseded.into());
                 }
-                self.agent.report(status.clone());
+                for late in self.agent.report(status.clone()) {
+                    shared.events.note(came_late(late, &self.identity));
+                }
                 self.write_down(shared, said::What::Status(status));
                 shared.registry.notify();
                 Ok(())
@@ -348,6 +351,16 @@ fn refuse(agent: &Agent, tables: &[DeclaredTable]) {
             let _ = agent.send(collector_frame::Frame::TableRefused(refused));
         }
     }
+}
+
+/// Why ranks differ in a few steps.
+fn came_late(late: v1::LatePlan, process: &Identity) -> Event {
+    let v1::LatePlan { from_step, until_step } = late;
+    let message = format!(
+        "the plan of which steps are recorded in detail came late: steps {from_step} to {until_step} may have other detail here than in other processes"
+    );
+    let details = serde_json::json!({ "from_step": from_step, "until_step": until_step });
+    Event::new("detail late", Severity::Info, message).of(process).at_step(from_step).with(&details)
 }
 
 impl From<Unwelcome> for End {

@@ -62,9 +62,11 @@ impl State {
     }
 }
 
-/// A step that all of these have before them; 0, which is as soon as can be, where there is only one.
+/// A step that all of these have before them; 0, which is as soon as can be, where there is only one and no other is
+/// to come.
 fn first_step(live: &[Arc<Agent>], lead: f64, after: i64) -> i64 {
-    if live.len() < 2 {
+    let has_others = |agent: &Arc<Agent>| agent.state().identity.world_size.is_some_and(|ranks| ranks > 1);
+    if live.len() < 2 && !live.iter().any(has_others) {
         return 0;
     }
     let now = Instant::now();

@@ -151,6 +151,19 @@ async fn a_frame_that_is_too_large_ends_its_stream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn plans_that_came_late_are_events_once() {
+    let bench = Bench::start().await;
+    let agent = bench.agent("a").await;
+    let late = |from_step| v1::LatePlan { from_step, until_step: from_step + 2 };
+    for (late_plans, said) in [(2, vec![late(5), late(9)]), (2, vec![late(5), late(9)]), (4, vec![late(20), late(30)])]
+    {
+        agent.status(v1::Status { step: 40, late_plans, late: said, ..Default::default() }).await;
+    }
+    let rows: &[&[&str]] = &[&["5", "info"], &["9", "info"], &["20", "info"], &["30", "info"]];
+    bench.until("SELECT step, severity FROM probe.events WHERE kind = 'detail late' ORDER BY id", rows).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_first_frame_is_hello_of_a_protocol_we_speak() {
     let bench = Bench::start().await;
     let newer = v1::Hello { protocol: 99, ..hello("a") };

@@ -84,10 +84,17 @@ def test_all_ranks_have_detail_in_the_same_steps(home: Home) -> None:
     assert [row["step"] for row in of[0]] == list(range(last + 1))
     late = run.query("SELECT COUNT(*) AS n FROM probe.drops")[0]["n"]
     assert late == 0
-    assert of[0] == of[1]
-    steps = [row["step"] for row in of[0] if row["detail"]]
-    assert len(steps) < last / 2
-    assert detailed(run, "rank = 0", 0, last) == detailed(run, "rank = 1", 0, last) == steps
+    # On a busy machine a plan may come late; then it is said in which steps the ranks may differ.
+    windows = [json.loads(row["details"]) for row in run.query(
+        "SELECT details FROM probe.events WHERE kind = 'detail late'"
+    )]  # fmt: skip
+    apart = {step for window in windows for step in range(window["from_step"], window["until_step"] + 1)}
+    differ = {mine["step"] for mine, other in zip(of[0], of[1], strict=True) if mine != other}
+    assert differ <= apart and len(apart) < last / 2
+    for rank in (0, 1):
+        steps = [row["step"] for row in of[rank] if row["detail"]]
+        assert len(steps) < last / 2
+        assert detailed(run, f"rank = {rank}", 0, last) == steps
 
 
 def test_slow_steps_are_captured_and_the_events_say_why(home: Home) -> None:
@@ -151,4 +158,4 @@ def test_layers_are_switched_while_it_runs(home: Home) -> None:
     ))  # fmt: skip
     assert "backward=record_function" in run.query(layers)[0]["layers"]
     wrong = home.probe("gpt", "config", "layers=sideways")
-    assert wrong.returncode == 2 and "forward,backward" in wrong.stderr
+    assert wrong.returncode == 2 and "layers are forward, backward" in wrong.stderr

@@ -1,13 +1,17 @@
 //! What can be set while training runs, and what is in force.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use probe_proto::config::{self, Detail, Layers};
-use probe_proto::v1::Plan;
+use probe_proto::v1::{LatePlan, Plan};
 
 use crate::recording::{self, policy};
-use crate::shared::lock;
+use crate::shared::{STEP, lock};
+
+/// Late plans that are remembered.
+const MOST_LATE: usize = 8;
 
 /// What was set.
 #[derive(Debug)]
@@ -18,12 +22,17 @@ struct Set {
     plan: Plan,
     /// Its step had begun when it came.
     late: bool,
+    /// How many were late, and the newest of them.
+    late_plans: u64,
+    newest_late: VecDeque<LatePlan>,
 }
 
 static SET: Mutex<Set> = Mutex::new(Set {
     values: BTreeMap::new(),
     plan: Plan { number: 0, from_step: 0, stride: 1, whole: false },
     late: false,
+    late_plans: 0,
+    newest_late: VecDeque::new(),
 });
 
 /// Checks all of `values`, then applies them, from the plan's step on where there is one; the error says what is
@@ -56,6 +65,15 @@ pub fn apply<'a>(
     if let Some(plan) = plan {
         // Step 0 is as soon as can be, which nothing is too late for.
         set.late = wanted != policy::newest() && !policy::set_from(wanted, plan.from_step) && plan.from_step > 0;
+        if set.late {
+            let now = STEP.load(Ordering::SeqCst);
+            let late = LatePlan { from_step: plan.from_step.min(now), until_step: plan.from_step.max(now) };
+            set.late_plans += 1;
+            set.newest_late.push_back(late);
+            if set.newest_late.len() > MOST_LATE {
+                set.newest_late.pop_front();
+            }
+        }
     } else if wanted != policy::newest() {
         policy::set(wanted);
     }
@@ -69,8 +87,22 @@ pub fn in_force() -> BTreeMap<String, String> {
     config::KEYS.iter().map(|key| (key.name.to_owned(), value(key))).collect()
 }
 
-/// Number of the newest plan that came, and whether it came late.
-pub fn plan() -> (u64, bool) {
+/// What came of plans.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plans {
+    /// Number of the newest that came.
+    pub number: u64,
+    /// Whether that came late.
+    pub late: bool,
+    /// How many came late.
+    pub late_plans: u64,
+    /// The newest of those, oldest first.
+    pub newest_late: Vec<LatePlan>,
+}
+
+/// What came of them so far.
+pub fn plans() -> Plans {
     let set = lock(&SET);
-    (set.plan.number, set.late)
+    let newest_late = set.newest_late.iter().copied().collect();
+    Plans { number: set.plan.number, late: set.late, late_plans: set.late_plans, newest_late }
 }

@@ -53,12 +53,12 @@ pub struct Reporter {
 }
 
 /// What a report says that is worth saying at once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Facts {
     layers: BTreeMap<&'static str, String>,
     config: BTreeMap<String, String>,
     problem: String,
-    plan: (u64, bool),
+    plans: config::Plans,
 }
 
 impl Facts {
@@ -67,7 +67,7 @@ impl Facts {
             layers: recording::layers_now(),
             config: config::in_force(),
             problem: lock(&shared::PROBLEM).clone(),
-            plan: config::plan(),
+            plans: config::plans(),
         }
     }
 }
@@ -97,8 +97,10 @@ impl Reporter {
             unix_ns: link::unix_ns(),
             recorded: sink.recorded().collect(),
             cost: recording::cost(),
-            plan: facts.plan.0,
-            plan_late: facts.plan.1,
+            plan: facts.plans.number,
+            plan_late: facts.plans.late,
+            late_plans: facts.plans.late_plans,
+            late: facts.plans.newest_late.clone(),
             groups: sink.groups.clone(),
             last_record_ns: sink.last_record_ns,
         };
