@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
+use probe_proto::config::Layers;
 use pyo3::prelude::*;
 
 use crate::analysis::Analyser;
@@ -95,21 +96,7 @@ fn prepare() {
 /// Says which mechanism runs a layer.
 #[pyfunction]
 fn set_layer(layer: &str, mechanism: String) {
-    let known = [
-        "forward",
-        "backward",
-        "optimizer",
-        "data",
-        "collectives",
-        "memory",
-        "process",
-        "spans",
-        "metrics",
-        "environment",
-        "copies",
-        "sync_points",
-    ];
-    if let Some(layer) = known.into_iter().find(|known| *known == layer) {
+    if let Some(layer) = Layers::NAMES.into_iter().find(|known| *known == layer) {
         shared::lock(&shared::LAYERS).insert(layer, mechanism);
     }
 }

@@ -254,7 +254,6 @@ unsafe extern "C" fn scan_start(context: *mut *mut c_void, range: *const u8) -> 
 /// run a few times at different sequence numbers, and exactly one field must show them all. Returns its offset.
 #[pyfunction]
 fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let (add, remove) = thread_local_functions()?;
     let mut fits = [true; LOOKED_AT / 8];
     for gap in [7, 29, 3, 61] {
         for _ in 0..gap {
@@ -262,12 +261,7 @@ fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
         }
         let expected = peek();
         SCANNED.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
-        // SAFETY: a callback of this thread alone, removed before anything else runs.
-        let handle = unsafe { add(callback(FUNCTION, scan_start as *const c_void, std::ptr::null())) };
-        let result = operate.call0();
-        // SAFETY: the handle just received.
-        unsafe { remove(handle) };
-        result?;
+        with_callback(callback(FUNCTION, scan_start as *const c_void, std::ptr::null()), || operate.call0())?;
         for (fits, word) in fits.iter_mut().zip(&SCANNED) {
             *fits &= word.load(Ordering::Relaxed) == expected;
         }
@@ -288,14 +282,13 @@ fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
 /// Adds the callbacks, if they aren't there. After [`calibrate_record_function`].
 #[pyfunction]
 fn add_record_function() -> PyResult<()> {
-    let add = symbol(c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE").ok_or_else(missing)?;
+    let add = adder(ADD_GLOBAL)?;
     if SEQUENCE.load(Ordering::Relaxed) == 0 {
         return Err(PyRuntimeError::new_err("the sequence number of RecordFunction has not been found"));
     }
     if ADDED[0].load(Ordering::Relaxed) == 0 {
         // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
         let handles = unsafe {
-            let add = std::mem::transmute::<*mut c_void, Add>(add);
             [
                 add(callback(BACKWARD_FUNCTION, node_start as *const c_void, node_end as *const c_void)),
                 add(callback(USER_SCOPE, range_start as *const c_void, range_end as *const c_void)),
@@ -344,33 +337,35 @@ pub(super) fn switch(handle: u64, on: bool) {
 
 /// Adds a callback of all operators, with their inputs, that is switched off. After [`add_record_function`].
 pub(super) fn add_switched_off(start: *const c_void, end: *const c_void) -> PyResult<u64> {
-    let add = symbol(c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE").ok_or_else(missing)?;
+    let add = adder(ADD_GLOBAL)?;
     if DISABLE.load(Ordering::Relaxed).is_null() || REENABLE.load(Ordering::Relaxed).is_null() {
         return Err(PyRuntimeError::new_err("this torch can't switch callbacks off"));
     }
     // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
-    let handle = unsafe {
-        let add = std::mem::transmute::<*mut c_void, Add>(add);
-        add(Callback { needs_inputs: true, ..callback(FUNCTION, start, end) })
-    };
+    let handle = unsafe { add(Callback { needs_inputs: true, ..callback(FUNCTION, start, end) }) };
     switch(handle, false);
     Ok(handle)
 }
 
 /// Takes a callback out; 0 is none.
 pub(super) fn take_out(handle: u64) {
-    let remove = symbol(c"_ZN2at14removeCallbackEm");
-    if let Some(remove) = remove.filter(|_| handle != 0) {
-        // SAFETY: torch's function of this name, with a handle that it gave.
-        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(remove)(handle) };
+    if let Some(remove) = remover().filter(|_| handle != 0) {
+        // SAFETY: a handle that torch gave.
+        unsafe { remove(handle) };
     }
 }
 
 /// What `work()` says with a callback of this thread for all operators and their inputs.
 pub(super) fn with_scan<T>(start: *const c_void, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    let (add, remove) = thread_local_functions()?;
-    // SAFETY: a callback of this thread alone, removed before anything else runs.
-    let handle = unsafe { add(Callback { needs_inputs: true, ..callback(FUNCTION, start, std::ptr::null()) }) };
+    with_callback(Callback { needs_inputs: true, ..callback(FUNCTION, start, std::ptr::null()) }, work)
+}
+
+/// What `work()` says with a callback of this thread alone, which is gone again before anything else runs.
+fn with_callback<T>(callback: Callback, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    let add = adder(c"_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE")?;
+    let remove = remover().ok_or_else(missing)?;
+    // SAFETY: torch's function, and callbacks of ours.
+    let handle = unsafe { add(callback) };
     let result = work();
     // SAFETY: the handle just received.
     unsafe { remove(handle) };
@@ -383,40 +378,42 @@ pub(super) fn with_callback_in_turn(
     needs_inputs: bool,
     mut work: impl FnMut() -> PyResult<u64>,
 ) -> PyResult<(Vec<u64>, Vec<u64>)> {
-    let (add, remove) = thread_local_functions()?;
     let (mut withs, mut withouts) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     for _ in 0..rounds {
         withouts.push(work()?);
-        // A callback of this thread alone, removed before anything else runs.
         let plain = callback(FUNCTION, cost::pass_start as *const c_void, cost::pass_end as *const c_void);
-        // SAFETY: torch's function, and callbacks of ours.
-        let handle = unsafe { add(Callback { needs_inputs, ..plain }) };
-        let with = work();
-        // SAFETY: the handle just received.
-        unsafe { remove(handle) };
-        withs.push(with?);
+        withs.push(with_callback(Callback { needs_inputs, ..plain }, &mut work)?);
     }
     Ok((withs, withouts))
 }
 
+/// Torch's function that adds a callback of all threads.
+const ADD_GLOBAL: &CStr = c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE";
+
 type Remove = unsafe extern "C" fn(u64);
 
-fn thread_local_functions() -> PyResult<(Add, Remove)> {
-    let add = symbol(c"_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE").ok_or_else(missing)?;
-    let remove = symbol(c"_ZN2at14removeCallbackEm").ok_or_else(missing)?;
-    // SAFETY: the functions of these names, with torch's own argument types.
-    Ok(unsafe { (std::mem::transmute::<*mut c_void, Add>(add), std::mem::transmute::<*mut c_void, Remove>(remove)) })
+/// Torch's function of this name, which adds a callback.
+fn adder(name: &CStr) -> PyResult<Add> {
+    let add = symbol(name).ok_or_else(missing)?;
+    // SAFETY: only asked for functions with torch's own argument types.
+    Ok(unsafe { std::mem::transmute::<*mut c_void, Add>(add) })
+}
+
+/// Torch's function that removes one.
+fn remover() -> Option<Remove> {
+    // SAFETY: the function of this name, with torch's own argument types.
+    symbol(c"_ZN2at14removeCallbackEm").map(|remove| unsafe { std::mem::transmute::<*mut c_void, Remove>(remove) })
 }
 
 /// Takes the callbacks out again. Ranges that are open still end through them.
 #[pyfunction]
 fn remove_record_function() {
-    let Some(remove) = symbol(c"_ZN2at14removeCallbackEm") else { return };
+    let Some(remove) = remover() else { return };
     for place in &ADDED {
         let handle = place.swap(0, Ordering::Relaxed);
         if handle != 0 {
-            // SAFETY: torch's function of this name, with a handle that it gave.
-            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(remove)(handle) };
+            // SAFETY: a handle that torch gave.
+            unsafe { remove(handle) };
         }
     }
 }
