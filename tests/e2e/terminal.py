@@ -39,6 +39,10 @@ class Terminal:
         """Types keys. What is seen from now on is what :meth:`until` looks at."""
         self.read(0)
         self._looked = len(self._text)
+        self.press(keys)
+
+    def press(self, keys: str) -> None:
+        """Types keys that belong to the last ones: what was seen since those stays seen."""
         os.write(self.master, keys.encode())
 
     @property

@@ -90,7 +90,7 @@ def test_tab_asks_the_process_for_names(console: Terminal) -> None:
         console.type(">>> " + begun)
         while wanted not in console.seen:
             assert time.monotonic() < deadline, console.seen
-            console.type(TAB)
+            console.press(TAB)
             console.read(0.5)
         drop_line(console)
 
