@@ -44,13 +44,20 @@ def console(training: Run) -> Iterator[Terminal]:
 
 
 def drop_line(console: Terminal) -> None:
+    # A key that came before may still redraw the prompt: the one meant is on a line of its own. What is typed before it
+    # is there can get lost.
     console.type(CTRL_C)
-    console.until("gpt@1> ")
+    console.until("\ngpt@1> ")
 
 
 def answer(console: Terminal, line: str, expected: str) -> str:
     console.type(line + "\r")
-    return console.until(lambda seen: expected in seen and seen.endswith(("> ", ">>> ")))
+    return answered(console, expected)
+
+
+def answered(console: Terminal, expected: str) -> str:
+    """Waits for an answer and the next prompt."""
+    return console.until(lambda seen: expected in seen and seen.endswith("> "))
 
 
 def test_statements_may_go_on_over_lines(console: Terminal) -> None:
@@ -109,7 +116,7 @@ def test_history_outlives_the_console_and_is_ours_alone(training: Run) -> None:
     again.type(UP)
     again.until("remembered;")
     again.type("\r")
-    assert " 42\n" in again.until("probe: 1 row")
+    assert " 42\n" in answered(again, "probe: 1 row")
     again.type(CTRL_D)
     assert again.end() == 0
 
@@ -183,7 +190,7 @@ def test_ctrl_c_cancels_the_snippet_and_not_the_run(training: Run, console: Term
     console.type(">>> import time; print('in' + 'side', flush=True); [time.sleep(0.01) for _ in range(60000)]\r")
     console.until("inside")
     console.type(CTRL_C)
-    console.until("the snippet was cancelled")
+    answered(console, "the snippet was cancelled")
     newest = "SELECT status FROM probe.evals WHERE code LIKE '%range(60000)%' ORDER BY id DESC LIMIT 1"
     wait_for("the snippet to be over", lambda: training.query(newest) == [{"status": "cancelled"}])
     step = training.query("SELECT MAX(step) AS s FROM python.steps")[0]["s"]
@@ -195,7 +202,7 @@ def test_ctrl_c_cancels_a_query(console: Terminal) -> None:
     console.type(many + "\r")
     console.until(lambda seen: seen.endswith("\n"))
     console.type(CTRL_C)
-    console.until("the query was cancelled")
+    answered(console, "the query was cancelled")
     answer(console, COUNT, "true")
 
 
