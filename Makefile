@@ -79,6 +79,7 @@ bench-query: setup $(TARGET)/release/probe
 
 bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/latency.py --probe $(TARGET)/release/probe
+	$(BIN)/python bench/console.py --probe $(TARGET)/release/probe
 
 clean:
 	rm -rf $(VENV) $(TARGET)
