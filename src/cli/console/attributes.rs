@@ -10,14 +10,12 @@ use probe_proto::v1::eval_event::Event;
 use tokio::task::JoinHandle;
 
 use super::session::Session;
-use crate::cli::eval::{self, At, Rank};
 use crate::client::Client;
 
 /// Longer than this nobody waits for a key to do something.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How long the snippet may take there, and its answer is taken for what is so now.
 const DEADLINE: Duration = Duration::from_secs(2);
-const MAX_OUTPUT: u64 = 1 << 16;
 
 /// Where the name begins that `line` ends with, and what it may become.
 pub(super) fn complete(session: &mut Session, line: &str) -> (usize, Vec<String>) {
@@ -42,10 +40,7 @@ fn ask(session: &mut Session, chain: &str) -> Option<Vec<String>> {
     let mut asked = match session.asked.take().filter(|asked| asked.chain == chain && asked.at.elapsed() < DEADLINE) {
         Some(asked) => asked,
         None => {
-            let (rank, frame) = (session.switches().rank, session.switches().frame);
-            let rank = rank.filter(|rank| *rank != Rank::All);
-            let call = session.in_session(eval::call(String::new(), At::Now, rank, DEADLINE, MAX_OUTPUT));
-            let call = EvalCall { complete: chain.to_owned(), frame, ..call };
+            let call = session.lookup(chain, DEADLINE);
             let names = session.begin(|client| printed(client, call))?;
             Asked { chain: chain.to_owned(), at: Instant::now(), names }
         }

@@ -25,6 +25,8 @@ use crate::output::{Format, chart};
 
 /// How much a snippet may print.
 const MAX_OUTPUT: u64 = 16 << 20;
+/// How many bytes of names a key may be answered with.
+const MAX_NAMES: u64 = 1 << 16;
 
 /// How long the end of a console may take.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -225,9 +227,17 @@ impl Session {
     }
 
     /// The same snippet, which sees and leaves the variables of this console.
-    pub(super) fn in_session(&mut self, call: EvalCall) -> EvalCall {
+    fn in_session(&mut self, call: EvalCall) -> EvalCall {
         self.has_variables = true;
         EvalCall { session: self.variables.clone(), ..call }
+    }
+
+    /// Asks what a name may become, the variables of this console among them.
+    pub(super) fn lookup(&self, chain: &str, patience: Duration) -> EvalCall {
+        let rank = self.switches.rank.filter(|rank| *rank != Rank::All);
+        let call = eval::call(String::new(), At::Now, rank, patience, MAX_NAMES);
+        let (complete, session, frame) = (chain.to_owned(), self.variables.clone(), self.switches.frame);
+        EvalCall { complete, session, frame, ..call }
     }
 
     /// Has the training process forget what the snippets of this console left there; nobody waits for it long.
@@ -307,10 +317,6 @@ impl Session {
     /// Waits so long for work that was begun; None where it is not done yet.
     pub(super) fn wait<T>(&self, work: &mut JoinHandle<T>, patience: Duration) -> Option<Result<T, JoinError>> {
         self.runtime.block_on(async { tokio::time::timeout(patience, work).await }).ok()
-    }
-
-    pub(super) fn switches(&self) -> &Switches {
-        &self.switches
     }
 }
 
