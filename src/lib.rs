@@ -12,6 +12,7 @@ pub mod endpoint;
 pub mod error;
 pub mod eval;
 mod fault;
+mod gpu;
 mod hang;
 mod journal;
 pub mod output;

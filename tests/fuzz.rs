@@ -134,6 +134,7 @@ fn frames_of_agents() {
             samples: (step > 3).then_some(8),
             max_allocated: None,
             detail: step % 2 == 0,
+            warmup: Some(step == 0),
         });
     }
     batches.push(builder.take());

@@ -10,6 +10,7 @@ pub mod drops;
 pub mod environment;
 pub mod evals;
 pub mod events;
+pub mod gpu_metrics;
 pub mod memory;
 pub mod metrics;
 pub mod nccl_trace;
@@ -37,6 +38,7 @@ pub static TABLES: &[&Table] = &[
     &environment::TABLE,
     &stacks::TABLE,
     &process_metrics::TABLE,
+    &gpu_metrics::TABLE,
     &agents::TABLE,
     &events::TABLE,
     &overhead::TABLE,

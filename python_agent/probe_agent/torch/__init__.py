@@ -16,6 +16,7 @@ from probe_agent.torch import (
     autograd,
     collectives,
     data,
+    device,
     environment,
     forward,
     memory,
@@ -43,6 +44,7 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "environment": [("torch", environment.use_torch)],
     "copies": [("record_function", operators.use_copies)],
     "sync_points": [("record_function", operators.use_sync_points)],
+    "device_time": [("cuda_events", device.use_cuda_events)],
 }
 
 _lock = threading.Lock()
@@ -92,7 +94,7 @@ def uninstall() -> None:
         _native.enable(False)
         for part in (
             *(operators, forward, autograd, optimizer, data, collectives),
-            *(modules, memory, process, spans, environment),
+            *(modules, memory, process, spans, environment, device),
         ):
             part.remove()
         for layer in _LAYERS:

@@ -19,6 +19,7 @@ mod collectives;
 mod cost;
 pub(crate) mod data;
 mod debug;
+mod device;
 mod drain;
 mod first_use;
 mod fork;
@@ -139,6 +140,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     cost::register(module)?;
     data::register(module)?;
     debug::register(module)?;
+    device::register(module)?;
     first_use::register(module)?;
     fork::register(module)?;
     forward::register(module)?;

@@ -66,6 +66,7 @@ impl Source for Rows {
                 samples: None,
                 max_allocated: None,
                 detail: true,
+                warmup: Some(false),
             });
         }
     }
