@@ -12,7 +12,7 @@ PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
 # A test that hangs shows where and ends the run, instead of using up the time that a run of CI has.
 HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --durations=10
 
-.PHONY: help setup demo test test-rust test-python test-matrix check format docs bench bench-overhead bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help setup demo test test-rust test-python test-matrix check format docs fuzz bench bench-overhead bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,6 +62,12 @@ format: setup ## rewrite to the house format, and the generated pages
 	$(BIN)/ruff format $(PYTHONS)
 	$(BIN)/ruff check --fix $(PYTHONS)
 	$(BIN)/probe generate-docs docs
+
+SECONDS_EACH ?= 60
+fuzz: ## the three doors to strangers' bytes, a minute each (SECONDS_EACH); with coverage too where cargo-fuzz is installed
+	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --workspace --test fuzz -- --nocapture
+	if cargo fuzz --version >/dev/null 2>&1; then for target in frame endpoint sql; do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(SECONDS_EACH) || exit 1; done; fi
 
 bench: bench-overhead bench-ingest bench-query bench-latency ## what recording, ingest and the commands cost (release build: 20 minutes the first time)
 

@@ -200,6 +200,21 @@ pub(crate) fn private_directory(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a directory in which somebody else could replace what is ours.
+pub(crate) fn only_ours_to_change(path: &Path) -> Result<()> {
+    let metadata = fs::metadata(path).map_err(|error| named(path, &error))?;
+    let denied =
+        |what: String| Err(Error::denied(format!("{} {what}; what is in it would not be safe", path.display())));
+    let (uid, mode) = (metadata.uid(), metadata.mode());
+    if uid != geteuid().as_raw() && uid != 0 {
+        return denied(format!("belongs to uid {uid}, not to you"));
+    }
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        return denied(format!("can be written by others (mode {:04o})", mode & 0o7777));
+    }
+    Ok(())
+}
+
 /// An input or output error that says which file it was about.
 pub(crate) fn named(path: &Path, error: &io::Error) -> Error {
     Error::failed(format!("{}: {error}", path.display()))

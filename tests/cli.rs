@@ -10,6 +10,8 @@ mod support;
 mod across;
 #[path = "cli/compare.rs"]
 mod compare;
+#[path = "cli/doors.rs"]
+mod doors;
 #[path = "cli/errors.rs"]
 mod errors;
 #[path = "cli/files.rs"]
@@ -28,6 +30,8 @@ mod runs;
 mod stacks;
 #[path = "cli/terminal.rs"]
 mod terminal;
+#[path = "cli/uids.rs"]
+mod uids;
 #[path = "cli/watch.rs"]
 mod watch;
 

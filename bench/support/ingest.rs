@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use probe::auth::Protection;
 use probe::collector::{Collector, Options};
 use probe_proto::encode::StringTable;
 use probe_proto::tables::torch_trace::TABLE;
@@ -34,7 +35,8 @@ pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)
         resume: false,
         memory: 2 << 30,
         disk: 10 << 30,
-        token_file: None,
+        protection: Protection::default(),
+        allow_eval: false,
         exit_when_idle: None,
     };
     let collector = Collector::start(options).await?;

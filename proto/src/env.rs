@@ -27,10 +27,11 @@ variables! {
     PROBE_DETAIL = "PROBE_DETAIL", "every-step", "Which steps have their modules recorded: every-step, auto (as many as PROBE_OVERHEAD_BUDGET allows, and all for a while when steps get slower), 1/N (every Nth) or off.";
     PROBE_OVERHEAD_BUDGET = "PROBE_OVERHEAD_BUDGET", "1%", "What recording may cost, as a share of step time, where PROBE_DETAIL is auto: 1%, 0.5%.";
     PROBE_LAYERS = "PROBE_LAYERS", "all", "Layers of recording, comma-separated (forward, backward, optimizer, data, collectives, memory, process, spans, metrics, environment, copies, sync_points, device_time); -NAME switches one off, NAME=MECHANISM chooses its mechanism.";
-    PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets.";
+    PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets; tcp: also such as come over TCP; on: only such as come over unix sockets.";
     PROBE_HOME = "PROBE_HOME", "$XDG_STATE_HOME/probe, else ~/.local/state/probe", "Where run directories are kept.";
     PROBE_RUNTIME_DIR = "PROBE_RUNTIME_DIR", "$XDG_RUNTIME_DIR/probe, else a directory of mode 0700 under the temporary one", "Where sockets of live collectors are.";
-    PROBE_TOKEN_FILE = "PROBE_TOKEN_FILE", "", "File with the token that a TCP endpoint asks for.";
+    PROBE_TOKEN_FILE = "PROBE_TOKEN_FILE", "", "File with the token that a TCP endpoint asks for, as probe token make writes it: mode 0600; a second line may say the collector's certificate: pin sha256:…";
+    PROBE_TLS_PIN = "PROBE_TLS_PIN", "", "SHA-256 of the certificate of a TCP collector (sha256:…), where the token file does not say it; insecure-no-tls sends the token beyond this machine unencrypted.";
     PROBE_MEMORY = "PROBE_MEMORY", "a quarter of the machine's memory, at most 2 GiB", "Memory that the collector's rows may take: bytes, or 512M, 2G.";
     PROBE_DISK = "PROBE_DISK", "10G", "Disk that a run's directory may take; past it the oldest rows go, and are counted: bytes, or 512M, 2G.";
     PROBE_QUERY_MEMORY = "PROBE_QUERY_MEMORY", "a quarter of PROBE_MEMORY, at least 64M", "Memory that all queries of a collector together may take for hash tables and sorting: bytes, or 512M, 2G.";

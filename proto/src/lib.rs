@@ -2,14 +2,16 @@
 //!
 //! Both sides depend on this crate and on nothing else of each other, so it stays small: generated messages ([`v1`]),
 //! the declarations of all tables ([`tables`]), rows to packed columns ([`encode`]) and back, checked ([`decode`]), and
-//! the names both sides must agree on ([`env`], [`config`]).
+//! what both sides must agree on beside them ([`env`], [`config`], [`credentials`]), and how both connect over TCP ([`tcp`]).
 
 pub mod config;
+pub mod credentials;
 pub mod decode;
 pub mod encode;
 pub mod env;
 pub mod table;
 pub mod tables;
+pub mod tcp;
 
 /// Generated from `proto/probe/v1/*.proto`.
 #[allow(unreachable_pub, clippy::all, missing_docs)]

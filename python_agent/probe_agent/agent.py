@@ -120,6 +120,7 @@ def _connect() -> None:
     settings = {
         "collector": address,
         "token_file": os.environ.get("PROBE_TOKEN_FILE") or None,
+        "eval_over_tcp": os.environ.get("PROBE_EVAL") == "tcp",
         "patience_s": patience,
         "hint": hint,
         "revival": collector.revival(address),

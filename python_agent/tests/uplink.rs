@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use probe_agent_native::uplink::buffer::CAPACITY;
+use probe_agent_native::uplink::connect::Address;
 use probe_agent_native::uplink::link::{Identity, Phase};
 use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::collector_frame::Frame as Down;
 use probe_proto::v1::{self, eval_reply::Reply};
-use support::{Collector, DEADLINE, Rows, start, until};
+use support::{Collector, DEADLINE, Rows, start, start_at, until};
 
 fn status(frame: Up) -> Option<v1::Status> {
     if let Up::Status(status) = frame { Some(status) } else { None }
@@ -28,7 +29,7 @@ async fn a_new_connection_gets_exactly_what_was_not_acknowledged() {
     let socket = directory.path().join("s");
     let rows = Rows::default();
     let mut collector = Collector::listen(&socket);
-    let link = start(&socket, &rows, CAPACITY, None);
+    let link = start(&socket, &rows, CAPACITY);
     let (mut connection, hello) = collector.welcomed(0).await;
     assert_eq!((hello.protocol, hello.instance.as_str(), hello.rank), (probe_proto::PROTOCOL, "test", None));
     let steps_table = hello.tables.iter().position(|t| t.name == "python.steps").unwrap() as u32;
@@ -69,7 +70,7 @@ async fn a_collector_that_reads_nothing_costs_a_bounded_buffer_and_everything_is
     let rows = Rows::default();
     let capacity = 64 << 10;
     let mut collector = Collector::listen(&socket);
-    let link = start(&socket, &rows, capacity, None);
+    let link = start(&socket, &rows, capacity);
     let (mut connection, _) = collector.welcomed(0).await;
     // Far more than the buffer and the socket take, drained while nobody reads.
     let total = 400_000;
@@ -105,7 +106,7 @@ async fn stop_sends_the_last_rows_and_then_says_bye() {
     let socket = directory.path().join("s");
     let rows = Rows::default();
     let mut collector = Collector::listen(&socket);
-    let link = start(&socket, &rows, CAPACITY, None);
+    let link = start(&socket, &rows, CAPACITY);
     let (mut connection, _) = collector.welcomed(0).await;
     rows.put_at_end(7..9);
     link.request_stop(DEADLINE, "exit");
@@ -127,7 +128,7 @@ async fn stop_keeps_its_deadline_when_the_collector_does_not_answer() {
     let socket = directory.path().join("s");
     let rows = Rows::default();
     let mut collector = Collector::listen(&socket);
-    let link = start(&socket, &rows, CAPACITY, None);
+    let link = start(&socket, &rows, CAPACITY);
     let (_connection, _) = collector.welcomed(0).await;
     rows.put(0..10);
     let begun = Instant::now();
@@ -141,7 +142,7 @@ async fn stop_keeps_its_deadline_when_the_collector_does_not_answer() {
 async fn without_a_collector_stop_does_not_wait() {
     let directory = tempfile::tempdir().unwrap();
     let rows = Rows::default();
-    let link = start(&directory.path().join("none"), &rows, CAPACITY, None);
+    let link = start(&directory.path().join("none"), &rows, CAPACITY);
     rows.put(0..10);
     until("the drain", || rows.is_drained()).await;
     let begun = Instant::now();
@@ -155,7 +156,7 @@ async fn a_refusal_is_tried_again_after_its_delay() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s");
     let mut collector = Collector::listen(&socket);
-    let link = start(&socket, &Rows::default(), CAPACITY, None);
+    let link = start(&socket, &Rows::default(), CAPACITY);
     let first = collector.connection().await;
     let begun = Instant::now();
     let refused = v1::Refused { message: "too much".into(), retry: true, retry_after_ms: 700 };
@@ -169,12 +170,39 @@ async fn a_refusal_is_tried_again_after_its_delay() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_connection_carries_the_token() {
     let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("s");
     let token = directory.path().join("token");
-    std::fs::write(&token, "secret\n").unwrap();
+    std::fs::write(&token, "a-token-of-thirty-two-letters-ab\n").unwrap();
+    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let (mut collector, address) = Collector::listen_tcp().await;
+    let link = start_at(Address::Tcp(address), &Rows::default(), CAPACITY, Some(token));
+    let mut connection = collector.connection().await;
+    assert_eq!(connection.authorization.as_deref(), Some("Bearer a-token-of-thirty-two-letters-ab"));
+    // A snippet over TCP never comes to Python: this process was not told to run such.
+    assert!(matches!(connection.frame().await, Some(Up::Hello(hello)) if !hello.eval_over_tcp));
+    connection.say(Down::Welcome(v1::Welcome { run: "gpt@1".into(), ..Default::default() })).await;
+    connection.say(Down::EvalDecide(v1::EvalDecide { id: 3, code: "1".into(), ..Default::default() })).await;
+    connection.say(Down::EvalArm(v1::EvalArm { id: 4, code: "1".into(), ..Default::default() })).await;
+    for id in [3, 4] {
+        let reply = connection.find(|frame| if let Up::Eval(reply) = frame { Some(reply) } else { None }).await;
+        let Some(Reply::Done(done)) = reply.reply else { panic!("{reply:?}") };
+        assert_eq!((reply.id, done.outcome()), (id, v1::Outcome::Refused));
+        assert!(done.error.contains("PROBE_EVAL=tcp"), "{}", done.error);
+    }
+    assert!(link.commands.next(Duration::ZERO).is_none());
+    link.request_stop(Duration::ZERO, "exit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snippet_that_somebody_sent_over_tcp_is_refused_on_a_socket_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
     let mut collector = Collector::listen(&socket);
-    let link = start(&socket, &Rows::default(), CAPACITY, Some(token));
-    assert_eq!(collector.connection().await.authorization.as_deref(), Some("Bearer secret"));
+    let link = start(&socket, &Rows::default(), CAPACITY);
+    let (mut connection, _) = collector.welcomed(0).await;
+    let decide = v1::EvalDecide { id: 3, code: "1".into(), over_tcp: true, ..Default::default() };
+    connection.say(Down::EvalDecide(decide)).await;
+    let reply = connection.find(|frame| if let Up::Eval(reply) = frame { Some(reply) } else { None }).await;
+    assert!(matches!(reply.reply, Some(Reply::Done(done)) if done.outcome() == v1::Outcome::Refused));
     link.request_stop(Duration::ZERO, "exit");
 }
 
@@ -184,7 +212,7 @@ async fn a_rank_learned_later_is_a_new_hello_before_later_rows() {
     let socket = directory.path().join("s");
     let rows = Rows::default();
     let mut collector = Collector::listen(&socket);
-    let link = start(&socket, &rows, CAPACITY, None);
+    let link = start(&socket, &rows, CAPACITY);
     let (mut connection, _) = collector.welcomed(0).await;
     let identity = Identity { rank: Some(1), local_rank: Some(1), world_size: Some(2) };
     link.identify(identity);
@@ -207,7 +235,7 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s");
     let mut collector = Collector::listen(&socket);
-    let link = start(&socket, &Rows::default(), CAPACITY, None);
+    let link = start(&socket, &Rows::default(), CAPACITY);
     let (mut connection, _) = collector.welcomed(0).await;
     let decide = v1::EvalDecide {
         id: 3,
@@ -216,6 +244,7 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
         timeout_s: 2.5,
         max_output: 100,
         scope: Some(v1::EvalScope { session: "mine".into(), end_session: true, frame: Some(2), ..Default::default() }),
+        over_tcp: false,
     };
     connection.say(Down::EvalDecide(decide)).await;
     let python = std::sync::Arc::clone(&link);
@@ -267,7 +296,7 @@ async fn settings_are_reported_when_they_change_and_a_refused_version_stops_for_
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s");
     let mut collector = Collector::listen(&socket);
-    let link = start(&socket, &Rows::default(), CAPACITY, None);
+    let link = start(&socket, &Rows::default(), CAPACITY);
     let (mut connection, _) = collector.welcomed(0).await;
     let first = connection.find(status).await;
     assert_eq!(first.config["detail"], "every-step");

@@ -4,19 +4,33 @@ use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::collector::{self, Options};
+use super::report;
+use crate::auth::Protection;
+use crate::collector::{self, Collector, Options};
 use crate::error::Result;
 use crate::paths::Listen;
 
 /// Options of every command that is a collector.
 #[derive(Debug, clap::Args)]
 pub(super) struct Listening {
-    /// Listen here too, beside the run's own socket (TCP only with --token-file)
+    /// Listen here too, beside the run's own socket (TCP needs tokens: probe token make)
     #[arg(long, value_name = "unix:PATH|HOST:PORT", value_parser = parse)]
     listen: Vec<Listen>,
-    /// File with the token that every call over TCP must carry
-    #[arg(long, value_name = "FILE", env = probe_proto::env::PROBE_TOKEN_FILE, hide_env_values = true)]
-    token_file: Option<PathBuf>,
+    /// Encrypt TCP with a certificate that is made once and kept; clients know it by the pin that is printed
+    #[arg(long, conflicts_with_all = ["tls_cert", "insecure_no_tls"])]
+    tls_self_signed: bool,
+    /// Encrypt TCP with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "insecure_no_tls")]
+    tls_cert: Option<PathBuf>,
+    /// The key of --tls-cert (PEM, mode 0600)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Let tokens and all data go over the network unencrypted, for everybody on the way to read
+    #[arg(long)]
+    insecure_no_tls: bool,
+    /// Run snippets that come over TCP, from tokens with scope eval, in processes started with PROBE_EVAL=tcp
+    #[arg(long)]
+    allow_eval: bool,
 }
 
 impl Listening {
@@ -24,8 +38,21 @@ impl Listening {
     pub(super) fn options(self, run: String, command: String, exit_when_idle: Option<Duration>) -> Result<Options> {
         let memory = collector::memory_limit()?;
         let disk = collector::disk_limit()?;
-        let (listen, token_file) = (self.listen, self.token_file);
-        Ok(Options { run, command, resume: false, listen, memory, disk, token_file, exit_when_idle })
+        let protection = match (self.tls_cert, self.tls_key) {
+            (Some(certificate), Some(key)) => Protection::Files { certificate, key },
+            _ if self.tls_self_signed => Protection::SelfSigned,
+            _ if self.insecure_no_tls => Protection::InsecureNoTls,
+            _ => Protection::Loopback,
+        };
+        let (listen, allow_eval) = (self.listen, self.allow_eval);
+        Ok(Options { run, command, resume: false, listen, memory, disk, protection, allow_eval, exit_when_idle })
+    }
+}
+
+/// Says what clients over TCP need to know.
+pub(super) fn say_pin(collector: &Collector) {
+    if let Some(pin) = collector.pin() {
+        report::note(format_args!("TCP is encrypted; clients need the pin: {pin}"));
     }
 }
 

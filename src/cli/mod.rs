@@ -26,6 +26,7 @@ mod serve;
 mod signals;
 mod stack;
 mod tables;
+mod token;
 mod watch;
 mod words;
 
@@ -67,6 +68,7 @@ enum Command {
     Hang(hang::Args),
     Config(config::Args),
     Runs(runs::Args),
+    Token(token::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     GenerateDocs(docs::Args),
@@ -127,6 +129,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Serve(args) => without("serve").and_then(|()| serve::run(args)),
         Command::List(args) => without("list").and_then(|()| list::run(args)),
         Command::Runs(args) => without("runs").and_then(|()| runs::run(args)),
+        Command::Token(args) => without("token").and_then(|()| token::run(args)),
         Command::Doctor(args) => without("doctor").and_then(|()| doctor::run(&args)),
         Command::Completions(args) => without("completions").and_then(|()| completions::run(args)),
         Command::GenerateDocs(args) => without("generate-docs").and_then(|()| docs::run(args)),

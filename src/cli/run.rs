@@ -11,7 +11,7 @@ use probe_proto::env;
 use tokio::process::{Child, Command};
 
 use super::launch::{self, Missing};
-use super::listen::Listening;
+use super::listen::{self, Listening};
 use super::signals::{Signals, child_had_it};
 use super::{Status, ask, report};
 use crate::collector::Collector;
@@ -55,6 +55,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         let run = collector.run().to_owned();
         let short = run.split('@').next().unwrap_or(&run);
         report::note(format_args!("run {run} at {}; from another terminal: probe {short} query \"SELECT …\"", collector.endpoint()));
+        listen::say_pin(&collector);
         let child = Command::new(program)
             .args(&args.command[1..])
             .env(env::PROBE, "1")

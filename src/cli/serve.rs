@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::listen::Listening;
+use super::listen::{self, Listening};
 use super::signals::Signals;
 use super::{Status, ask, report};
 use crate::collector::{Collector, Options};
@@ -15,7 +15,7 @@ use crate::error::Result;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe serve --name gpt
-  probe serve --name gpt --listen 0.0.0.0:7777 --token-file token
+  probe serve --name gpt --listen 0.0.0.0:7777 --tls-self-signed
   probe serve --name gpt --exit-when-idle 5m
   probe serve --resume gpt@2")]
 pub(super) struct Args {
@@ -38,10 +38,12 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let options = Options { resume, ..args.listening.options(name, String::new(), args.exit_when_idle)? };
     ask::many_threads()?.block_on(async {
         let mut signals = Signals::listen()?;
-        let listening: Vec<String> = options.listen.iter().map(|listen| format!(", {listen}")).collect();
         let collector = Collector::start(options).await?;
         let endpoint = collector.endpoint();
+        // The run's own socket comes first.
+        let listening: Vec<String> = collector.listening().iter().skip(1).map(|listen| format!(", {listen}")).collect();
         report::note(format_args!("run {} at {endpoint}{}", collector.run(), listening.concat()));
+        listen::say_pin(&collector);
         report::note(format_args!("train with: PROBE=1 PROBE_COLLECTOR={endpoint} python train.py"));
         tokio::select! {
             _ = signals.next() => {}

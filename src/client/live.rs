@@ -6,15 +6,20 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
+use hyper_util::rt::TokioIo;
+use probe_proto::credentials::{Credentials, Problem, Way};
 use probe_proto::v1::{self, control_client::ControlClient};
+use probe_proto::{env, tcp};
+use tokio::net::UnixStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+use tower::service_fn;
 
 use super::{Answer, Bounds};
 use crate::endpoint::{Place, live_hint};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::server::flight;
 
 /// How long a collector may take to accept a connection.
@@ -29,19 +34,33 @@ pub(super) struct Live {
 
 impl Live {
     pub(super) async fn connect(place: &Place, pid: Option<u32>, token_file: Option<&Path>) -> Result<Self> {
-        let unreachable = |error: &dyn std::error::Error| {
-            let mut deepest = error;
-            while let Some(source) = deepest.source() {
-                deepest = source;
+        // The name is for the HTTP/2 header only; the connector decides where it goes.
+        let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT);
+        let (channel, authorization, plain) = match place {
+            Place::Tcp(address) => {
+                let (credentials, way) = credentials(address, token_file)?;
+                let plain = way == Way::Plain;
+                let address = address.clone();
+                let connector = service_fn(move |_| {
+                    let (address, way) = (address.clone(), way.clone());
+                    async move { tcp::connect(&address, &way).await.map(TokioIo::new) }
+                });
+                (endpoint.connect_with_connector(connector).await, Some(authorization(&credentials)?), plain)
             }
-            Error::unreachable(format!("nothing answers at {place}: {deepest}")).hint(live_hint())
+            Place::Socket(path) | Place::Directory(path) => {
+                let path = path.clone();
+                let connector = service_fn(move |_| {
+                    let path = path.clone();
+                    async move {
+                        let stream = UnixStream::connect(path).await?;
+                        check_owner(&stream)?;
+                        Ok::<_, std::io::Error>(TokioIo::new(stream))
+                    }
+                });
+                (endpoint.connect_with_connector(connector).await, None, false)
+            }
         };
-        let (address, authorization) = match place {
-            Place::Tcp(address) => (format!("http://{address}"), Some(authorization(address, token_file)?)),
-            place => (place.to_string(), None),
-        };
-        let endpoint = Endpoint::from_shared(address).map_err(|error| unreachable(&error))?.connect_timeout(CONNECT);
-        let channel = endpoint.connect().await.map_err(|error| unreachable(&error))?;
+        let channel = channel.map_err(|error| not_connected(place, &error, plain))?;
         Ok(Self { channel, pid, authorization })
     }
 
@@ -121,18 +140,58 @@ impl Live {
     }
 }
 
-use futures::StreamExt;
-
-fn authorization(address: &str, token_file: Option<&Path>) -> Result<MetadataValue<Ascii>> {
+fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials, Way)> {
     let Some(path) = token_file else {
         return Err(Error::denied(format!("{address} asks for a token"))
-            .hint(format!("give its file: --token-file FILE, or {}", probe_proto::env::PROBE_TOKEN_FILE)));
+            .hint(format!("give its file: --token-file FILE, or {}", env::PROBE_TOKEN_FILE)));
     };
-    let token = std::fs::read_to_string(path).map_err(|error| Error::usage(format!("{}: {error}", path.display())))?;
-    let mut value = MetadataValue::try_from(format!("Bearer {}", token.trim()))
-        .map_err(|_| Error::usage(format!("{} holds no token: only ASCII letters may be in one", path.display())))?;
+    let told = |problem: Problem| {
+        let kind = if problem.denied { Kind::Denied } else { Kind::Usage };
+        Error::new(kind, problem.message).hint(problem.hint)
+    };
+    let credentials = Credentials::read(path).map_err(told)?;
+    let variable = std::env::var(env::PROBE_TLS_PIN).ok();
+    let way = credentials.way(address, variable.as_deref()).map_err(told)?;
+    Ok((credentials, way))
+}
+
+fn authorization(credentials: &Credentials) -> Result<MetadataValue<Ascii>> {
+    let value = MetadataValue::try_from(credentials.authorization());
+    let mut value = value.map_err(|_| Error::usage("the token can't be in a header"))?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// Whoever listens there sees what is asked and answers what it likes: it is this user, or root. Root may ask anybody.
+fn check_owner(stream: &UnixStream) -> std::io::Result<()> {
+    let (uid, me) = (stream.peer_cred()?.uid(), nix::unistd::geteuid());
+    if uid == 0 || uid == me.as_raw() || me.is_root() {
+        return Ok(());
+    }
+    let what = format!("the collector there belongs to uid {uid}, not to you");
+    Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, what))
+}
+
+fn not_connected(place: &Place, error: &(dyn std::error::Error + 'static), plain: bool) -> Error {
+    let (mut deepest, mut denied) = (error, false);
+    loop {
+        let io = deepest.downcast_ref::<std::io::Error>();
+        denied |= io.is_some_and(|io| io.kind() == std::io::ErrorKind::PermissionDenied && io.raw_os_error().is_none());
+        match deepest.source() {
+            Some(source) => deepest = source,
+            None => break,
+        }
+    }
+    if denied {
+        return Error::denied(format!("not asking {place}: {deepest}"));
+    }
+    let error = Error::unreachable(format!("nothing answers at {place}: {deepest}"));
+    let refused =
+        deepest.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
+    if plain && !refused {
+        return error.hint("if it uses TLS, its pin has to be in the token file, or in PROBE_TLS_PIN");
+    }
+    error.hint(live_hint())
 }
 
 /// An error of arrow-flight's client, whose depths hold the collector's own.

@@ -62,6 +62,8 @@ pub(crate) struct About {
     pub(crate) python_version: String,
     pub(crate) torch_version: String,
     pub(crate) command: String,
+    /// It runs snippets that come over TCP.
+    pub(crate) eval_over_tcp: bool,
 }
 
 /// Rows lost for one reason, and when their number last grew (ns since 1970).

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use probe_proto::VERSION;
 use probe_proto::v1::control_server::Control;
 use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
-use probe_proto::v1::{HangAnswer, HangCall, StacksAnswer, StacksCall};
+use probe_proto::v1::{HangAnswer, HangCall, StackMethod, StacksAnswer, StacksCall};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 
 use super::Shared;
 use super::events::{Event, Severity};
 use super::hang::Hangs;
 use super::stacks::Stacks;
-use crate::error::Error;
+use crate::auth::Scope;
+use crate::error::{Error, Result};
 use crate::eval::Broker;
-use crate::server::peer::Asker;
+use crate::server::peer::{Asker, Caller};
 
 /// What commands speak with.
 #[derive(Debug, Clone)]
@@ -25,6 +25,18 @@ pub(crate) struct ControlService {
     pub(crate) broker: Arc<Broker>,
     pub(crate) stacks: Arc<Stacks>,
     pub(crate) hangs: Arc<Hangs>,
+    /// Snippets may come over TCP, from tokens that are for them.
+    pub(crate) eval_over_tcp: bool,
+}
+
+impl ControlService {
+    /// Refuses a call that acts on training where its caller may only read.
+    fn require(&self, caller: &Caller, scope: Scope, what: &str) -> Result<()> {
+        caller.require(scope, what).inspect_err(|error| {
+            let message = format!("{} was refused: {error}", caller.asker.name());
+            self.shared.events.note(Event::new("refused", Severity::Warning, message));
+        })
+    }
 }
 
 #[tonic::async_trait]
@@ -65,23 +77,26 @@ impl Control for ControlService {
     type EvalStream = ReceiverStream<Result<EvalEvent, Status>>;
 
     async fn eval(&self, request: Request<EvalCall>) -> Result<Response<Self::EvalStream>, Status> {
-        let asked_by = Asker::of(request.extensions());
-        let over_a_socket = request.extensions().get::<UdsConnectInfo>().is_some();
+        let caller = Caller::of(request.extensions());
         let call = request.into_inner();
-        if !over_a_socket {
-            let why = "eval runs code in the training process and is not allowed over TCP";
-            self.broker.refused(&call, &asked_by, why);
-            return Err(Error::denied(why)
-                .hint("run it on the machine that the collector is on, where the endpoint is a socket")
-                .into());
+        if caller.over_tcp && !self.eval_over_tcp {
+            let error = Error::denied("this collector runs no snippets that come over TCP").hint(
+                "it has to be started with --allow-eval; or run it on the collector's machine, over its unix socket",
+            );
+            self.broker.refused(&call, &caller.asker, &error.to_string());
+            return Err(error.into());
         }
-        let events = self.broker.ask(call, &asked_by)?;
+        let events = self.broker.ask(call, &caller.asker, caller.over_tcp)?;
         Ok(Response::new(ReceiverStream::new(events)))
     }
 
     async fn config(&self, request: Request<ConfigCall>) -> Result<Response<ConfigAnswer>, Status> {
-        let asked_by = Asker::of(request.extensions());
+        let caller = Caller::of(request.extensions());
+        let asked_by = caller.asker.clone();
         let values = request.into_inner().values;
+        if !values.is_empty() {
+            self.require(&caller, Scope::Eval, "change what is recorded")?;
+        }
         let set: Vec<String> = values.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let answer = self.shared.settings.set(values, &self.shared.registry).await?;
         if !set.is_empty() {
@@ -97,7 +112,11 @@ impl Control for ControlService {
     }
 
     async fn stacks(&self, request: Request<StacksCall>) -> Result<Response<StacksAnswer>, Status> {
-        let asked_by = Asker::of(request.extensions());
-        Ok(Response::new(self.stacks.take(request.into_inner(), &asked_by).await?))
+        let caller = Caller::of(request.extensions());
+        let call = request.into_inner();
+        if call.method() == StackMethod::Paused {
+            self.require(&caller, Scope::Eval, "stop training to read its stacks")?;
+        }
+        Ok(Response::new(self.stacks.take(call, &caller.asker).await?))
     }
 }

@@ -124,6 +124,7 @@ impl About {
             python_version: cut(hello.python_version, LONGEST_NAME),
             torch_version: cut(hello.torch_version, LONGEST_NAME),
             command: cut(hello.command, LONGEST_COMMAND),
+            eval_over_tcp: hello.eval_over_tcp,
         }
     }
 }

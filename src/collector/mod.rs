@@ -32,6 +32,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use probe_proto::MAX_FRAME;
+use probe_proto::credentials::Pin;
 use probe_proto::v1::agent_server::AgentServer;
 use probe_proto::v1::control_server::ControlServer;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -41,13 +42,14 @@ pub(crate) use budget::size;
 pub use budget::{disk_limit, memory_limit};
 pub use recovery::open_run;
 
+use crate::auth::{Protection, TokenFile, Tokens};
 use crate::error::{Error, Result};
 use crate::eval::{Broker, Log, Routes};
 use crate::journal::{self, Journal};
 use crate::paths::{Listen, Places};
 use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::{Reservation, RunInfo};
-use crate::server::{Audit, Bound, Servers, Token, flight};
+use crate::server::{Audit, Bound, Gatekeeper, Locks, Servers, flight};
 use crate::store::{Keeper, Store};
 use events::Events;
 use recovery::Recovered;
@@ -69,8 +71,10 @@ pub struct Options {
     pub memory: usize,
     /// Bytes that the run may take on disk.
     pub disk: u64,
-    /// File with the token that every call over TCP must carry. TCP is refused without one.
-    pub token_file: Option<PathBuf>,
+    /// How TCP is protected; it needs a token in any case.
+    pub protection: Protection,
+    /// Snippets may come over TCP.
+    pub allow_eval: bool,
     /// How long no agent may be live before [`Collector::idle`] resolves; None: it never does.
     pub exit_when_idle: Option<Duration>,
 }
@@ -107,6 +111,7 @@ pub struct Collector {
     info: RunInfo,
     servers: Servers,
     endpoint: Listen,
+    pin: Option<Pin>,
     exit_when_idle: Option<Duration>,
     /// Dropped, streams of agents end.
     _stopping: DropGuard,
@@ -116,7 +121,7 @@ impl Collector {
     /// Takes the run's directory, listens, serves. Call it within a tokio runtime.
     ///
     /// # Errors
-    /// A run of that name is live; the name, the token file or a place to listen at is refused; the file system's.
+    /// A run of that name is live; the name, the tokens, the certificate or a place to listen at is refused; the file system's.
     pub async fn start(options: Options) -> Result<Self> {
         Self::start_in(&Places::from_environment()?, options).await
     }
@@ -129,14 +134,20 @@ impl Collector {
         let limits = Limits::of_collector(options.memory)?;
         let hang_after = hang::after()?;
         let gpu_interval = gpus::interval()?;
-        let token = options.token_file.as_deref().map(Token::read).transpose()?;
+        let file = TokenFile::of(places);
+        let over_tcp = options.listen.iter().any(|listen| matches!(listen, Listen::Tcp(_)));
+        let locks = Locks {
+            has_tokens: over_tcp && !file.read()?.is_empty(),
+            insecure: options.protection == Protection::InsecureNoTls,
+            identity: if over_tcp { options.protection.identity(places)? } else { None },
+        };
         let reservation = match options.resume {
             true => Reservation::resume(places, &options.run)?,
             false => Reservation::take(places, &options.run)?,
         };
         let run = reservation.name().to_string();
         let run: Arc<str> = run.into();
-        let listeners = match bind(places, &run, &options.listen, token.is_some()).await {
+        let listeners = match bind(places, &run, &options.listen, &locks).await {
             Ok(listeners) => listeners,
             Err(error) => {
                 reservation.abandon();
@@ -172,6 +183,8 @@ impl Collector {
         let registry = Arc::clone(&shared.registry);
         let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events, &queries);
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
+        let events = Arc::clone(&shared.events);
+        let gate = Gatekeeper::new(Tokens::new(file), Arc::clone(&queries), Arc::clone(&log), events);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
         let captures = if options.resume { stacks::captures(&engine).await? } else { 0 };
@@ -202,18 +215,32 @@ impl Collector {
             let sampler = gpus::Sampler::new(registry, events, kept, Arc::clone(&shared.run));
             tokio::spawn(Arc::new(sampler).watch(interval, shared.stopping.clone()));
         }
-        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs };
+        let eval_over_tcp = options.allow_eval;
+        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs, eval_over_tcp };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine), queries));
         // What was asked for is what is told; the run's own socket otherwise.
         let unix = listeners.iter().rev().map(Bound::listen).find(|listen| matches!(listen, Listen::Unix(_)));
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
-        let servers = Servers::start(listeners, &services, token.as_ref());
+        let servers = Servers::start(listeners, &services, &gate);
         let exit_when_idle = options.exit_when_idle;
         let _stopping = shared.stopping.clone().drop_guard();
         tokio::spawn(governor::run(Arc::clone(&shared)));
-        Ok(Self { shared, keeper, system, engine, reservation, info, servers, endpoint, exit_when_idle, _stopping })
+        let pin = locks.identity.map(|identity| identity.pin);
+        Ok(Self {
+            shared,
+            keeper,
+            system,
+            engine,
+            reservation,
+            info,
+            servers,
+            endpoint,
+            pin,
+            exit_when_idle,
+            _stopping,
+        })
     }
 
     /// The run with its number: "gpt@2".
@@ -229,6 +256,11 @@ impl Collector {
     /// Everywhere it listens.
     pub fn listening(&self) -> &[String] {
         self.shared.listening.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// SHA-256 of the certificate that it shows over TCP; None without TLS.
+    pub fn pin(&self) -> Option<&Pin> {
+        self.pin.as_ref()
     }
 
     /// What answers SQL here.
@@ -281,12 +313,12 @@ fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<B
 }
 
 /// The run's own socket first, then what was asked for.
-async fn bind(places: &Places, run: &str, listen: &[Listen], has_token: bool) -> Result<Vec<Bound>> {
+async fn bind(places: &Places, run: &str, listen: &[Listen], locks: &Locks) -> Result<Vec<Bound>> {
     places.checked_runtime()?;
     let own = Listen::Unix(places.socket_for(run));
     let mut listeners = Vec::with_capacity(1 + listen.len());
     for listen in std::iter::once(&own).chain(listen.iter().filter(|listen| **listen != own)) {
-        listeners.push(Bound::bind(listen, has_token).await?);
+        listeners.push(Bound::bind(listen, locks).await?);
     }
     Ok(listeners)
 }

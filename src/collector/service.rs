@@ -9,6 +9,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Shared, session};
+use crate::server::peer::Caller;
 
 /// Frames that may wait for an agent to take them.
 const FRAMES_DOWN: usize = 256;
@@ -24,13 +25,14 @@ impl Agent for AgentService {
     type SessionStream = ReceiverStream<Result<CollectorFrame, Status>>;
 
     async fn session(&self, request: Request<Streaming<AgentFrame>>) -> Result<Response<Self::SessionStream>, Status> {
+        let gone = Caller::of(request.extensions()).gone;
         let (downlink, frames) = mpsc::channel(FRAMES_DOWN);
         if self.0.registry.open_streams() >= MOST_STREAMS {
             let refused = Refused { message: "too many streams are open".into(), retry: true, retry_after_ms: 2000 };
             // An empty channel has room.
             let _ = downlink.try_send(Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) }));
         } else {
-            tokio::spawn(session::serve(Arc::clone(&self.0), request.into_inner(), downlink));
+            tokio::spawn(session::serve(Arc::clone(&self.0), request.into_inner(), downlink, gone));
         }
         Ok(Response::new(ReceiverStream::new(frames)))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame, record, said};
 use probe_proto::{MAX_ROWS, VERSION};
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
 use super::agent::{Agent, Downlink, Keep, LONGEST_TEXT, Source, Superseded, cut};
@@ -41,13 +42,19 @@ impl From<Superseded> for End {
     }
 }
 
-/// Speaks with an agent until the stream ends.
-pub(crate) async fn serve(shared: Arc<Shared>, mut inbound: Streaming<AgentFrame>, downlink: Downlink) {
+/// Speaks with an agent until the stream ends, or its token is `gone`.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    mut inbound: Streaming<AgentFrame>,
+    downlink: Downlink,
+    gone: CancellationToken,
+) {
     let _open = shared.registry.open();
     let connection = shared.registry.new_connection();
     let mut session = None;
     let end = tokio::select! {
         end = speak(&shared, &mut inbound, &downlink, connection, &mut session) => end,
+        () = gone.cancelled() => End::Closed(Status::permission_denied("the token was revoked")),
         () = shared.stopping.cancelled() => End::Closed(Status::unavailable("the collector is stopping")),
     };
     if let Some(session) = &session {

@@ -164,7 +164,7 @@ impl Stacks {
             pid: u32::try_from(subject.pid).ok(),
             ..EvalCall::default()
         };
-        let mut events = self.broker.ask(call, &asked_by.within("stack"))?;
+        let mut events = self.broker.ask(call, &asked_by.within("stack"), false)?;
         let mut printed = Vec::new();
         while let Some(event) = events.recv().await {
             match event.map_err(Error::from)?.event {

@@ -113,6 +113,15 @@ impl Group {
         Self { targets: vec![Target { shown: true, ..target }], together: false, missing: Vec::new() }
     }
 
+    /// An error where one of them runs no snippets that come over TCP. Processes look themselves too.
+    pub(super) fn check_over_tcp(&self) -> Result<()> {
+        match self.targets.iter().find(|target| !target.agent.state().about.eval_over_tcp) {
+            None => Ok(()),
+            Some(target) => Err(Error::denied(format!("{} runs no snippets that come over TCP", target.name()))
+                .hint("training has to be started with PROBE_EVAL=tcp")),
+        }
+    }
+
     /// Processes that are in no process group.
     fn unrelated(mut targets: Vec<Target>, all: bool) -> Result<Self> {
         if targets.len() > 1 && !all {

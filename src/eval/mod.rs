@@ -64,13 +64,17 @@ impl Broker {
         Self { run, registry, routes, log, turn: Arc::default(), running }
     }
 
-    /// Starts a snippet; dropping what is returned cancels it. Errors are of the call: nothing has run.
-    pub(crate) fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Events> {
+    /// Starts a snippet; dropping what is returned cancels it. Errors are of the call: nothing has run. One that came
+    /// `over_tcp` runs only in processes that allow it.
+    pub(crate) fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker, over_tcp: bool) -> Result<Events> {
         // What a key asks for runs no code of anybody, so it is no row.
         let listed = call.complete.is_empty() || !call.code.is_empty();
         let mut entry = if listed { self.log.begin(asked_by, &call) } else { self.log.unlisted(asked_by, &call) };
         let started = self.prepare(call).and_then(|call| {
             let group = group::choose(&self.registry.live(), &call, &self.run)?;
+            if over_tcp {
+                group.check_over_tcp()?;
+            }
             let permit = Arc::clone(&self.running).try_acquire_owned();
             let permit = permit.map_err(|_| Error::limit(format!("{MOST_RUNNING} snippets are running already")))?;
             Ok((call, group, permit))
@@ -83,7 +87,7 @@ impl Broker {
             }
         };
         let (client, events) = mpsc::channel(EVENTS_AHEAD);
-        let snippet = Snippet::new(Arc::clone(self), call, group, entry, client);
+        let snippet = Snippet::new(Arc::clone(self), call, over_tcp, group, entry, client);
         tokio::spawn(snippet.run(permit));
         Ok(events)
     }

@@ -32,6 +32,7 @@ const LONGEST_ERROR: usize = 1 << 20;
 pub(super) struct Snippet {
     broker: Arc<Broker>,
     call: EvalCall,
+    over_tcp: bool,
     group: Group,
     /// By place in `group.targets`.
     done: Vec<Option<Done>>,
@@ -72,6 +73,7 @@ impl Snippet {
     pub(super) fn new(
         broker: Arc<Broker>,
         call: EvalCall,
+        over_tcp: bool,
         group: Group,
         entry: Entry,
         client: mpsc::Sender<Result<EvalEvent, Status>>,
@@ -81,7 +83,22 @@ impl Snippet {
         let feed = Feed::new(client, call.max_output);
         let done = vec![None; group.targets.len()];
         let (attempt, heard, named_at, turn) = (None, Vec::new(), None, None);
-        Self { broker, call, group, done, entry, feed, inbox, to_inbox, attempt, heard, named_at, turn, deadline }
+        Self {
+            broker,
+            call,
+            over_tcp,
+            group,
+            done,
+            entry,
+            feed,
+            inbox,
+            to_inbox,
+            attempt,
+            heard,
+            named_at,
+            turn,
+            deadline,
+        }
     }
 
     /// From the first command to the last event, and to the end of what could not be ended. `permit` is given back as
@@ -222,14 +239,18 @@ impl Snippet {
 
     fn decide(&mut self, place: usize, at: At) {
         let (code, timeout_s, max_output) = (self.call.code.clone(), self.seconds_left(), self.call.max_output);
-        let (at, scope) = (at as i32, Some(self.scope()));
-        self.send(place, |id| Frame::EvalDecide(v1::EvalDecide { id, code, at, timeout_s, max_output, scope }));
+        let (at, scope, over_tcp) = (at as i32, Some(self.scope()), self.over_tcp);
+        self.send(place, |id| {
+            Frame::EvalDecide(v1::EvalDecide { id, code, at, timeout_s, max_output, scope, over_tcp })
+        });
     }
 
     fn arm(&mut self, place: usize, step: i64) {
         let (code, timeout_s, max_output) = (self.call.code.clone(), self.seconds_left(), self.call.max_output);
-        let (mute, scope) = (!self.group.targets[place].shown, Some(self.scope()));
-        self.send(place, |id| Frame::EvalArm(v1::EvalArm { id, code, step, timeout_s, max_output, mute, scope }));
+        let (mute, scope, over_tcp) = (!self.group.targets[place].shown, Some(self.scope()), self.over_tcp);
+        self.send(place, |id| {
+            Frame::EvalArm(v1::EvalArm { id, code, step, timeout_s, max_output, mute, scope, over_tcp })
+        });
     }
 
     fn scope(&self) -> v1::EvalScope {

@@ -89,6 +89,14 @@ struct Planner {
     scans: Running,
 }
 
+/// A query's text as it is understood, written again.
+///
+/// # Errors
+/// It is no SQL, more than one statement, or one that would not only read.
+pub fn understand(sql: &str) -> Result<String> {
+    guard::parse(sql).map(|statement| statement.to_string())
+}
+
 impl Engine {
     /// One over these, within the usual limits.
     ///

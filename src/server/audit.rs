@@ -112,6 +112,14 @@ impl Audit {
         entry
     }
 
+    /// A query was asked by somebody who may not ask any.
+    pub(crate) fn refuse(self: &Arc<Self>, asker: &Asker, sql: &str, why: &str) {
+        let mut entry = self.begin(asker, sql, None);
+        entry.query.status = "refused".into();
+        entry.query.error = Some(cut(why.to_owned(), LONGEST_ERROR));
+        entry.publish();
+    }
+
     fn write_down(&self, query: &v1::Query) {
         if let Some(journal) = self.journal.get() {
             journal.record(record::Record::Query(query.clone()));

@@ -7,14 +7,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::transport::server::Connected;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// Connections that may be open over all listeners.
 pub(super) const MOST_CONNECTIONS: usize = 512;
+/// A handshake that takes longer is none.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Out of file descriptors, it is tried again after this long.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -103,10 +107,60 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
     }
 }
 
+/// Connections with TLS, those that got so far. A handshake that takes too long is given up; none waits for another.
+pub(super) fn secured(
+    connections: impl Stream<Item = io::Result<Counted<TcpStream>>>,
+    acceptor: TlsAcceptor,
+) -> impl Stream<Item = io::Result<Secured>> {
+    let handshakes = connections.map(move |connection| {
+        let acceptor = acceptor.clone();
+        async move {
+            let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(connection?)).await;
+            handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(Secured)
+        }
+    });
+    // As many as there can be connections.
+    handshakes.buffer_unordered(MOST_CONNECTIONS).filter_map(async |connection: io::Result<Secured>| match connection {
+        Ok(connection) => Some(Ok(connection)),
+        Err(error) => {
+            tracing::debug!("a TLS handshake failed: {error}");
+            None
+        }
+    })
+}
+
+/// A connection with TLS.
+#[derive(Debug)]
+pub(super) struct Secured(TlsStream<Counted<TcpStream>>);
+
+impl Connected for Secured {
+    type ConnectInfo = TcpConnectInfo;
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.0.get_ref().0.connect_info()
+    }
+}
+
+impl AsyncRead for Secured {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Secured {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, data)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use futures::StreamExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

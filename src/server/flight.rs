@@ -115,6 +115,11 @@ fn said<T: FromStr>(metadata: &MetadataMap, key: &str, what: &str) -> Result<Opt
     value.map(Some).ok_or_else(|| Error::usage(format!("{key} is not {what}")).into())
 }
 
+/// The query of a ticket of ours.
+pub(super) fn sql_of_handle(handle: &[u8]) -> Option<String> {
+    Query::decode(handle).ok().map(|query| query.sql)
+}
+
 type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
 impl Service {

@@ -7,11 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::geteuid;
 use tokio::net::{TcpListener, UnixListener};
 
+use crate::auth::Identity;
 use crate::error::{Error, Result};
-use crate::paths::{Listen, SocketState, named, socket_state};
+use crate::paths::{Listen, SocketState, named, only_ours_to_change, socket_state};
 
 /// Longest path of a socket (bytes): the kernel's 108 with the zero at the end.
 const LONGEST_PATH: usize = 107;
@@ -20,15 +20,23 @@ const LONGEST_PATH: usize = 107;
 #[derive(Debug)]
 pub(crate) enum Bound {
     Unix(UnixListener, SocketFile),
-    Tcp(TcpListener, SocketAddr),
+    Tcp(TcpListener, SocketAddr, Option<Identity>),
+}
+
+/// How the doors over TCP are locked.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    pub(crate) has_tokens: bool,
+    pub(crate) insecure: bool,
+    pub(crate) identity: Option<Identity>,
 }
 
 impl Bound {
-    /// Listens there. TCP is refused without a token, and beyond this machine.
-    pub(crate) async fn bind(listen: &Listen, has_token: bool) -> Result<Self> {
+    /// Listens there. TCP is refused without a token, and beyond this machine also without TLS.
+    pub(crate) async fn bind(listen: &Listen, locks: &Locks) -> Result<Self> {
         match listen {
             Listen::Unix(path) => unix(path),
-            Listen::Tcp(address) => tcp(*address, has_token).await,
+            Listen::Tcp(address) => tcp(*address, locks).await,
         }
     }
 
@@ -36,26 +44,31 @@ impl Bound {
     pub(crate) fn listen(&self) -> Listen {
         match self {
             Self::Unix(_, file) => Listen::Unix(file.path.clone()),
-            Self::Tcp(_, address) => Listen::Tcp(*address),
+            Self::Tcp(_, address, _) => Listen::Tcp(*address),
         }
     }
 }
 
-async fn tcp(address: SocketAddr, has_token: bool) -> Result<Bound> {
-    if !has_token {
+async fn tcp(address: SocketAddr, locks: &Locks) -> Result<Bound> {
+    if !locks.has_tokens {
         return Err(Error::usage(format!(
             "not listening on {address}: TCP needs a token, or everybody on this machine gets in"
         ))
-        .hint("--token-file FILE; or leave TCP out: the run's unix socket is always there"));
+        .hint("make one first: probe token make NAME --scope query; or leave TCP out: the run's unix socket is always there"));
     }
-    if !address.ip().is_loopback() {
-        return Err(Error::usage(format!("not listening on {address}: beyond this machine the token and all data would be readable on the way (there is no TLS yet)"))
-            .hint(format!("listen on 127.0.0.1:{} and forward it: ssh -L {0}:127.0.0.1:{0} HOST", address.port())));
+    if !address.ip().is_loopback() && locks.identity.is_none() && !locks.insecure {
+        return Err(Error::usage(format!(
+            "not listening on {address}: beyond this machine tokens and all data would be readable on the way"
+        ))
+        .hint(format!(
+            "--tls-self-signed (or --tls-cert and --tls-key); or listen on 127.0.0.1:{} and forward it: ssh -L {0}:127.0.0.1:{0} HOST",
+            address.port()
+        )));
     }
     let failed = |error: io::Error| Error::failed(format!("not listening on {address}: {error}"));
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    Ok(Bound::Tcp(listener, address))
+    Ok(Bound::Tcp(listener, address, locks.identity.clone()))
 }
 
 /// A socket that is removed when it is dropped, unless somebody else has replaced it.
@@ -79,7 +92,7 @@ fn unix(path: &Path) -> Result<Bound> {
     let (Some(parent), Some(_)) = (path.parent(), path.file_name()) else {
         return Err(Error::usage(format!("{} is no path of a socket", path.display())));
     };
-    check_directory(parent)?;
+    only_ours_to_change(parent)?;
     match socket_state(&path) {
         SocketState::Absent | SocketState::Stale => {}
         SocketState::Live => {
@@ -118,21 +131,6 @@ fn unix(path: &Path) -> Result<Bound> {
     let _ = fs::remove_dir(&private);
     let (listener, identity) = bound.map_err(|error: io::Error| named(&path, &error))?;
     Ok(Bound::Unix(listener, SocketFile { path, identity }))
-}
-
-/// Whether nobody else can replace what is in the directory.
-fn check_directory(path: &Path) -> Result<()> {
-    let metadata = fs::metadata(path).map_err(|error| named(path, &error))?;
-    let denied =
-        |what: String| Err(Error::denied(format!("{} {what}; a socket there would not be safe", path.display())));
-    let (uid, mode) = (metadata.uid(), metadata.mode());
-    if uid != geteuid().as_raw() && uid != 0 {
-        return denied(format!("belongs to uid {uid}, not to you"));
-    }
-    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
-        return denied(format!("can be written by others (mode {:04o})", mode & 0o7777));
-    }
-    Ok(())
 }
 
 fn random() -> Result<u32> {

@@ -1,14 +1,16 @@
 //! The services on one port, and who may reach them.
 //!
-//! Every listener serves the same services. A unix socket lets in whoever the file system lets open it; over TCP every
-//! call carries the token.
+//! Every listener serves the same services, and [`gate`] stands before them: a unix socket lets in the collector's own user
+//! and root, by the kernel's word; over TCP every call carries a token.
 
 pub(crate) mod audit;
 mod connections;
 pub mod flight;
+mod gate;
 mod listen;
 pub(crate) mod peer;
-mod token;
+mod refused;
+mod revoked;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +18,16 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::service::{InterceptorLayer, Routes};
+use tonic::service::Routes;
 use tonic::transport::Server;
+use tower::layer::util::{Identity, Stack};
 
 pub use audit::Audit;
-pub(crate) use listen::Bound;
-pub use token::Token;
+pub(crate) use gate::Gatekeeper;
+pub(crate) use listen::{Bound, Locks};
 
-use connections::{MOST_CONNECTIONS, incoming};
-use token::RequireToken;
+use connections::{MOST_CONNECTIONS, incoming, secured};
+use gate::GateLayer;
 
 /// HTTP/2's windows (bytes), so that an agent's batches do not wait for permission to be sent.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -43,15 +46,20 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Serves `routes` on every listener; `token` is what TCP asks for.
-    pub(crate) fn start(listeners: Vec<Bound>, routes: &Routes, token: Option<&Token>) -> Self {
+    /// Serves `routes` on every listener, behind the gate.
+    pub(crate) fn start(listeners: Vec<Bound>, routes: &Routes, gate: &Arc<Gatekeeper>) -> Self {
         let stop = CancellationToken::new();
         let limit = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        let tasks = listeners.into_iter().map(|bound| {
-            let (routes, token, stop, limit) = (routes.clone(), token.cloned(), stop.clone(), Arc::clone(&limit));
-            tokio::spawn(serve(bound, routes, token, limit, stop))
+        let over_tcp = listeners.iter().any(|bound| matches!(bound, Bound::Tcp(..)));
+        let watch = over_tcp.then(|| {
+            let (gate, stop) = (Arc::clone(gate), stop.clone());
+            tokio::spawn(async move { stop.run_until_cancelled_owned(gate.watch_tokens()).await.map_or((), |_| ()) })
         });
-        Self { tasks: tasks.collect(), stop }
+        let tasks = listeners.into_iter().map(|bound| {
+            let (routes, gate, stop, limit) = (routes.clone(), Arc::clone(gate), stop.clone(), Arc::clone(&limit));
+            tokio::spawn(serve(bound, routes, gate, limit, stop))
+        });
+        Self { tasks: tasks.chain(watch).collect(), stop }
     }
 
     /// Takes no more calls, and lets those that are open end within `patience`. Sockets are removed.
@@ -74,33 +82,35 @@ impl Drop for Servers {
     }
 }
 
-fn builder() -> Server {
+fn builder(gate: Arc<Gatekeeper>) -> Server<Stack<GateLayer, Identity>> {
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .layer(GateLayer(gate))
 }
 
-async fn serve(bound: Bound, routes: Routes, token: Option<Token>, limit: Arc<Semaphore>, stop: CancellationToken) {
+async fn serve(bound: Bound, routes: Routes, gate: Arc<Gatekeeper>, limit: Arc<Semaphore>, stop: CancellationToken) {
+    let stop = stop.cancelled_owned();
     let ended = match bound {
         Bound::Unix(listener, file) => {
-            let ended = builder()
-                .add_routes(routes)
-                .serve_with_incoming_shutdown(incoming(listener, limit), stop.cancelled_owned())
-                .await;
+            let mut server = builder(gate);
+            let ended = server.add_routes(routes).serve_with_incoming_shutdown(incoming(listener, limit), stop).await;
             drop(file);
             ended
         }
-        Bound::Tcp(listener, _) => {
-            // Bound::bind refuses TCP without one.
-            let Some(token) = token else { return };
-            builder()
-                .http2_keepalive_interval(Some(KEEPALIVE))
-                .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-                .layer(InterceptorLayer::new(RequireToken(token)))
-                .add_routes(routes)
-                .serve_with_incoming_shutdown(incoming(listener, limit), stop.cancelled_owned())
-                .await
+        Bound::Tcp(listener, _, identity) => {
+            let server = builder(gate).http2_keepalive_interval(Some(KEEPALIVE));
+            let mut server = server.http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
+            let connections = incoming(listener, limit);
+            let router = server.add_routes(routes);
+            match identity {
+                None => router.serve_with_incoming_shutdown(connections, stop).await,
+                Some(identity) => {
+                    let connections = secured(connections, identity.acceptor);
+                    router.serve_with_incoming_shutdown(connections, stop).await
+                }
+            }
         }
     };
     if let Err(error) = ended {

@@ -1,29 +1,26 @@
-//! Who calls: what an audit row says of it.
+//! Who calls, and what of it an audit row says.
 
+use nix::unistd::geteuid;
+use tokio_util::sync::CancellationToken;
 use tonic::Extensions;
 use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
+
+use crate::auth::{Origin, Scope, Scopes};
+use crate::error::{Error, Result};
 
 /// Whoever asks for something, by the kernel's word where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asker {
-    /// `uid:1000` on the unix socket, `token` over TCP.
+    /// `uid:1000` on the unix socket, `token:laptop` over TCP.
     pub(crate) who: String,
     /// Where the call came from: `pid:4242`, `tcp:10.0.0.7:51234`; None where nothing says it.
     pub(crate) peer: Option<String>,
 }
 
 impl Asker {
-    /// Of a call.
+    /// Of a call that was let in.
     pub(crate) fn of(extensions: &Extensions) -> Self {
-        if let Some(peer) = extensions.get::<UdsConnectInfo>() {
-            return Self {
-                who: peer.peer_cred.as_ref().map_or_else(|| "unix".into(), |peer| format!("uid:{}", peer.uid())),
-                peer: peer.peer_cred.and_then(|peer| peer.pid()).map(|pid| format!("pid:{pid}")),
-            };
-        }
-        let address = extensions.get::<TcpConnectInfo>().and_then(|peer| peer.remote_addr());
-        // Over TCP no call comes this far without the token.
-        Self { who: "token".into(), peer: address.map(|address| format!("tcp:{address}")) }
+        Caller::of(extensions).asker
     }
 
     /// The collector itself, for a purpose of its own: `probe (hang)`.
@@ -42,6 +39,87 @@ impl Asker {
         match &self.peer {
             Some(peer) if peer.starts_with("tcp:") => format!("{} at {peer}", self.who),
             _ => self.who.clone(),
+        }
+    }
+}
+
+/// A caller, and what it may do. The gate puts it to every call that it lets in.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) asker: Asker,
+    pub(crate) scopes: Scopes,
+    pub(crate) over_tcp: bool,
+    /// Cancelled when its token is taken back.
+    pub(crate) gone: CancellationToken,
+}
+
+impl Caller {
+    /// Of a call that was let in; one that no gate has seen may do nothing.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        let nobody = || Self {
+            asker: Asker { who: "nobody".into(), peer: None },
+            scopes: Scopes::default(),
+            over_tcp: true,
+            gone: CancellationToken::new(),
+        };
+        extensions.get::<Self>().cloned().unwrap_or_else(nobody)
+    }
+
+    /// An error where it may not do this: `what` completes "may not …".
+    pub(crate) fn require(&self, scope: Scope, what: &str) -> Result<()> {
+        if self.scopes.has(scope) {
+            return Ok(());
+        }
+        let has = if self.scopes == Scopes::default() { "nothing".into() } else { self.scopes.to_string() };
+        Err(Error::denied(format!("{} may not {what}: its scopes are {has}", self.asker.who)).hint(format!(
+            "a token for that is made on the collector's machine: probe token make NAME --scope {}",
+            scope.name()
+        )))
+    }
+}
+
+/// The other end of a connection.
+#[derive(Debug)]
+pub(super) enum Peer {
+    /// On a unix socket: its uid and pid, where the kernel says them.
+    Socket { uid: Option<u32>, pid: Option<i32> },
+    /// Over TCP.
+    Tcp(Option<std::net::SocketAddr>),
+}
+
+impl Peer {
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        match extensions.get::<UdsConnectInfo>() {
+            Some(peer) => {
+                let peer = peer.peer_cred.as_ref();
+                Self::Socket { uid: peer.map(|peer| peer.uid()), pid: peer.and_then(|peer| peer.pid()) }
+            }
+            None => Self::Tcp(extensions.get::<TcpConnectInfo>().and_then(|peer| peer.remote_addr())),
+        }
+    }
+
+    /// Whether the unix socket is for it: the collector's own user and root, whatever the modes of files have become.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self, Self::Socket { uid: Some(uid), .. } if *uid == 0 || *uid == geteuid().as_raw())
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        match self {
+            Self::Socket { uid, .. } => Origin::Uid(*uid),
+            Self::Tcp(address) => {
+                Origin::address(address.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |address| address.ip()))
+            }
+        }
+    }
+
+    /// As an audit row has it; `who` where the kernel does not say it.
+    pub(super) fn asker(&self, who: &str) -> Asker {
+        match self {
+            Self::Socket { uid, pid } => Asker {
+                who: uid.map_or_else(|| "unix".into(), |uid| format!("uid:{uid}")),
+                peer: pid.map(|pid| format!("pid:{pid}")),
+            },
+            Self::Tcp(address) => Asker { who: who.to_owned(), peer: address.map(|address| format!("tcp:{address}")) },
         }
     }
 }

@@ -37,7 +37,10 @@ fn nobody_at_the_endpoint() {
 fn a_port_that_nobody_listens_on_is_unreachable() {
     let home = Home::recorded();
     let token = home.path().join("token");
-    std::fs::write(&token, "secret-of-the-test\n").unwrap();
+    std::fs::write(&token, "secret-of-the-test-of-thirty-two-letters\n").unwrap();
+    let open = home.probe(["127.0.0.1:9", "query", "SELECT 1", "--token-file", token.to_str().unwrap()]);
+    assert_eq!(open.status.code(), Some(4), "others can read it: {}", home.shown(&open));
+    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = home.probe([&free.to_string(), "query", "SELECT 1", "--token-file", token.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(3), "{}", home.shown(&output));

@@ -1,32 +1,25 @@
-//! Who gets in: sockets of ours alone, TCP with a token, eval on the socket only.
+//! Who gets in: sockets of ours alone, TCP with tokens and their scopes, eval over it where three agree.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use probe::collector::Collector;
+use probe::auth::{Protection, TokenFile};
+use probe::collector::{Collector, Options};
 use probe::error::{Error, Kind};
 use probe::paths::Listen;
-use probe::server::Token;
+use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::control_client::ControlClient;
-use probe_proto::v1::{DescribeCall, EvalCall};
+use probe_proto::v1::eval_reply::Reply;
+use probe_proto::v1::{At, DescribeCall, Done, EvalCall, Outcome};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use crate::support::{Bench, options, places, refused, unix};
-
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
+use crate::support::{Bench, FakeAgent, options, places, refused, unix};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o777
-}
-
-fn token_file(dir: &Path) -> std::path::PathBuf {
-    let path = dir.join("token");
-    fs::write(&path, SECRET).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    path
 }
 
 fn loopback() -> Listen {
@@ -113,71 +106,142 @@ async fn a_stale_socket_is_replaced_and_everything_else_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tcp_needs_a_token_file_of_ours_alone_and_stays_on_this_machine() {
-    let (dir, places) = places();
-    let token = token_file(dir.path());
-    let with = |listen: &str, token_file: Option<&Path>| {
+async fn tcp_needs_a_token_and_beyond_this_machine_tls() {
+    let (_dir, places) = places();
+    let with = |listen: &str, protection: &Protection| {
         let mut options = options("gpt");
         options.listen = vec![Listen::Tcp(listen.parse::<SocketAddr>().unwrap())];
-        options.token_file = token_file.map(Path::to_owned);
+        options.protection = protection.clone();
         options
     };
-    let error = refused(Collector::start_in(&places, with("127.0.0.1:0", None)).await);
-    assert_eq!(error.kind(), Kind::Usage);
-    assert!(error.hint_text().unwrap().contains("--token-file"), "{error:?}");
-    for beyond in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
-        let error = refused(Collector::start_in(&places, with(beyond, Some(&token))).await);
-        assert_eq!(error.kind(), Kind::Usage);
-        assert!(error.to_string().contains("no TLS yet"), "{error}");
+    let beyond = ["0.0.0.0:0", "[::]:0"];
+    let all = [Protection::Loopback, Protection::InsecureNoTls, Protection::SelfSigned];
+    for protection in &all {
+        for listen in ["127.0.0.1:0"].iter().chain(&beyond) {
+            let error = refused(Collector::start_in(&places, with(listen, protection)).await);
+            assert_eq!(error.kind(), Kind::Usage);
+            assert!(error.hint_text().unwrap().contains("probe token make"), "{error:?}");
+        }
     }
-    fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
-    let error = refused(Collector::start_in(&places, with("127.0.0.1:0", Some(&token))).await);
+    TokenFile::of(&places).make("a", "query".parse().unwrap()).unwrap();
+    for listen in beyond {
+        let error = refused(Collector::start_in(&places, with(listen, &Protection::Loopback)).await);
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.hint_text().unwrap().contains("--tls-self-signed"), "{error:?}");
+    }
+    fs::set_permissions(TokenFile::of(&places).path(), fs::Permissions::from_mode(0o644)).unwrap();
+    let error = refused(Collector::start_in(&places, with("127.0.0.1:0", &Protection::Loopback)).await);
     assert_eq!(error.kind(), Kind::Denied);
     assert!(!places.runs().exists() || fs::read_dir(places.runs()).unwrap().count() == 0, "nothing was taken");
+    fs::set_permissions(TokenFile::of(&places).path(), fs::Permissions::from_mode(0o600)).unwrap();
+    for protection in &all {
+        let collector = Collector::start_in(&places, with("127.0.0.1:0", protection)).await.unwrap();
+        assert_eq!(collector.pin().is_some(), *protection == Protection::SelfSigned);
+        collector.stop(None).await.unwrap();
+    }
+    for protection in &all[1..] {
+        let collector = Collector::start_in(&places, with("0.0.0.0:0", protection)).await.unwrap();
+        collector.stop(None).await.unwrap();
+    }
 }
 
 async fn describe(channel: Channel, authorization: Option<&str>) -> Result<String, Status> {
-    let mut request = Request::new(DescribeCall {});
+    Ok(ControlClient::new(channel).describe(request(DescribeCall {}, authorization)).await?.into_inner().run)
+}
+
+fn request<T>(message: T, authorization: Option<&str>) -> Request<T> {
+    let mut request = Request::new(message);
     if let Some(value) = authorization {
         request.metadata_mut().insert("authorization", value.parse().unwrap());
     }
-    Ok(ControlClient::new(channel).describe(request).await?.into_inner().run)
+    request
+}
+
+/// A collector with a port, its channel, and the file of its tokens.
+async fn on_tcp(change: impl FnOnce(&mut Options)) -> (Bench, Channel, TokenFile) {
+    let (dir, places) = places();
+    let file = TokenFile::of(&places);
+    file.make("first", "query".parse().unwrap()).unwrap();
+    let mut options = options("gpt");
+    options.listen = vec![loopback()];
+    change(&mut options);
+    let collector = Collector::start_in(&places, options).await.unwrap();
+    let address = collector.listening()[1].clone();
+    let channel = Endpoint::new(format!("http://{address}")).unwrap().connect().await.unwrap();
+    (Bench { dir, places, collector }, channel, file)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_call_over_tcp_carries_the_token_and_eval_is_refused_all_the_same() {
-    let (dir, _) = places();
-    let token = token_file(dir.path());
-    let bench = Bench::with(|options| {
-        options.listen = vec![loopback()];
-        options.token_file = Some(token.clone());
-    })
-    .await;
-    let address = bench.collector.listening()[1].clone();
+async fn every_call_over_tcp_carries_a_token_that_is_valid_now() {
+    let (bench, channel, file) = on_tcp(|_| {}).await;
     assert!(bench.collector.endpoint().starts_with("unix:"), "agents of this machine need no token");
-    let channel = Endpoint::new(format!("http://{address}")).unwrap().connect().await.unwrap();
-
-    let right = Token::read(&token).unwrap().header();
-    assert_eq!(describe(channel.clone(), Some(&right)).await.unwrap(), "gpt@1");
-    let almost = format!("{}0", &right[..right.len() - 1]);
-    for wrong in [None, Some("Bearer "), Some(SECRET), Some(almost.as_str())] {
+    let secret = file.make("laptop", "query".parse().unwrap()).unwrap();
+    let right = format!("Bearer {secret}");
+    assert_eq!(describe(channel.clone(), Some(&right)).await.unwrap(), "gpt@1", "made while the collector runs");
+    let almost = format!("{}x", &right[..right.len() - 1]);
+    for wrong in [None, Some("Bearer "), Some(secret.as_str()), Some(almost.as_str())] {
         let error = Error::from(describe(channel.clone(), wrong).await.unwrap_err());
         assert_eq!(error.kind(), Kind::Denied, "{wrong:?}");
         assert!(error.hint_text().is_some_and(|hint| hint.contains("token")), "{error:?}");
-        assert!(!format!("{error:?}").contains(SECRET));
+        assert!(!format!("{error:?}").contains(&secret[6..20]));
     }
-    // Without the token no service is reachable, agents' included.
+    // Without a token no service is reachable, agents' included.
     let stream = tokio_stream::iter([probe_proto::v1::AgentFrame::default()]);
     let mut agent = probe_proto::v1::agent_client::AgentClient::new(channel.clone());
     assert_eq!(Error::from(agent.session(stream).await.unwrap_err()).kind(), Kind::Denied);
-
-    let mut request = Request::new(EvalCall { code: "1".into(), ..Default::default() });
-    request.metadata_mut().insert("authorization", right.parse().unwrap());
-    let error = Error::from(ControlClient::new(channel).eval(request).await.unwrap_err());
-    assert_eq!(error.kind(), Kind::Denied);
-    assert!(error.to_string().contains("not allowed over TCP"), "{error}");
-    let rows = bench.rows("SELECT asked_by = 'token' AND peer LIKE 'tcp:127.0.0.1:%', status FROM probe.evals").await;
-    assert_eq!(rows, [["true", "refused"]]);
-    // The socket is open to whoever can open it.
+    file.revoke("laptop").unwrap();
+    assert_eq!(Error::from(describe(channel, Some(&right)).await.unwrap_err()).kind(), Kind::Denied);
+    // The socket is open to whoever the kernel says is its user.
     assert_eq!(describe(crate::support::channel(&bench.socket()).await, None).await.unwrap(), "gpt@1");
+    let noted = "SELECT message LIKE 'no token at tcp:127.0.0.1:%', message LIKE '%attempts%' FROM probe.events WHERE kind = 'refused' ORDER BY ts";
+    bench.until(noted, &[&["true", "false"], &["false", "true"], &["false", "true"]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_when_its_token_is_revoked() {
+    let (bench, channel, file) = on_tcp(|_| {}).await;
+    let secret = file.make("agents", "ingest".parse().unwrap()).unwrap();
+    let mut hello = crate::support::hello("far");
+    hello.pid = 4711;
+    let mut agent = FakeAgent::over_with(channel, hello, Some(&format!("Bearer {secret}"))).await.unwrap();
+    agent.send_steps(1, 0, 3).await;
+    agent.acknowledged(1).await;
+    file.revoke("agents").unwrap();
+    let ended = agent.end().await;
+    assert_eq!(Error::from(ended.clone()).kind(), Kind::Denied, "{ended:?}");
+    assert_eq!(ended.message(), "the token was revoked");
+    bench.until("SELECT COUNT(*) FROM python.steps", &[&["3"]]).await;
+    bench.until("SELECT state FROM probe.agents", &[&["lost"]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eval_over_tcp_needs_the_collector_the_token_and_the_process() {
+    let call = || EvalCall { code: "secret_sauce()".into(), at: At::Now as i32, ..Default::default() };
+    for (allow, scopes, process, says) in [
+        (false, "eval", true, "this collector runs no snippets that come over TCP"),
+        (true, "query,ingest", true, "token:me may not run code in the training process: its scopes are ingest,query"),
+        (true, "eval", false, "process 7 runs no snippets that come over TCP"),
+        (true, "eval", true, ""),
+    ] {
+        let (bench, channel, file) = on_tcp(|options| options.allow_eval = allow).await;
+        let token = format!("Bearer {}", file.make("me", scopes.parse().unwrap()).unwrap());
+        let mut hello = crate::support::hello("here");
+        hello.eval_over_tcp = process;
+        let mut agent = FakeAgent::connect(&bench.socket(), hello).await.unwrap();
+        let asked = ControlClient::new(channel).eval(request(call(), Some(&token))).await;
+        if says.is_empty() {
+            let mut events = asked.unwrap().into_inner();
+            let Frame::EvalDecide(decide) = agent.next().await else { panic!("no snippet") };
+            assert!(decide.over_tcp, "the process looks itself too");
+            agent.reply(decide.id, Reply::Done(Done { outcome: Outcome::Ok as i32, ..Default::default() })).await;
+            while events.message().await.unwrap().is_some() {}
+        } else {
+            let error = Error::from(asked.unwrap_err());
+            assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Denied, says));
+            assert!(error.hint_text().is_some(), "{error:?}");
+        }
+        let status = if says.is_empty() { "ok" } else { "refused" };
+        let rows = "SELECT asked_by, peer LIKE 'tcp:127.0.0.1:%', status, code, COALESCE(error, '') FROM probe.evals";
+        bench.until(rows, &[&["token:me", "true", status, "secret_sauce()", says]]).await;
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use arrow::util::display::array_value_to_string;
 use futures::TryStreamExt;
 use hyper_util::rt::TokioIo;
+use probe::auth::Protection;
 use probe::collector::{Collector, Options};
 use probe::paths::{Listen, Places};
 use probe_proto::encode::{BatchBuilder, StringTable};
@@ -41,7 +42,8 @@ pub fn options(run: &str) -> Options {
         resume: false,
         memory: 64 << 20,
         disk: 1 << 30,
-        token_file: None,
+        protection: Protection::Loopback,
+        allow_eval: false,
         exit_when_idle: None,
     }
 }
@@ -167,10 +169,19 @@ impl FakeAgent {
     }
 
     pub async fn over(channel: Channel, hello: v1::Hello) -> Result<Self, Farewell> {
+        Self::over_with(channel, hello, None).await
+    }
+
+    /// The same with a token.
+    pub async fn over_with(channel: Channel, hello: v1::Hello, token: Option<&str>) -> Result<Self, Farewell> {
         let (up, frames) = mpsc::channel(64);
         up.send(frame(agent_frame::Frame::Hello(hello))).await.unwrap();
         let mut client = AgentClient::new(channel).max_encoding_message_size(2 * MAX_FRAME);
-        let mut down = soon(client.session(ReceiverStream::new(frames))).await?.into_inner();
+        let mut request = tonic::Request::new(ReceiverStream::new(frames));
+        if let Some(token) = token {
+            request.metadata_mut().insert("authorization", token.parse().unwrap());
+        }
+        let mut down = soon(client.session(request)).await?.into_inner();
         match soon(down.message()).await?.and_then(|frame| frame.frame) {
             Some(collector_frame::Frame::Welcome(welcome)) => {
                 Ok(Self { up, down, welcome, strings: StringTable::default(), strings_sent: 0 })

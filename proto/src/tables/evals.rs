@@ -10,9 +10,9 @@ crate::table! {
     ];
     id: i64, "", "Number of the snippet within the run, from 1.";
     ts: Time, "", "When it was asked for.";
-    asked_by: Text, "", "Who asked: uid:1000 on the unix socket, token over TCP.";
+    asked_by: Text, "", "Who asked: uid:1000 on the unix socket, token:NAME over TCP; 'no token' and 'unknown token' were refused.";
     peer: Option<Text>, "", "Where the call came from: pid:4242, tcp:10.0.0.7:51234; NULL where nothing says it.";
-    code: Text, "", "The snippet.";
+    code: Text, "", "The snippet; empty where a caller without a valid token was refused: nothing of it is read.";
     hash: Text, "", "SHA-256 of its text, hexadecimal.";
     session: Option<Text>, "", "Session whose variables it saw; NULL where it had none.";
     at: Text, "", "What was asked for: auto, now or step.";

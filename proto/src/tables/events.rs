@@ -10,7 +10,7 @@ crate::table! {
     ];
     id: i64, "", "Number of the event within the run, from 1. The 10000 newest are kept: the smallest number minus one is how many have gone.";
     ts: Time, "", "When it was noticed.";
-    kind: Text, "", "slow (steps take longer than the run's own baseline), capture (detail for a while because of that), detail (which steps are recorded in detail has changed), detail late (ranks may differ in that), config (a setting was asked for), hang, crash, out_of_memory, ….";
+    kind: Text, "", "slow (steps take longer than the run's own baseline), capture (detail for a while because of that), detail (which steps are recorded in detail has changed), detail late (ranks may differ in that), config (a setting was asked for), refused (somebody may not do what was asked), hang, crash, out_of_memory, ….";
     severity: Text, "", "info, warning or error.";
     run: Text, "", "The run.";
     host: Option<Text>, "", "Host name of the process; NULL where it is about the whole run.";

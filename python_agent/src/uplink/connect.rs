@@ -1,11 +1,13 @@
 //! Where the collector is, and a connection to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use probe_proto::credentials::Credentials;
 use probe_proto::v1::agent_client::AgentClient;
-use tokio::net::{TcpStream, UnixStream};
+use probe_proto::{env, tcp};
+use tokio::net::UnixStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
@@ -35,38 +37,67 @@ impl Address {
     }
 }
 
-/// Connects. The channel is for one session: it is dropped when that ends, and its own reconnecting never comes to use.
-pub async fn connect(address: &Address) -> Result<AgentClient<Channel>, String> {
+/// A collector, and the header that it asks for.
+#[derive(Debug)]
+pub struct Connected {
+    /// For one session: it is dropped when that ends, and the channel's own reconnecting never comes to use.
+    pub client: AgentClient<Channel>,
+    /// Where it is reached over TCP.
+    pub authorization: Option<MetadataValue<Ascii>>,
+}
+
+/// Connects. `token_file` is for TCP.
+pub async fn connect(address: &Address, token_file: Option<&Path>) -> Result<Connected, String> {
     // The name is for the HTTP/2 header only; the connector decides where it goes.
     let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT_TIMEOUT);
-    let channel = match address.clone() {
+    let (channel, authorization) = match address.clone() {
         Address::Unix(path) => {
             let connector = service_fn(move |_| {
                 let path = path.clone();
                 async move {
                     let stream = UnixStream::connect(path).await?;
+                    check_owner(&stream)?;
                     let_be_read(&stream);
                     Ok::<_, std::io::Error>(TokioIo::new(stream))
                 }
             });
-            endpoint.connect_with_connector(connector).await
+            (endpoint.connect_with_connector(connector).await, None)
         }
         Address::Tcp(host) => {
+            let file = token_file.ok_or_else(|| {
+                format!(
+                    "{host} asks for a token; hint: {} names the file of one with scope ingest",
+                    env::PROBE_TOKEN_FILE
+                )
+            })?;
+            let credentials = Credentials::read(file).map_err(|problem| problem.to_string())?;
+            let variable = std::env::var(env::PROBE_TLS_PIN).ok();
+            let way = credentials.way(&host, variable.as_deref()).map_err(|problem| problem.to_string())?;
+            let mut authorization: MetadataValue<Ascii> =
+                credentials.authorization().parse().map_err(|_| "the token can't be in a header")?;
+            authorization.set_sensitive(true);
             let connector = service_fn(move |_| {
-                let host = host.clone();
-                async move {
-                    let stream = TcpStream::connect(host).await?;
-                    stream.set_nodelay(true)?;
-                    Ok::<_, std::io::Error>(TokioIo::new(stream))
-                }
+                let (host, way) = (host.clone(), way.clone());
+                async move { tcp::connect(&host, &way).await.map(TokioIo::new) }
             });
             let endpoint = endpoint.http2_keep_alive_interval(Duration::from_secs(10)).keep_alive_while_idle(true);
-            endpoint.connect_with_connector(connector).await
+            (endpoint.connect_with_connector(connector).await, Some(authorization))
         }
     };
     let channel = channel.map_err(|error| innermost(&error))?;
     let frame = probe_proto::MAX_FRAME;
-    Ok(AgentClient::new(channel).max_decoding_message_size(frame).max_encoding_message_size(frame))
+    let client = AgentClient::new(channel).max_decoding_message_size(frame).max_encoding_message_size(frame);
+    Ok(Connected { client, authorization })
+}
+
+/// Whoever listens there can have code run in this process, so it is this process's user, or root.
+fn check_owner(stream: &UnixStream) -> std::io::Result<()> {
+    let uid = stream.peer_cred()?.uid();
+    if uid == 0 || uid == nix::unistd::geteuid().as_raw() {
+        return Ok(());
+    }
+    let what = format!("the collector there belongs to uid {uid}, not to you: it could run code in this process");
+    Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, what))
 }
 
 /// Lets the collector at the other end, and no other process, read this one's memory where the kernel asks for that
@@ -76,14 +107,6 @@ fn let_be_read(stream: &UnixStream) {
     // SAFETY: the call takes numbers only and changes nothing but who may trace this process. Without Yama it fails,
     // and nothing needs to be allowed.
     let _ = unsafe { libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0) };
-}
-
-/// The header that a collector on TCP asks for, from the token's file.
-pub fn authorization(token_file: &std::path::Path) -> Result<MetadataValue<Ascii>, String> {
-    let named = |error: String| format!("token file {}: {error}", token_file.display());
-    let token = std::fs::read_to_string(token_file).map_err(|error| named(error.to_string()))?;
-    let value = format!("Bearer {}", token.trim()).parse();
-    value.map_err(|_| named("has characters that no header can carry".into()))
 }
 
 /// The cause that says something: "transport error" does not.

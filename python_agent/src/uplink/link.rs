@@ -20,6 +20,8 @@ pub struct Settings {
     pub address: Address,
     /// File with the token that a collector on TCP asks for.
     pub token_file: Option<std::path::PathBuf>,
+    /// Snippets that come over TCP are run.
+    pub eval_over_tcp: bool,
     /// How long nothing is said about a collector that is not there: one that was just started needs a moment.
     pub patience: Duration,
     /// What to do where it is not there.
@@ -141,6 +143,7 @@ impl Link {
             command: command[..command.floor_char_boundary(4096)].to_owned(),
             tables,
             unix_ns: unix_ns(),
+            eval_over_tcp: settings.eval_over_tcp,
         }
     }
 

@@ -5,20 +5,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use probe_proto::table::Text;
-use probe_proto::v1::agent_client::AgentClient;
 use probe_proto::v1::eval_reply::Reply;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 use super::commands::{Command, at_name};
+use super::config;
+use super::connect::{Address, Connected};
 use super::link::{Link, Phase, set_problem};
 use super::status::Reporter;
 use super::thread::Outbox;
-use super::{config, connect};
 
 /// A collector that takes longer to answer Hello is tried again.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,7 +54,8 @@ struct Session<'a> {
 
 /// Speaks with the collector until the connection ends. `number` is this connection's, from 1.
 /// The second value says whether it was welcomed.
-pub async fn run(link: &Link, outbox: &RefCell<Outbox>, mut client: AgentClient<Channel>, number: u64) -> (End, bool) {
+pub async fn run(link: &Link, outbox: &RefCell<Outbox>, connected: Connected, number: u64) -> (End, bool) {
+    let Connected { mut client, authorization } = connected;
     let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
     let mut session = Session {
         link,
@@ -72,11 +72,8 @@ pub async fn run(link: &Link, outbox: &RefCell<Outbox>, mut client: AgentClient<
     // Room for four, and it is the first.
     let _ = frames.try_send(hello);
     let mut request = Request::new(ReceiverStream::new(receiver));
-    if let Some(file) = &link.settings.token_file {
-        match connect::authorization(file) {
-            Ok(value) => drop(request.metadata_mut().insert("authorization", value)),
-            Err(problem) => return (End::Lost(problem), false),
-        }
+    if let Some(value) = authorization {
+        request.metadata_mut().insert("authorization", value);
     }
     let opened = timeout(WELCOME_TIMEOUT, async {
         let mut inbound = client.session(request).await?.into_inner();
@@ -208,7 +205,14 @@ impl Session<'_> {
     /// Does what a frame says; Some where that ends the connection.
     fn take(&mut self, frame: CollectorFrame) -> Option<End> {
         use collector_frame::Frame;
-        let command = match frame.frame? {
+        let frame = frame.frame?;
+        if let Some(id) = self.is_too_far(&frame) {
+            let error = "this process runs no snippets that come over TCP (PROBE_EVAL=tcp lets them)".into();
+            let done = v1::Done { outcome: v1::Outcome::Refused as i32, error, ..Default::default() };
+            self.link.commands.reply(self.number, id, Reply::Done(done));
+            return None;
+        }
+        let command = match frame {
             Frame::Ack(ack) => {
                 let mut outbox = self.outbox.borrow_mut();
                 let sent = outbox.buffer.last_sent();
@@ -262,6 +266,19 @@ impl Session<'_> {
         };
         self.link.commands.put(Command { session: self.number, ..command });
         None
+    }
+
+    /// A snippet that came over TCP, from whoever asked or from the collector, where this process was not told to run
+    /// such: its identifier.
+    fn is_too_far(&self, frame: &collector_frame::Frame) -> Option<u64> {
+        let (id, over_tcp) = match frame {
+            collector_frame::Frame::EvalDecide(decide) => (decide.id, decide.over_tcp),
+            collector_frame::Frame::EvalArm(arm) => (arm.id, arm.over_tcp),
+            _ => return None,
+        };
+        let settings = &self.link.settings;
+        let far = over_tcp || matches!(settings.address, Address::Tcp(_));
+        (far && !settings.eval_over_tcp).then_some(id)
     }
 
     fn configure(&self, values: &v1::Configure) {

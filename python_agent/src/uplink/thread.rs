@@ -199,11 +199,11 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
     let mut welcomed_before = false;
     let mut reviver = Reviver::default();
     loop {
-        let (why, pause) = match connect(&link.settings.address).await {
+        let (why, pause) = match connect(&link.settings.address, link.settings.token_file.as_deref()).await {
             Err(why) => (why, None),
-            Ok(client) => {
+            Ok(connected) => {
                 sessions += 1;
-                let (end, welcomed) = session::run(link, outbox, client, sessions).await;
+                let (end, welcomed) = session::run(link, outbox, connected, sessions).await;
                 if welcomed {
                     delay = BACKOFF.0;
                     welcomed_before = true;

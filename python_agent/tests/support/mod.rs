@@ -17,10 +17,12 @@ use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::agent_server::{Agent, AgentServer};
 use probe_proto::v1::collector_frame::Frame as Down;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame};
-use tokio::net::UnixListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
+use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Nothing here takes this long.
@@ -75,10 +77,16 @@ impl Source for Rows {
 }
 
 /// Starts an uplink to a collector at `socket` that sends what comes from `rows`.
-pub fn start(socket: &Path, rows: &Rows, capacity: usize, token_file: Option<PathBuf>) -> Arc<Link> {
+pub fn start(socket: &Path, rows: &Rows, capacity: usize) -> Arc<Link> {
+    start_at(Address::Unix(socket.to_owned()), rows, capacity, None)
+}
+
+/// The same anywhere, with a token.
+pub fn start_at(address: Address, rows: &Rows, capacity: usize, token_file: Option<PathBuf>) -> Arc<Link> {
     let settings = Settings {
-        address: Address::Unix(socket.to_owned()),
+        address,
         token_file,
+        eval_over_tcp: false,
         patience: Duration::ZERO,
         hint: "none".into(),
         revival: None,
@@ -120,12 +128,26 @@ impl Collector {
     /// Listens at `socket`, in place of whatever was there.
     pub fn listen(socket: &Path) -> Self {
         let _ = std::fs::remove_file(socket);
-        let listener = UnixListener::bind(socket).unwrap();
+        Self::serve(UnixListenerStream::new(UnixListener::bind(socket).unwrap()))
+    }
+
+    /// Listens on a port of this machine, which it gives too.
+    pub async fn listen_tcp() -> (Self, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        (Self::serve(TcpListenerStream::new(listener)), address)
+    }
+
+    fn serve<S, IO>(incoming: S) -> Self
+    where
+        S: tokio_stream::Stream<Item = std::io::Result<IO>> + Send + 'static,
+        IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    {
         let (sender, connections) = mpsc::channel(8);
         let service = AgentServer::new(Service(sender)).max_decoding_message_size(probe_proto::MAX_FRAME);
         let serve = tonic::transport::Server::builder().add_service(service);
         let server = tokio::spawn(async move {
-            serve.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
+            serve.serve_with_incoming(incoming).await.unwrap();
         });
         Self { connections, server }
     }

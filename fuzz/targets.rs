@@ -1,0 +1,86 @@
+//! What is fuzzed: everything that strangers' bytes reach before anybody has judged them. `tests/fuzz.rs` runs these on
+//! stable Rust, `cargo fuzz` with coverage (`fuzz_targets/`). They panic where something is not as it should be.
+
+use probe_proto::decode::{self, ReceivedStrings, Values};
+use probe_proto::table::ColumnType;
+use probe_proto::tables::TABLES;
+use probe_proto::v1::{AgentFrame, agent_frame::Frame};
+use prost::Message;
+
+/// Strings that a connection's table has before a batch comes.
+const STRINGS: usize = 3;
+
+/// A frame of an agent: its messages, and of a batch every column as every table that it could be of would take it.
+pub fn frame(data: &[u8]) {
+    let Ok(frame) = AgentFrame::decode(data) else { return };
+    match frame.frame {
+        Some(Frame::Batch(batch)) => {
+            let Ok(rows) = decode::rows(&batch) else { return };
+            assert!(rows <= probe_proto::MAX_ROWS);
+            for table in TABLES.iter().filter(|table| table.columns.len() == batch.columns.len()) {
+                for (column, packed) in table.columns.iter().zip(&batch.columns) {
+                    let unpacked = decode::column(column.name, column.kind, column.nullable, packed, rows, STRINGS);
+                    let Ok(unpacked) = unpacked else { continue };
+                    assert!(unpacked.validity.as_ref().is_none_or(|bits| bits.len() == rows.div_ceil(8)));
+                    match &unpacked.values {
+                        Values::Nulls => assert!(column.nullable || rows == 0),
+                        Values::Constant(value) => assert!(rows == 0 || fits(column.kind, *value)),
+                        Values::Ints(values) => {
+                            assert_eq!(values.len(), rows);
+                            let valid = values.iter().enumerate().filter(|(row, _)| unpacked.is_valid(*row));
+                            valid.for_each(|(_, value)| assert!(fits(column.kind, *value)));
+                        }
+                        Values::Floats(bytes) => assert_eq!(bytes.len(), 8 * rows),
+                    }
+                }
+            }
+        }
+        Some(Frame::Strings(strings)) => {
+            let (mut received, sent) = (ReceivedStrings::default(), strings.values.len());
+            if received.extend(strings).is_ok() {
+                assert_eq!(received.values().len(), sent);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn fits(kind: ColumnType, value: i64) -> bool {
+    match kind {
+        ColumnType::Int32 => i32::try_from(value).is_ok(),
+        ColumnType::Bool => value == 0 || value == 1,
+        ColumnType::Text => (0..STRINGS as i64).contains(&value),
+        _ => true,
+    }
+}
+
+/// What stands as ENDPOINT.
+pub fn endpoint(data: &[u8]) {
+    use probe::endpoint::Endpoint;
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match Endpoint::parse(text) {
+        Ok(Endpoint::Pid(pid)) => assert_eq!(text.parse(), Ok(pid)),
+        Ok(Endpoint::Tcp(address)) => {
+            let (host, port) = address.rsplit_once(':').unwrap_or_default();
+            assert!(!host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0), "{text}");
+        }
+        Ok(Endpoint::Run(name)) => {
+            assert!(!name.base.contains(['/', ':', '\0']) && !name.base.starts_with('.'), "{text}")
+        }
+        Ok(Endpoint::Socket(path) | Endpoint::Directory(path)) => assert!(!path.as_os_str().is_empty(), "{text}"),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// SQL: what the guard lets through begins like something that only reads, as the parser writes it again.
+pub fn sql(data: &[u8]) {
+    const READS: &[&str] = &["SELECT", "WITH", "VALUES", "FROM", "TABLE", "SHOW", "DESCRIBE", "DESC"];
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(understood) = probe::query::understand(text) else { return };
+    let upper = understood.to_uppercase();
+    let mut words = upper.split(|c: char| c.is_whitespace() || c == '(').filter(|word| !word.is_empty()).peekable();
+    if words.next_if(|word| *word == "EXPLAIN").is_some() {
+        while words.next_if(|word| !READS.contains(word)).is_some() {}
+    }
+    assert!(words.peek().is_none_or(|word| READS.contains(word)), "the guard lets through {understood:?}");
+}

@@ -1,0 +1,154 @@
+//! Tokens as a running collector sees them: the file is looked at again whenever it is another one, so what
+//! `probe token` changes holds at once, also for calls that are under way.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use subtle::ConstantTimeEq;
+use tokio_util::sync::CancellationToken;
+
+use super::Scopes;
+use super::tokens::{Named, TokenFile, hash};
+
+/// Which file was read: each change makes another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    identity: (u64, u64, u64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &TokenFile) -> Option<Self> {
+        let found = fs::symlink_metadata(file.path()).ok()?;
+        let changed = (found.ctime(), found.ctime_nsec());
+        Some(Self { identity: (found.dev(), found.ino(), found.size()), changed })
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    named: Named,
+    gone: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// None before it was first looked at.
+    read: Option<Option<Stamp>>,
+    entries: Vec<Entry>,
+}
+
+/// What a token that was shown allows.
+#[derive(Debug, Clone)]
+pub(crate) struct Grant {
+    pub(crate) name: String,
+    pub(crate) scopes: Scopes,
+    /// Cancelled when the token is taken back.
+    pub(crate) gone: CancellationToken,
+}
+
+/// All that are valid now.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    file: TokenFile,
+    state: Mutex<State>,
+}
+
+impl Tokens {
+    pub(crate) fn new(file: TokenFile) -> Arc<Self> {
+        Arc::new(Self { file, state: Mutex::default() })
+    }
+
+    /// Looks whether the file has changed. Tokens that are not in it any more, or are for something else now, are gone.
+    /// From a file that can't be believed come none.
+    pub(crate) fn refresh(&self) {
+        drop(self.current());
+    }
+
+    fn current(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before reading: what changes meanwhile is read again the next time.
+        let stamp = Stamp::of(&self.file);
+        if state.read == Some(stamp) {
+            return state;
+        }
+        let tokens = self.file.read().unwrap_or_else(|error| {
+            tracing::warn!("no token is valid: {error}");
+            Vec::new()
+        });
+        let mut before = std::mem::take(&mut state.entries);
+        for named in tokens {
+            let place = before.iter().position(|entry| entry.named == named);
+            let gone = place.map_or_else(CancellationToken::new, |place| before.swap_remove(place).gone);
+            state.entries.push(Entry { named, gone });
+        }
+        before.into_iter().for_each(|entry| entry.gone.cancel());
+        state.read = Some(stamp);
+        state
+    }
+
+    /// What an `authorization` allows; None where its token is none of ours. How long that takes does not depend on how
+    /// much of it is right: its hash is compared with every token's, each to the end.
+    pub(crate) fn find(&self, authorization: &[u8]) -> Option<Grant> {
+        let (scheme, token) = authorization.split_at_checked(7)?;
+        if !scheme.eq_ignore_ascii_case(b"bearer ") {
+            return None;
+        }
+        let shown = hash(token);
+        let state = self.current();
+        let mut found = None;
+        for entry in &state.entries {
+            if bool::from(entry.named.hash.ct_eq(&shown)) {
+                found = Some(entry);
+            }
+        }
+        let Entry { named, gone } = found?;
+        Some(Grant { name: named.name.clone(), scopes: named.scopes, gone: gone.clone() })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::auth::Scope;
+    use crate::paths::Places;
+
+    #[test]
+    fn changes_hold_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = TokenFile::of(&Places { home: directory.path().into(), runtime: directory.path().join("run") });
+        let tokens = Tokens::new(file.clone());
+        assert!(tokens.find(b"Bearer ").is_none());
+        let secret = file.make("a", "query".parse().unwrap()).unwrap();
+        let header = format!("Bearer {secret}");
+        let grant = tokens.find(header.as_bytes()).unwrap();
+        assert_eq!((grant.name.as_str(), grant.scopes.has(Scope::Query)), ("a", true));
+        assert!(tokens.find(format!("bearer {secret}").as_bytes()).is_some(), "a scheme's case does not matter");
+        for wrong in
+            ["", "Bearer", &header[..header.len() - 1], &format!("{header}0"), &format!("Basic {secret}"), &secret]
+        {
+            assert!(tokens.find(wrong.as_bytes()).is_none(), "{wrong}");
+        }
+        file.make("b", "eval".parse().unwrap()).unwrap();
+        tokens.refresh();
+        assert!(!grant.gone.is_cancelled(), "another one's coming is nothing to it");
+        file.revoke("a").unwrap();
+        tokens.refresh();
+        assert!(grant.gone.is_cancelled());
+        assert!(tokens.find(header.as_bytes()).is_none());
+    }
+
+    #[test]
+    fn of_a_file_that_can_not_be_believed_no_token_is_valid() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = TokenFile::of(&Places { home: directory.path().into(), runtime: directory.path().join("run") });
+        let header = format!("Bearer {}", file.make("a", "query".parse().unwrap()).unwrap());
+        let tokens = Tokens::new(file.clone());
+        let grant = tokens.find(header.as_bytes()).unwrap();
+        fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        assert!(tokens.find(header.as_bytes()).is_none());
+        assert!(grant.gone.is_cancelled());
+    }
+}

@@ -1,0 +1,17 @@
+//! Who may do what over TCP: tokens with scopes, kept by their hashes in one file of the collector's user.
+//!
+//! A unix socket needs none: who can open it is checked by the kernel's word ([`crate::server`]). [`Tokens`] is what a
+//! running collector sees of the file, and follows its changes; [`TokenFile`] is what `probe token` changes.
+
+mod failures;
+mod live;
+mod scope;
+mod tls;
+mod tokens;
+
+pub(crate) use failures::{Failures, Origin};
+pub(crate) use live::{Grant, Tokens};
+pub use scope::{Scope, Scopes};
+pub(crate) use tls::Identity;
+pub use tls::{Protection, self_signed_pin};
+pub use tokens::{Named, TokenFile};

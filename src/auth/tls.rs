@@ -1,0 +1,191 @@
+//! The certificate that a collector shows over TCP: one that it was given, or one of its own making that is kept.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::unistd::geteuid;
+use probe_proto::credentials::Pin;
+use probe_proto::tcp;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{Error as TlsError, ServerConfig};
+
+use crate::error::{Error, Result};
+use crate::paths::{Places, named, private_directory};
+
+/// Longest file that is read (bytes).
+const LONGEST: u64 = 1 << 20;
+
+/// How TCP is protected.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// Not at all, which is allowed on loopback only.
+    #[default]
+    Loopback,
+    /// Not at all, everywhere.
+    InsecureNoTls,
+    /// TLS with a certificate that is made once and kept in the home.
+    SelfSigned,
+    /// TLS with this certificate (and those that vouch for it) and its key, PEM.
+    Files {
+        /// The certificate.
+        certificate: PathBuf,
+        /// Its key, 0600.
+        key: PathBuf,
+    },
+}
+
+/// A certificate that is ready to be shown.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) acceptor: TlsAcceptor,
+    pub(crate) pin: Pin,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("pin", &self.pin).finish_non_exhaustive()
+    }
+}
+
+impl Protection {
+    /// What the listeners show; None without TLS.
+    ///
+    /// # Errors
+    /// A file is not there, open to others, or no certificate and key.
+    pub(crate) fn identity(&self, places: &Places) -> Result<Option<Identity>> {
+        match self {
+            Self::Loopback | Self::InsecureNoTls => Ok(None),
+            Self::SelfSigned => {
+                let path = kept(places);
+                if !path.exists() {
+                    make(&path)?;
+                }
+                let pem = secret(&path)?;
+                load(&path, &pem, &pem).map(Some)
+            }
+            Self::Files { certificate, key } => {
+                let public = fs::read(certificate).map_err(|error| named(certificate, &error))?;
+                load(certificate, &public, &secret(key)?).map(Some)
+            }
+        }
+    }
+}
+
+/// The pin of the certificate that `probe serve --tls-self-signed` shows; None where none has been made.
+///
+/// # Errors
+/// The file is open to others, or holds no certificate.
+pub fn self_signed_pin(places: &Places) -> Result<Option<Pin>> {
+    let path = kept(places);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let pem = secret(&path)?;
+    Ok(Some(tcp::pin_of(first_certificate(&path, &pem)?.as_ref())))
+}
+
+/// Certificate and key in one file, so that they are there together or not at all.
+fn kept(places: &Places) -> PathBuf {
+    places.home.join("tls").join("self-signed.pem")
+}
+
+fn first_certificate(path: &Path, pem: &[u8]) -> Result<CertificateDer<'static>> {
+    let mut all = CertificateDer::pem_slice_iter(pem);
+    let none = || Error::usage(format!("{} has no certificate (PEM)", path.display()));
+    all.next().and_then(std::result::Result::ok).ok_or_else(none)
+}
+
+fn load(path: &Path, certificate: &[u8], key: &[u8]) -> Result<Identity> {
+    let pin = tcp::pin_of(first_certificate(path, certificate)?.as_ref());
+    let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = chain.map_err(|_| Error::usage(format!("{} has a broken certificate", path.display())))?;
+    // The error says nothing of what is in the key's file.
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| Error::usage("the file of the TLS key has none (PEM)"))?;
+    let unusable = |error: TlsError| Error::usage(format!("{} can't be used for TLS: {error}", path.display()));
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_protocol_versions(&[&TLS13]).map_err(unusable)?;
+    let mut config = builder.with_no_client_auth().with_single_cert(chain, key).map_err(unusable)?;
+    config.alpn_protocols = vec![tcp::ALPN.to_vec()];
+    Ok(Identity { acceptor: TlsAcceptor::from(Arc::new(config)), pin })
+}
+
+/// Reads a file that is ours or root's and closed to others.
+fn secret(path: &Path) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(|error| named(path, &error))?;
+    let metadata = file.metadata().map_err(|error| named(path, &error))?;
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
+    if owner != geteuid().as_raw() && owner != 0 {
+        return Err(Error::denied(format!("{} belongs to uid {owner}, not to you", path.display())));
+    }
+    if mode & 0o077 != 0 {
+        let what = format!("{} holds a key and can be read or written by others (mode {mode:04o})", path.display());
+        return Err(Error::denied(what).hint(format!("chmod 0600 {}", path.display())));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes).map_err(|error| named(path, &error))?;
+    Ok(bytes)
+}
+
+fn make(path: &Path) -> Result<()> {
+    let directory = path.parent().unwrap_or(path);
+    private_directory(directory)?;
+    let failed = |error: rcgen::Error| Error::failed(format!("no certificate could be made: {error}"));
+    // Names are for other programs' clients; ours go by the pin.
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into_iter();
+    let names: Vec<String> = names.chain(host.filter(|name| name.is_ascii() && !name.is_empty())).collect();
+    let made = rcgen::generate_simple_self_signed(names).map_err(failed)?;
+    let both = format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem());
+    let written = (|| {
+        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        file.write_all(both.as_bytes())?;
+        file.as_file().sync_all()?;
+        match file.persist_noclobber(path) {
+            // Another collector was faster: then its certificate is the one.
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            Err(error) => return Err(error.error),
+            Ok(_) => {}
+        }
+        let public = directory.join("certificate.pem");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(public)?;
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+        file.write_all(made.cert.pem().as_bytes())
+    })();
+    written.map_err(|error: io::Error| named(path, &error))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn a_certificate_is_made_once_and_its_key_is_ours_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = Places { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        assert_eq!(self_signed_pin(&places).unwrap(), None);
+        let first = Protection::SelfSigned.identity(&places).unwrap().unwrap();
+        let again = Protection::SelfSigned.identity(&places).unwrap().unwrap();
+        assert_eq!(first.pin, again.pin);
+        assert_eq!(self_signed_pin(&places).unwrap(), Some(first.pin.clone()));
+        let path = kept(&places);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let certificate = path.with_file_name("certificate.pem");
+        let public = fs::read_to_string(&certificate).unwrap();
+        assert!(public.contains("CERTIFICATE") && !public.contains("PRIVATE"));
+        let files = Protection::Files { certificate: certificate.clone(), key: path.clone() };
+        assert_eq!(files.identity(&places).unwrap().unwrap().pin, first.pin);
+        let keyless = Protection::Files { certificate: certificate.clone(), key: certificate };
+        assert_eq!(keyless.identity(&places).unwrap_err().kind(), Kind::Usage);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(Protection::SelfSigned.identity(&places).unwrap_err().kind(), Kind::Denied);
+    }
+}

@@ -1,0 +1,133 @@
+//! `probe token`: who gets in over TCP.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use probe_proto::credentials::{Credentials, Pin};
+
+use super::{Status, report};
+use crate::auth::{Scopes, TokenFile, self_signed_pin};
+use crate::error::{Error, Result};
+use crate::output::{Format, rows};
+use crate::paths::Places;
+
+/// Make, list and revoke the tokens of this user's collectors
+///
+/// Over TCP every call carries a token; unix sockets need none. The collector's machine keeps a hash of each token in
+/// $PROBE_HOME/tokens, the client the token itself in a file of mode 0600. Changes hold at once, also for collectors
+/// that are running.
+#[derive(Debug, clap::Args)]
+#[command(
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  probe token make laptop --scope query -o laptop.token
+  probe serve --name gpt --listen 0.0.0.0:7777 --tls-self-signed
+  probe node1:7777 query \"SELECT 1\" --token-file laptop.token     # on the laptop
+  probe token revoke laptop"
+)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Make(Make),
+    List(List),
+    Revoke(Revoke),
+}
+
+/// Make a token, and the file that a client needs
+#[derive(Debug, clap::Args)]
+struct Make {
+    /// What to call it: probe.queries and probe.evals say token:NAME
+    name: String,
+    /// What it is for: ingest (agents), query (reading), eval (running code); none implies another
+    #[arg(long, value_name = "SCOPE,…", value_parser = str::parse::<Scopes>, default_value = "query")]
+    scope: Scopes,
+    /// The file that is made for the client; - is standard output [default: NAME.token]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Pin of the collector's certificate for that file [default: that of --tls-self-signed, where there is one]
+    #[arg(long, value_name = "PIN", value_parser = str::parse::<Pin>)]
+    tls_pin: Option<Pin>,
+}
+
+/// List tokens by name, scopes and when they were made
+#[derive(Debug, clap::Args)]
+struct List {
+    /// How the list looks
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// Take tokens back: calls with them are refused from now on, and end where they are under way
+#[derive(Debug, clap::Args)]
+struct Revoke {
+    /// As probe token list calls them
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+pub(super) fn run(args: Args) -> Result<Status> {
+    let places = Places::from_environment()?;
+    let file = TokenFile::of(&places);
+    match args.action {
+        Action::Make(args) => make(&places, &file, args),
+        Action::List(args) => list(&file, args.format),
+        Action::Revoke(args) => {
+            for name in &args.names {
+                file.revoke(name)?;
+                report::note(format_args!("{name} is revoked"));
+            }
+            Ok(0)
+        }
+    }
+}
+
+fn make(places: &Places, file: &TokenFile, args: Make) -> Result<Status> {
+    let pin = match args.tls_pin {
+        Some(pin) => Some(pin),
+        None => self_signed_pin(places)?,
+    };
+    let output = args.output.unwrap_or_else(|| format!("{}.token", args.name).into());
+    if output == Path::new("-") {
+        let token = file.make(&args.name, args.scope)?;
+        io::stdout().write_all(Credentials::text(&token, pin.as_ref()).as_bytes())?;
+        return Ok(0);
+    }
+    // Made first: a token whose file can't be written would be lost. Never one that is there.
+    let failed = |error: io::Error| {
+        let hint = if error.kind() == io::ErrorKind::AlreadyExists {
+            "name another file with -o"
+        } else {
+            "-o FILE names another place"
+        };
+        Error::failed(format!("{}: {error}", output.display())).hint(hint)
+    };
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&output);
+    let mut client = opened.map_err(failed)?;
+    let token = file.make(&args.name, args.scope).inspect_err(|_| drop(std::fs::remove_file(&output)))?;
+    client.write_all(Credentials::text(&token, pin.as_ref()).as_bytes()).map_err(failed)?;
+    client.sync_all().map_err(failed)?;
+    report::note(format_args!("token {} may {}; the client's file is {}", args.name, args.scope, output.display()));
+    Ok(0)
+}
+
+fn list(file: &TokenFile, format: Format) -> Result<Status> {
+    let tokens = file.read()?;
+    if tokens.is_empty() && format == Format::Table {
+        report::note("there is no token");
+        report::hint("probe token make NAME --scope query makes one");
+        return Ok(0);
+    }
+    let columns = vec![
+        ("name", rows::text(tokens.iter().map(|token| Some(&token.name)))),
+        ("scopes", rows::text(tokens.iter().map(|token| Some(token.scopes.to_string())))),
+        ("made", rows::coarse_times(tokens.iter().map(|token| token.made.as_second()))),
+    ];
+    rows::show(columns, format)?;
+    Ok(0)
+}

@@ -1,0 +1,232 @@
+//! The gate before all services: who is let in to which of them, and what is written down of who is not.
+//!
+//! Nothing behind it can be reached without passing it: what a call needs is decided by its path, here, and a path that
+//! is not known needs as much as a query.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use probe_proto::v1::{EvalCall, Outcome};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::body::Body;
+use tower::{Layer, Service};
+
+use super::audit::Audit;
+use super::peer::{Asker, Caller, Peer};
+use super::refused::{self, Text};
+use super::revoked::Revocable;
+use crate::auth::{Failures, Grant, Scope, Scopes, Tokens};
+use crate::collector::events::{Event, Events, Severity};
+use crate::error::{Error, Result};
+use crate::eval::Log;
+
+/// Tokens that were taken back are noticed by calls under way after this long.
+pub(super) const REFRESH: Duration = Duration::from_secs(1);
+
+/// What the gate knows.
+#[derive(Debug)]
+pub(crate) struct Gatekeeper {
+    tokens: Arc<Tokens>,
+    failures: Arc<Failures>,
+    queries: Arc<Audit>,
+    evals: Arc<Log>,
+    events: Arc<Events>,
+}
+
+/// Which service is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Called {
+    Agent,
+    Eval,
+    Control,
+    Query,
+}
+
+impl Called {
+    fn of(path: &str) -> Self {
+        match path {
+            "/probe.v1.Control/Eval" => Self::Eval,
+            path if path.starts_with("/probe.v1.Agent/") => Self::Agent,
+            path if path.starts_with("/probe.v1.Control/") => Self::Control,
+            _ => Self::Query,
+        }
+    }
+
+    const fn needs(self) -> Scope {
+        match self {
+            Self::Agent => Scope::Ingest,
+            Self::Eval => Scope::Eval,
+            Self::Control | Self::Query => Scope::Query,
+        }
+    }
+
+    /// Completes "may not …".
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Agent => "send rows",
+            Self::Eval => "run code in the training process",
+            Self::Control => "ask what is live",
+            Self::Query => "query",
+        }
+    }
+}
+
+impl Gatekeeper {
+    pub(crate) fn new(tokens: Arc<Tokens>, queries: Arc<Audit>, evals: Arc<Log>, events: Arc<Events>) -> Arc<Self> {
+        Arc::new(Self { tokens, failures: Arc::default(), queries, evals, events })
+    }
+
+    /// Lets calls that are under way end when their token is taken back, for as long as it is polled.
+    pub(super) async fn watch_tokens(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(REFRESH).await;
+            self.tokens.refresh();
+        }
+    }
+
+    /// Lets a call in, or says why not. What is returned is cancelled when it has to end.
+    async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<CancellationToken>> {
+        let called = Called::of(request.uri().path());
+        let peer = Peer::of(request.extensions());
+        if peer.is_ours() {
+            let (asker, gone) = (peer.asker("unix"), CancellationToken::new());
+            let caller = Caller { asker, scopes: Scopes::ALL, over_tcp: false, gone };
+            request.extensions_mut().insert(caller);
+            return Ok(None);
+        }
+        let shown = request.headers().get(http::header::AUTHORIZATION);
+        let (who, why) = match (&peer, shown) {
+            (Peer::Socket { .. }, _) => ("unix", "this collector's socket is for its own user and root"),
+            (Peer::Tcp(_), None) => ("no token", "this endpoint asks for a token"),
+            (Peer::Tcp(_), Some(shown)) => match self.tokens.find(shown.as_bytes()) {
+                Some(grant) => return self.admit_token(called, &peer, grant, request).await.map(Some),
+                None => ("unknown token", "the token is none of this collector's"),
+            },
+        };
+        let asker = peer.asker(who);
+        let failure = self.failures.add(peer.origin(), Instant::now());
+        let count = failure.count;
+        if failure.is_noted() {
+            // Nothing of what a stranger sent is read or kept.
+            let why = if count == 1 { why.to_owned() } else { format!("{why} ({count} attempts from there)") };
+            self.note(called, &asker, &Text::default(), &why);
+        }
+        let Some(delay) = failure.delay else {
+            return Err(Error::limit(format!("too many attempts without a valid token ({count})"))
+                .hint("try again in some seconds"));
+        };
+        tokio::time::sleep(delay).await;
+        let hint = match peer {
+            Peer::Socket { .. } => "ask as the user who started it",
+            Peer::Tcp(_) => "name a file that probe token make wrote: --token-file FILE, or PROBE_TOKEN_FILE",
+        };
+        Err(Error::denied(why).hint(hint))
+    }
+
+    async fn admit_token(
+        &self,
+        called: Called,
+        peer: &Peer,
+        grant: Grant,
+        request: &mut http::Request<Body>,
+    ) -> Result<CancellationToken> {
+        let asker = peer.asker(&format!("token:{}", grant.name));
+        let caller = Caller { asker, scopes: grant.scopes, over_tcp: true, gone: grant.gone.clone() };
+        if let Err(error) = caller.require(called.needs(), called.what()) {
+            let text = match called {
+                Called::Eval | Called::Query => refused::text(request).await,
+                Called::Agent | Called::Control => Text::default(),
+            };
+            self.note(called, &caller.asker, &text, &error.to_string());
+            return Err(error);
+        }
+        request.extensions_mut().insert(caller);
+        Ok(grant.gone)
+    }
+
+    fn note(&self, called: Called, asker: &Asker, text: &Text, why: &str) {
+        match called {
+            Called::Query => self.queries.refuse(asker, &text.0, why),
+            Called::Eval => {
+                let call = EvalCall { code: text.0.clone(), ..EvalCall::default() };
+                self.evals.begin(asker, &call).finish(Outcome::Refused, why);
+            }
+            Called::Agent | Called::Control => {
+                let message = format!("{} was refused: {why}", asker.name());
+                self.events.note(Event::new("refused", Severity::Warning, message));
+            }
+        }
+    }
+}
+
+/// Puts the gate before services.
+#[derive(Debug, Clone)]
+pub(super) struct GateLayer(pub(super) Arc<Gatekeeper>);
+
+impl<S> Layer<S> for GateLayer {
+    type Service = Gate<S>;
+
+    fn layer(&self, inner: S) -> Gate<S> {
+        Gate { keeper: Arc::clone(&self.0), inner }
+    }
+}
+
+/// Services behind the gate.
+#[derive(Debug, Clone)]
+pub(super) struct Gate<S> {
+    keeper: Arc<Gatekeeper>,
+    inner: S,
+}
+
+impl<S> Service<http::Request<Body>> for Gate<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = http::Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let keeper = Arc::clone(&self.keeper);
+        // The one that said it is ready is the one that is called.
+        let next = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, next);
+        Box::pin(async move {
+            match keeper.admit(&mut request).await {
+                Ok(None) => inner.call(request).await,
+                Ok(Some(gone)) => Ok(inner.call(request).await?.map(|body| Body::new(Revocable::new(body, gone)))),
+                Err(error) => Ok(Status::from(error).into_http()),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_needs_as_much_as_a_query() {
+        for (path, needs) in [
+            ("/probe.v1.Agent/Session", Scope::Ingest),
+            ("/probe.v1.Control/Eval", Scope::Eval),
+            ("/probe.v1.Control/Describe", Scope::Query),
+            ("/probe.v1.Control/New", Scope::Query),
+            ("/arrow.flight.protocol.FlightService/DoGet", Scope::Query),
+            ("/", Scope::Query),
+            ("/probe.v1.Control//Eval", Scope::Query),
+        ] {
+            assert_eq!(Called::of(path).needs(), needs, "{path}");
+        }
+    }
+}

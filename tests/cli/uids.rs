@@ -1,0 +1,117 @@
+//! Users of one machine among each other, where the modes of files have become too open: the kernel's word counts.
+//!
+//! Being somebody else takes root, as which CI runs the tests; for others there is nothing here to see.
+
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::unistd::geteuid;
+
+/// Nobody's uids.
+const ALICE: u32 = 61234;
+const BOB: u32 = 61235;
+
+struct Town {
+    directory: tempfile::TempDir,
+    binary: PathBuf,
+}
+
+impl Town {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        set_permissions(directory.path(), Permissions::from_mode(0o711)).unwrap();
+        let binary = directory.path().join("probe");
+        // Where everybody can execute it.
+        std::fs::copy(env!("CARGO_BIN_EXE_probe"), &binary).unwrap();
+        Self { directory, binary }
+    }
+
+    fn command(&self, uid: u32, words: &[&str]) -> Command {
+        let home = self.directory.path().join(uid.to_string());
+        std::fs::create_dir_all(&home).unwrap();
+        std::os::unix::fs::chown(&home, Some(uid), Some(uid)).unwrap();
+        let mut command = Command::new(&self.binary);
+        command.args(words).env_clear().stdin(Stdio::null()).uid(uid).gid(uid);
+        command.env("PROBE_HOME", home.join("home")).env("PROBE_RUNTIME_DIR", home.join("run"));
+        command
+    }
+
+    fn ask(&self, uid: u32, endpoint: &str) -> (Option<i32>, String) {
+        let Output { status, stdout, stderr } =
+            self.command(uid, &[endpoint, "query", "SELECT 41 + 1 AS n"]).output().unwrap();
+        (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
+    }
+
+    /// A collector, and its socket, which everybody can open by now.
+    fn serve(&self, uid: u32) -> (Served, PathBuf) {
+        let run = self.directory.path().join(uid.to_string()).join("run");
+        let socket = run.join("gpt@1.sock");
+        let child = self.command(uid, &["serve", "--name", "gpt"]).stderr(Stdio::null()).spawn().unwrap();
+        let served = Served(child);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while self.ask(uid, &unix(&socket)).0 != Some(0) {
+            assert!(std::time::Instant::now() < deadline, "the collector does not begin");
+        }
+        set_permissions(run.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+        set_permissions(&run, Permissions::from_mode(0o755)).unwrap();
+        set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+        (served, socket)
+    }
+}
+
+struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn unix(socket: &Path) -> String {
+    format!("unix:{}", socket.display())
+}
+
+#[test]
+fn a_collector_serves_its_own_user_and_root_whatever_the_modes_are() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let town = Town::new();
+    let (_served, socket) = town.serve(0);
+    let endpoint = unix(&socket);
+    let (status, said) = town.ask(ALICE, &endpoint);
+    assert_eq!(status, Some(4), "{said}");
+    assert!(said.contains("is for its own user and root") && said.contains("hint:"), "{said}");
+    let rows = town.command(
+        0,
+        &[
+            &endpoint,
+            "query",
+            "SELECT asked_by, sql, status FROM probe.queries WHERE status = 'refused'",
+            "--format",
+            "csv",
+        ],
+    );
+    let rows = { rows }.output().unwrap();
+    assert_eq!(String::from_utf8(rows.stdout).unwrap(), format!("asked_by,sql,status\nuid:{ALICE},,refused\n"));
+}
+
+#[test]
+fn nobody_asks_or_feeds_another_user_s_collector_and_root_may_ask_anybody() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let town = Town::new();
+    let (_served, socket) = town.serve(ALICE);
+    let endpoint = unix(&socket);
+    assert_eq!(town.ask(ALICE, &endpoint).0, Some(0));
+    let (status, said) = town.ask(BOB, &endpoint);
+    assert_eq!(status, Some(4), "{said}");
+    assert!(said.contains(&format!("belongs to uid {ALICE}, not to you")), "{said}");
+    let (status, said) = town.ask(0, &endpoint);
+    assert_eq!(status, Some(0), "{said}");
+}
