@@ -14,7 +14,7 @@ use probe_proto::{env, tcp};
 use tokio::net::UnixStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 use tower::service_fn;
 
 use super::{Answer, Bounds};
@@ -22,6 +22,8 @@ use crate::endpoint::{Place, live_hint};
 use crate::error::{Error, Kind, Result};
 use crate::server::flight;
 
+/// What to do where a connection without TLS breaks.
+const NO_PIN: &str = "if it uses TLS, its pin has to be in the token file, or in PROBE_TLS_PIN";
 /// How long a collector may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -30,6 +32,8 @@ pub(super) struct Live {
     channel: Channel,
     pid: Option<u32>,
     authorization: Option<MetadataValue<Ascii>>,
+    /// TCP without TLS: what breaks then may be that the other end expects it.
+    plain: bool,
 }
 
 impl Live {
@@ -61,7 +65,7 @@ impl Live {
             }
         };
         let channel = channel.map_err(|error| not_connected(place, &error, plain))?;
-        Ok(Self { channel, pid, authorization })
+        Ok(Self { channel, pid, authorization, plain })
     }
 
     pub(super) async fn query(&mut self, sql: &str, bounds: Bounds) -> Result<Answer> {
@@ -84,7 +88,7 @@ impl Live {
         if let Some(value) = &self.authorization {
             client.set_header("authorization", value.to_str().unwrap_or_default());
         }
-        let info = client.execute(sql.to_owned(), None).await.map_err(flight_error)?;
+        let info = client.execute(sql.to_owned(), None).await.map_err(|error| self.hinted(flight_error(error)))?;
         let ticket = info.endpoint.into_iter().next().and_then(|endpoint| endpoint.ticket);
         let ticket = ticket.ok_or_else(|| Error::failed("the collector gave no ticket for this query"))?;
         let mut stream = client.do_get(ticket).await.map_err(flight_error)?;
@@ -102,29 +106,37 @@ impl Live {
 
     pub(super) async fn describe(&mut self) -> Result<v1::Description> {
         let request = self.request(v1::DescribeCall {});
-        Ok(self.control().describe(request).await?.into_inner())
+        self.told(self.control().describe(request).await)
     }
 
     pub(super) async fn eval(&mut self, call: v1::EvalCall) -> Result<tonic::Streaming<v1::EvalEvent>> {
         let request = self.request(call);
-        Ok(self.control().eval(request).await?.into_inner())
+        self.told(self.control().eval(request).await)
     }
 
     pub(super) async fn config(&mut self, values: HashMap<String, String>) -> Result<v1::ConfigAnswer> {
         let request = self.request(v1::ConfigCall { values });
-        Ok(self.control().config(request).await?.into_inner())
+        self.told(self.control().config(request).await)
     }
 
     pub(super) async fn stacks(&mut self, call: v1::StacksCall) -> Result<v1::StacksAnswer> {
         let request = self.request(call);
         // Ten seconds of a busy process can be more than gRPC's 4 MiB.
         let mut control = self.control().max_decoding_message_size(usize::MAX);
-        Ok(control.stacks(request).await?.into_inner())
+        self.told(control.stacks(request).await)
     }
 
     pub(super) async fn hang(&mut self) -> Result<v1::HangAnswer> {
         let request = self.request(v1::HangCall {});
-        Ok(self.control().hang(request).await?.into_inner())
+        self.told(self.control().hang(request).await)
+    }
+
+    fn told<T>(&self, answer: std::result::Result<Response<T>, Status>) -> Result<T> {
+        answer.map(Response::into_inner).map_err(|status| self.hinted(from_status(status)))
+    }
+
+    fn hinted(&self, error: Error) -> Error {
+        if self.plain && error.kind() == Kind::Unreachable { error.hint(NO_PIN) } else { error }
     }
 
     fn control(&self) -> ControlClient<Channel> {
@@ -189,7 +201,7 @@ fn not_connected(place: &Place, error: &(dyn std::error::Error + 'static), plain
     let refused =
         deepest.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
     if plain && !refused {
-        return error.hint("if it uses TLS, its pin has to be in the token file, or in PROBE_TLS_PIN");
+        return error.hint(NO_PIN);
     }
     error.hint(live_hint())
 }

@@ -169,6 +169,7 @@ fn every_missing_permission_is_denied_and_no_token_is_seen_anywhere() {
         assert_eq!(without.status.code(), Some(4), "{}", home.shown(&without));
         std::fs::remove_file(&gone).unwrap();
     }
+    pins(&home, &plain, &tls, &first);
     audited(&home);
     // Nowhere else than in the clients' own files: not in what was said or logged, nor in rows, nor in any file.
     for name in ["plain", "tls"] {
@@ -202,6 +203,27 @@ fn every_missing_permission_is_denied_and_no_token_is_seen_anywhere() {
         let half = &secret.as_bytes()[secret.len() - 24..];
         assert!(!seen.windows(half.len()).any(|window| window == half), "a token was seen: {secret}");
     }
+}
+
+/// A client and a collector that do not agree on TLS say so, and a token goes to nobody but the one it is for.
+fn pins(home: &Home, plain: &Served, tls: &Served, file: &Path) {
+    let ask = |served: &Served, pin: &str, words: &[&str]| {
+        let words = [&[served.address.as_str()], words, &["--token-file", file.to_str().unwrap()]].concat();
+        let output = home.command(&words).env("PROBE_TLS_PIN", pin).output().unwrap();
+        (output.status.code(), home.shown(&output))
+    };
+    let query = ["query", "SELECT 1"];
+    let pin = tls.pin.as_ref().map(ToString::to_string).unwrap();
+    assert_eq!(ask(tls, &pin, &query).0, Some(0));
+    for words in [query, ["eval", "1"]] {
+        let (status, said) = ask(tls, "", &words);
+        assert!(status == Some(3) && said.contains("hint: if it uses TLS, its pin has to be"), "{said}");
+    }
+    let (status, said) = ask(plain, &pin, &query);
+    assert!(status == Some(3) && said.contains("does not speak TLS"), "{said}");
+    let other = format!("sha256:{}", "0".repeat(64));
+    let (status, said) = ask(tls, &other, &query);
+    assert!(status == Some(4) && said.contains("its certificate is not the expected one"), "{said}");
 }
 
 /// The random part of a token.
