@@ -10,6 +10,7 @@ pub mod drops;
 pub mod environment;
 pub mod evals;
 pub mod events;
+pub mod exceptions;
 pub mod memory;
 pub mod metrics;
 pub mod nccl_trace;
@@ -35,6 +36,7 @@ pub static TABLES: &[&Table] = &[
     &spans::TABLE,
     &metrics::TABLE,
     &environment::TABLE,
+    &exceptions::TABLE,
     &stacks::TABLE,
     &process_metrics::TABLE,
     &agents::TABLE,

@@ -17,6 +17,7 @@ from probe_agent.torch import (
     collectives,
     data,
     environment,
+    exceptions,
     forward,
     memory,
     modules,
@@ -43,6 +44,7 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "environment": [("torch", environment.use_torch)],
     "copies": [("record_function", operators.use_copies)],
     "sync_points": [("record_function", operators.use_sync_points)],
+    "exceptions": [("hooks", exceptions.use_hooks)],
 }
 
 _lock = threading.Lock()
@@ -92,7 +94,7 @@ def uninstall() -> None:
         _native.enable(False)
         for part in (
             *(operators, forward, autograd, optimizer, data, collectives),
-            *(modules, memory, process, spans, environment),
+            *(modules, memory, process, spans, environment, exceptions),
         ):
             part.remove()
         for layer in _LAYERS:

@@ -20,6 +20,7 @@ mod cost;
 pub(crate) mod data;
 mod debug;
 mod drain;
+pub mod exceptions;
 mod first_use;
 mod fork;
 mod forward;
@@ -139,6 +140,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     cost::register(module)?;
     data::register(module)?;
     debug::register(module)?;
+    exceptions::register(module)?;
     first_use::register(module)?;
     fork::register(module)?;
     forward::register(module)?;
