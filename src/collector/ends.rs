@@ -105,8 +105,10 @@ fn note(shared: &Shared, agent: &Agent, end: End) {
 /// Whether somebody would want to know why. A process that ended well in another way than the interpreter does
 /// (`os._exit(0)`) wanted that.
 fn is_bad(end: &End, said_goodbye: bool) -> bool {
-    let unknown = *end == End::default();
-    !end.is_good() && !(unknown && said_goodbye)
+    match *end == End::default() {
+        true => !said_goodbye,
+        false => !end.is_good(),
+    }
 }
 
 fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool) -> Event {
