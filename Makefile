@@ -12,7 +12,7 @@ PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
 # A test that hangs shows where and ends the run, instead of using up the time that a run of CI has.
 HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --durations=10
 
-.PHONY: help setup demo test test-rust test-python check format docs bench bench-overhead bench-ingest bench-query bench-latency clean
+.PHONY: help setup demo test test-rust test-python check format docs bench bench-overhead bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -79,6 +79,10 @@ bench-query: setup $(TARGET)/release/probe
 
 bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/latency.py --probe $(TARGET)/release/probe
+	$(BIN)/python bench/console.py --probe $(TARGET)/release/probe
+
+gpu-check: setup ## device times against torch.profiler, and their cost, where there is a GPU
+	$(BIN)/python bench/gpu_check.py
 
 clean:
 	rm -rf $(VENV) $(TARGET)

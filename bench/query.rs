@@ -4,7 +4,8 @@
 //! memory, then with the first half of them on disk, and takes in rows while a question is asked every 100 ms. Prints
 //! a JSON object a line for bench/query.py, which asks DuckDB the same over the same rows.
 //!
-//! `query ROWS DIRECTORY [ROUNDS [QUESTION]]`: a throw-away directory, and one question instead of all.
+//! `query ROWS DIRECTORY [ROUNDS [QUESTION]]`: a throw-away directory, and one question instead of all. `query strings`:
+//! the layouts that text could have (see there).
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
@@ -14,6 +15,8 @@ mod ingest;
 mod rows;
 #[path = "query/run.rs"]
 mod run;
+#[path = "query/strings.rs"]
+mod strings;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -120,10 +123,14 @@ async fn measure(rows: usize, directory: &Path, rounds: usize) -> Result<()> {
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let rows = arguments.next().ok_or("how many rows?")?.parse()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let rows = arguments.next().ok_or("how many rows?")?;
+    if rows == "strings" {
+        return runtime.block_on(strings::measure());
+    }
+    let rows = rows.parse()?;
     let directory = arguments.next().ok_or("which directory?")?;
     let rounds = arguments.next().map_or(Ok(15), |rounds| rounds.parse())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(measure(rows, Path::new(&directory), rounds))?;
     // The first one takes memory that the process did not have yet.
     runtime.block_on(ingest::measure(BATCHES / 4, None))?;

@@ -13,6 +13,7 @@ mod ends;
 pub mod error;
 pub mod eval;
 mod fault;
+mod gpu;
 mod hang;
 mod journal;
 pub mod output;

@@ -26,7 +26,7 @@ variables! {
     PROBE_RUN = "PROBE_RUN", "the script's name", "The run's name.";
     PROBE_DETAIL = "PROBE_DETAIL", "every-step", "Which steps have their modules recorded: every-step, auto (as many as PROBE_OVERHEAD_BUDGET allows, and all for a while when steps get slower), 1/N (every Nth) or off.";
     PROBE_OVERHEAD_BUDGET = "PROBE_OVERHEAD_BUDGET", "1%", "What recording may cost, as a share of step time, where PROBE_DETAIL is auto: 1%, 0.5%.";
-    PROBE_LAYERS = "PROBE_LAYERS", "all", "Layers of recording, comma-separated (forward, backward, optimizer, data, collectives, memory, process, spans, metrics, environment); -NAME switches one off, NAME=MECHANISM chooses its mechanism.";
+    PROBE_LAYERS = "PROBE_LAYERS", "all", "Layers of recording, comma-separated (forward, backward, optimizer, data, collectives, memory, process, spans, metrics, environment, copies, sync_points, device_time); -NAME switches one off, NAME=MECHANISM chooses its mechanism.";
     PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets.";
     PROBE_HOME = "PROBE_HOME", "$XDG_STATE_HOME/probe, else ~/.local/state/probe", "Where run directories are kept.";
     PROBE_RUNTIME_DIR = "PROBE_RUNTIME_DIR", "$XDG_RUNTIME_DIR/probe, else a directory of mode 0700 under the temporary one", "Where sockets of live collectors are.";
@@ -39,5 +39,6 @@ variables! {
     PROBE_QUERY_BYTES = "PROBE_QUERY_BYTES", "8G", "How large a collector's answer to a query may be: bytes, or 512M, 2G.";
     PROBE_QUERIES = "PROBE_QUERIES", "as many as there are cores, at least 4", "Queries that a collector runs at a time; 32 more may wait.";
     PROBE_HANG_AFTER = "PROBE_HANG_AFTER", "30s", "How long no rank may finish a step, beside ten times what its steps take, until the collector looks why and says so in probe.events: 30s, 5m; off is never.";
+    PROBE_GPU_METRICS = "PROBE_GPU_METRICS", "1s", "How often a collector reads gpu.metrics from the driver: 1s, 10s; off is never.";
     PROBE_BIN = "PROBE_BIN", "the one installed with the wheel, else on PATH", "The probe binary that an agent starts when it finds no collector.";
 }

@@ -220,6 +220,7 @@ mod tests {
             samples: None,
             max_allocated: None,
             detail: true,
+            warmup: Some(false),
         }
     }
 

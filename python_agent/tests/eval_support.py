@@ -102,6 +102,8 @@ class Command:
     reason: str = ""
     scratch: str = ""
     end_scratch: bool = False
+    frame: int | None = None
+    complete: str = ""
 
 
 @dataclass
@@ -154,7 +156,16 @@ class Native:
         return True
 
     def reply_done(
-        self, session: int, id: int, outcome: str, error: str, seconds: float, waited: float, step: int
+        self,
+        session: int,
+        id: int,
+        outcome: str,
+        error: str,
+        seconds: float,
+        waited: float,
+        step: int,
+        still_running: bool = False,
+        hint: str = "",
     ) -> bool:
-        self.replies.put(("done", id, outcome, error, seconds, waited, step))
+        self.replies.put(("done", id, outcome, error, seconds, waited, step, still_running, hint))
         return True

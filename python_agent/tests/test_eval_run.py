@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from eval_support import Command, Native
-from probe_agent.eval import boundary, namespace
+from probe_agent.eval import boundary, frames, namespace
 from probe_agent.eval.runner import Runner
 
 PATIENCE = 20.0
@@ -33,8 +33,8 @@ for _ in range(2):
 class Collector:
     """The collector's side of a runner that serves on a thread, as in a training process."""
 
-    def __init__(self) -> None:
-        self.native = Native()
+    def __init__(self, native: Native | None = None) -> None:
+        self.native = native or Native()
         self.runner = Runner(self.native)
         self.thread = threading.Thread(target=self.runner.serve, daemon=True)
         self.thread.start()
@@ -128,6 +128,86 @@ def test_a_snippet_sees_the_training_code_and_changes_none_of_its_names(collecto
     assert frame_locals == {"seen": 1}
 
 
+def test_one_frame_can_be_asked_for_by_its_number(collector: Collector) -> None:
+    import heapq
+
+    asked, answered = threading.Event(), threading.Event()
+
+    def training() -> None:
+        here, depth = "outer", 1  # noqa: F841
+
+        def key(x: int) -> int:
+            here, depth = "inner", x  # noqa: F841
+            asked.set()
+            answered.wait(PATIENCE)
+            return x
+
+        heapq.nlargest(1, [7], key=key)
+
+    thread = threading.Thread(target=training)
+    thread.start()
+    asked.wait(PATIENCE)
+    ident = thread.ident or 0
+    try:
+        found = frames.of(ident)
+        functions = [frame.f_code.co_name for frame in found]
+        outer, inner = functions.index("training"), functions.index("key")
+        library = functions.index("nlargest")
+        assert outer < library < inner, "counted from the outermost"
+        assert (frames.names(ident, outer)["here"], frames.names(ident, outer)["depth"]) == ("outer", 1)
+        assert (frames.names(ident, inner)["here"], frames.names(ident, inner)["depth"]) == ("inner", 7)
+        # That one alone: not the names of the frames around it, and a library's only by its number.
+        assert "here" not in frames.names(ident, library) and frames.names(ident, library)["n"] == 1
+        assert frames.names(ident, None)["here"] == "inner"
+        lines = frames.listing(found).splitlines()
+        assert lines[0].split() == ["frame", "function", "at", "names"]
+        assert lines[library + 1].endswith("library") and not lines[inner + 1].endswith("library")
+        assert lines[inner + 1].split()[0] == str(inner) and "test_eval_run.py:" in lines[inner + 1]
+        with pytest.raises(frames.NoFrameError, match=f"no frame 99, only 0 to {len(found) - 1}") as raised:
+            frames.names(ident, 99)
+        assert "nlargest" in raised.value.hint
+    finally:
+        answered.set()
+        thread.join()
+    with pytest.raises(frames.NoFrameError, match="no Python code"):
+        frames.names(ident, 0)
+
+
+def test_names_are_completed_beside_a_snippet_that_runs(collector: Collector) -> None:
+    session = collector.run("mine_alone = 1", scratch="completing")
+    assert session[2] == "OK"
+    number = collector.send("decide", "import time\nprint('began', end='')\nwhile True: time.sleep(0.001)", at="now")
+    assert collector.reply()[0] == "placed" and collector.reply()[0] == "output"
+    for scratch, expected in (("completing", b"mine_alone\n"), ("", b"")):
+        collector.send("decide", complete="mine_al", scratch=scratch)
+        assert collector.reply()[0] == "placed"
+        assert collector.reply()[2:] == (False, expected)
+        assert collector.reply()[2] == "OK"
+    collector.send("cancel", id=number, reason="enough")
+    assert collector.done()[2:] == ("CANCELLED", "enough")
+    collector.run("", scratch="completing", end_scratch=True)
+    collector.runner.allowed = False
+    collector.send("decide", complete="mine_al")
+    assert collector.reply()[2] == "REFUSED"
+
+
+def test_a_frame_that_is_not_there_runs_nothing(collector: Collector) -> None:
+    for kind in ("decide", "arm"):
+        collector.send(kind, "print('ran')", frame=999)
+        if kind == "arm":
+            assert collector.reply()[0] == "armed"
+            out, _, outcome, error = train_until_done(collector)
+        else:
+            reply = collector.reply()
+            assert reply[0] == "done", "before it is placed"
+            out, outcome, error = "", *reply[2:4]
+            assert "test_a_frame_that_is_not_there" in reply[-1], "the frames there are, as a hint"
+        assert (out, outcome) == ("", "ERROR") and "no frame 999" in error
+    collector.send("arm", "print(kind)", frame=0)
+    assert collector.reply()[0] == "armed"
+    assert "NameError" in train_until_done(collector)[3], "the outermost frame does not see this one's"
+
+
 def test_frames_of_libraries_give_no_names(collector: Collector) -> None:
     def key(x: int) -> int:
         found.append(namespace.snapshot(threading.get_ident()))
@@ -155,6 +235,23 @@ def test_what_ends_a_program_ends_a_snippet_alone(collector: Collector) -> None:
     assert collector.run("import sys; sys.exit(3)")[2:] == ("ERROR", "SystemExit: 3")
     assert collector.run("raise KeyboardInterrupt")[2] == "ERROR"
     assert collector.thread.is_alive()
+
+
+def test_what_never_ends_by_itself_ends_a_snippet_alone(collector: Collector) -> None:
+    endless = "def f(): return f()\nf()"
+    assert collector.run(endless)[3].splitlines()[-1].startswith("RecursionError")
+    collector.send("arm", endless)
+    assert collector.reply()[0] == "armed"
+    assert train_until_done(collector)[3].splitlines()[-1].startswith("RecursionError")
+    # A thread that it leaves behind beside training does not keep the process from ending.
+    code = "import threading\nstop = threading.Event()\nt = threading.Thread(target=stop.wait)\nt.start()\n"
+    assert collector.run(code + "print(t.daemon)\nthreading.left_behind = t, stop")[0] == "True\n"
+    left, stop = threading.left_behind  # type: ignore[attr-defined]
+    del threading.left_behind  # type: ignore[attr-defined]
+    assert left.is_alive()
+    stop.set()
+    left.join(PATIENCE)
+    assert collector.run("7")[0] == "7\n"
 
 
 def test_what_does_not_compile_is_an_error_at_once(collector: Collector) -> None:
@@ -188,12 +285,19 @@ def test_a_call_that_cannot_be_interrupted_is_said_to_run_on(collector: Collecto
     release = threading.Event()
     threading.blocked_for_test = release.wait  # type: ignore[attr-defined]
     try:
-        *_, outcome, error = collector.run("import threading; threading.blocked_for_test(20)", timeout_s=0.1)
-        assert outcome == "TIMEOUT" and "still running" in error
+        collector.send("decide", "import threading; threading.blocked_for_test(20)", at="now", timeout_s=0.1)
+        assert collector.reply()[0] == "placed"
+        name, number, *ended, seconds, _, _, still_running, _ = collector.reply()
+        assert (name, *ended, still_running) == ("done", "TIMEOUT", "it took longer than its deadline of 0.1 s", True)
         collector.send("decide", "1")
-        assert collector.reply()[2:4] == ("REFUSED", "an earlier snippet is still running in this process")
+        refused = collector.reply()
+        assert refused[2:4] == ("REFUSED", "an earlier snippet is still running in this process")
+        assert "probe.evals" in refused[-1]
     finally:
         release.set()
+    # And once more when it is over: how it ended is as was said, and how long it took in all.
+    again = collector.reply()
+    assert (again[:2], list(again[2:4]), again[7]) == ((name, number), ended, False) and again[4] >= seconds
     until("it to be over", lambda: collector.runner.job is None)
     assert collector.run("4")[0] == "4\n"
 

@@ -37,6 +37,7 @@ def test_the_good_mechanisms_run(recorder: Recorder) -> None:
         "environment": "torch",
         "copies": "record_function",
         "sync_points": "record_function",
+        "device_time": "cuda_events",
         "exceptions": "hooks",
     }
     assert recorder.native.problem() == ""

@@ -215,14 +215,23 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
         at: v1::At::Now as i32,
         timeout_s: 2.5,
         max_output: 100,
-        scope: Some(v1::EvalScope { session: "mine".into(), end_session: true }),
+        scope: Some(v1::EvalScope { session: "mine".into(), end_session: true, frame: Some(2), ..Default::default() }),
     };
     connection.say(Down::EvalDecide(decide)).await;
     let python = std::sync::Arc::clone(&link);
     let command = tokio::task::spawn_blocking(move || python.commands.next(DEADLINE)).await.unwrap().unwrap();
     assert_eq!((command.kind.as_str(), command.id, command.at.as_str()), ("decide", 3, "now"));
-    assert_eq!((command.code.as_str(), command.timeout_s, command.max_output), ("print(1)", 2.5, 100));
+    assert_eq!((command.code.as_str(), command.max_output, command.frame), ("print(1)", 100, Some(2)));
+    // What it waited for Python is gone of its time.
+    assert!(command.timeout_s < 2.5);
     assert_eq!((command.scratch.as_str(), command.end_scratch), ("mine", true));
+    // One that Python has not taken is taken back without it.
+    let arm = v1::EvalArm { id: 4, code: "print(2)".into(), timeout_s: 100.0, ..Default::default() };
+    connection.say(Down::EvalArm(arm)).await;
+    connection.say(Down::EvalCancel(v1::EvalCancel { id: 4, reason: "late".into() })).await;
+    let reply = connection.find(|frame| if let Up::Eval(reply) = frame { Some(reply) } else { None }).await;
+    let Some(Reply::Done(taken_back)) = reply.reply else { panic!("{reply:?}") };
+    assert_eq!((reply.id, taken_back.outcome(), taken_back.error.as_str()), (4, v1::Outcome::Cancelled, "late"));
     let output =
         |text: &'static str| Reply::Output(v1::Output { stderr: false, data: Bytes::from_static(text.as_bytes()) });
     let done = Reply::Done(v1::Done { outcome: v1::Outcome::Ok as i32, step: 4, ..Default::default() });

@@ -25,7 +25,9 @@ use crate::error::{Error, Result};
   probe gpt eval \"print(train_loader.num_workers)\"
   probe gpt eval --rank all \"print(loss.item())\"
   probe gpt eval --at step -f snippet.py
-  probe gpt eval --session mine \"before = loss.item()\""
+  probe gpt eval --session mine \"before = loss.item()\"
+  probe gpt eval --frames
+  probe gpt eval --frame 2 \"print(sorted(vars()))\""
 )]
 pub(super) struct Args {
     /// What to run; - reads it from standard input
@@ -43,6 +45,12 @@ pub(super) struct Args {
     /// Forget the session's variables once the snippet has run
     #[arg(long, requires = "session")]
     end_session: bool,
+    /// See the names of this frame of the training thread alone, by the number that --frames gives it
+    #[arg(long, value_name = "N")]
+    frame: Option<u32>,
+    /// List the frames of the training thread, outermost first, and run nothing
+    #[arg(long, conflicts_with_all = ["code", "file", "frame", "session", "end_session"])]
+    frames: bool,
     /// Where it runs
     #[arg(long, value_enum, default_value_t)]
     at: At,
@@ -73,6 +81,9 @@ pub(super) enum At {
     Step,
 }
 
+/// The snippet that lists frames: the process knows which are the training code's.
+pub(super) const FRAMES: &str = "__import__('probe_agent.eval.frames', fromlist=['show']).show()";
+
 /// How much longer than its deadline a snippet may take to be reported on.
 const GRACE: Duration = Duration::from_secs(15);
 
@@ -88,12 +99,17 @@ pub(super) fn rank(text: &str) -> Result<Rank, String> {
 pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     let (code, file) = (args.code.as_deref(), args.file.as_deref());
     let code = match (code.unwrap_or_default(), file) {
+        _ if args.frames => FRAMES.to_owned(),
         ("", None) if args.end_session => String::new(),
         _ => input::text(code, file, "snippet", "probe gpt eval \"print(model)\"")?,
     };
     let mut call = call(code, args.at, args.rank, args.timeout, args.max_output);
     call.session = args.session.unwrap_or_default();
     call.end_session = args.end_session;
+    call.frame = args.frame;
+    if args.frames && args.at == At::Auto {
+        call.at = v1::At::Now as i32;
+    }
     ask(endpoint, &args.connection, async |mut client, _| show(&mut client, call).await)
 }
 
@@ -114,8 +130,7 @@ pub(super) fn call(code: String, at: At, rank: Option<Rank>, timeout: Duration, 
             _ => None,
         },
         all_ranks: rank == Some(Rank::All),
-        session: String::new(),
-        end_session: false,
+        ..v1::EvalCall::default()
     }
 }
 
@@ -136,6 +151,7 @@ async fn evaluate(client: &mut Client, call: v1::EvalCall, mut printer: Printer)
             Some(Event::Output(output)) => printer.output(output.rank, output.output.unwrap_or_default())?,
             Some(Event::RankDone(done)) => printer.rank_done(done.rank, done.done.unwrap_or_default())?,
             Some(Event::Finished(finished)) => return printer.finished(finished),
+            Some(Event::Notice(notice)) => Printer::notice(&notice),
             // Of a newer collector.
             None => {}
         }

@@ -11,6 +11,7 @@ mod ends;
 #[allow(dead_code, reason = "written by parts that come one by one")]
 pub(crate) mod events;
 mod governor;
+mod gpus;
 mod hang;
 mod hello;
 mod idle;
@@ -128,6 +129,7 @@ impl Collector {
     pub async fn start_in(places: &Places, options: Options) -> Result<Self> {
         let limits = Limits::of_collector(options.memory)?;
         let hang_after = hang::after()?;
+        let gpu_interval = gpus::interval()?;
         let token = options.token_file.as_deref().map(Token::read).transpose()?;
         let reservation = match options.resume {
             true => Reservation::resume(places, &options.run)?,
@@ -174,16 +176,14 @@ impl Collector {
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
         let captures = if options.resume { stacks::captures(&engine).await? } else { 0 };
-        let kept = local::Local::new(
-            &probe_proto::tables::stacks::TABLE,
-            Arc::clone(&shared.store),
-            Arc::clone(&shared.journal),
-            Arc::clone(&shared.registry),
-        );
+        let keep = |table| {
+            let (store, journal) = (Arc::clone(&shared.store), Arc::clone(&shared.journal));
+            local::Local::new(table, store, journal, Arc::clone(&shared.registry))
+        };
         let stacks = stacks::Stacks::new(
             Arc::clone(&shared.registry),
             Arc::clone(&broker),
-            kept,
+            keep(&probe_proto::tables::stacks::TABLE),
             Arc::clone(&shared.run),
             captures,
         );
@@ -196,6 +196,12 @@ impl Collector {
         });
         if let Some(after) = hang_after {
             tokio::spawn(Arc::clone(&hangs).watch(after, shared.stopping.clone()));
+        }
+        if let Some(interval) = gpu_interval {
+            let (registry, events) = (Arc::clone(&shared.registry), Arc::clone(&shared.events));
+            let kept = keep(&probe_proto::tables::gpu_metrics::TABLE);
+            let sampler = gpus::Sampler::new(registry, events, kept, Arc::clone(&shared.run));
+            tokio::spawn(Arc::new(sampler).watch(interval, shared.stopping.clone()));
         }
         let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))

@@ -419,5 +419,6 @@ fn step(step: i64) -> steps::Row {
         samples: None,
         max_allocated: None,
         detail: true,
+        warmup: Some(false),
     }
 }

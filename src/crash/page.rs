@@ -91,9 +91,16 @@ struct Page {
 impl Page {
     fn account(&mut self, group: &[&Account]) {
         let account = group[0];
-        let like = if group.len() > 1 { ", all alike; the figures are of the first:" } else { ":" };
+        let whose = match (group.len(), account.rank) {
+            (1, None) => format!("process {} on {}", account.pid, account.host),
+            (1, Some(rank)) => format!("rank {rank}: process {} on {}", account.pid, account.host),
+            _ => {
+                let all = owners(group);
+                format!("{all}, all alike; the figures are of the first: process {} on {}", account.pid, account.host)
+            }
+        };
         let _ = writeln!(self.text);
-        self.paragraph("", &format!("{}{like} process {} on {}", owners(group), account.pid, account.host));
+        self.paragraph("", &whose);
         self.ending(account);
         if let Some(interval) = &account.module {
             self.fact("last module", &format!("{} ({}), in step {}", interval.module, interval.stage, interval.step));

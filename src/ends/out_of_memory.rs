@@ -35,7 +35,8 @@ impl Kills {
     /// What has happened since, in words; None where nothing has.
     pub(super) fn since(&self) -> Option<String> {
         let (now, before, of) = (self.counter.read()?, self.before, &self.counter.of);
-        (now > before).then(|| format!("out of memory: the kernel's count of processes that it killed for want of memory in {of} (oom_kill) rose from {before} to {now} while it ran"))
+        (now > before)
+            .then(|| format!("out of memory: the kernel's OOM kills in {of} rose from {before} to {now} while it ran"))
     }
 }
 
@@ -95,7 +96,7 @@ mod tests {
         let kills = Kills { counter: Counter { file: file.clone(), of: "control group /a".into() }, before: 1 };
         assert_eq!(kills.since(), None);
         fs::write(&file, "oom_kill 2\n").unwrap();
-        assert!(kills.since().unwrap().contains("in control group /a (oom_kill) rose from 1 to 2"));
+        assert!(kills.since().unwrap().contains("OOM kills in control group /a rose from 1 to 2"));
         fs::remove_file(&file).unwrap();
         assert_eq!(kills.since(), None, "a group that is gone says nothing");
     }

@@ -78,6 +78,12 @@ impl Feed {
         Hungup
     }
 
+    /// Nothing more comes: whoever asked sees the end.
+    pub(crate) fn hang_up(&mut self) {
+        self.waiting.clear();
+        self.client = mpsc::channel(1).0;
+    }
+
     /// Hands over everything; an error where the client is gone.
     pub(crate) async fn flush(&mut self) -> Result<(), Hungup> {
         while let Some(next) = self.waiting.pop_front() {

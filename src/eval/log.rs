@@ -135,8 +135,25 @@ impl Log {
     pub(crate) fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
         let mut records = self.lock();
         records.newest += 1;
-        let record = Record {
-            id: records.newest,
+        let record = Record::new(records.newest, asked_by, call);
+        records.bytes += record.code.len();
+        records.rows.push_back(record.clone());
+        records.bound();
+        drop(records);
+        self.write_down(&record);
+        Entry { log: Arc::clone(self), record, listed: true }
+    }
+
+    /// Something was asked for that is no snippet of anybody's and has no row.
+    pub(crate) fn unlisted(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
+        Entry { log: Arc::clone(self), record: Record::new(0, asked_by, call), listed: false }
+    }
+}
+
+impl Record {
+    fn new(id: i64, asked_by: &Asker, call: &EvalCall) -> Self {
+        Self {
+            id,
             ts: clock::unix_ns(),
             asked_by: asked_by.clone(),
             code: cut(call.code.clone(), LONGEST_CODE),
@@ -151,13 +168,7 @@ impl Log {
             training_waited: None,
             output_bytes: 0,
             error: None,
-        };
-        records.bytes += record.code.len();
-        records.rows.push_back(record.clone());
-        records.bound();
-        drop(records);
-        self.write_down(&record);
-        Entry { log: Arc::clone(self), record }
+        }
     }
 }
 
@@ -184,22 +195,35 @@ impl Records {
 pub(crate) struct Entry {
     log: Arc<Log>,
     pub(crate) record: Record,
+    listed: bool,
 }
 
 impl Entry {
     /// Shows what has changed of the record.
     pub(crate) fn publish(&self) {
-        self.log.lock().replace(&self.record);
-        self.log.write_down(&self.record);
+        if self.listed {
+            self.log.lock().replace(&self.record);
+            self.log.write_down(&self.record);
+        }
+    }
+
+    /// Whoever asked has heard `error`, and it is still running.
+    pub(crate) fn runs_on(&mut self, error: &str) {
+        self.record.error = last_line(error);
+        self.publish();
     }
 
     /// The end of it. Of an error the last line is kept: a traceback ends with what was raised.
     pub(crate) fn finish(&mut self, outcome: Outcome, error: &str) {
-        let last = error.lines().rev().find(|line| !line.trim().is_empty());
-        self.record.error = last.map(|line| line.trim().chars().take(1000).collect());
+        self.record.error = last_line(error);
         self.record.outcome = Some(outcome);
         self.publish();
     }
+}
+
+fn last_line(text: &str) -> Option<String> {
+    let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    Some(last.trim().chars().take(1000).collect())
 }
 
 impl Drop for Entry {

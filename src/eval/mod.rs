@@ -4,6 +4,7 @@
 //! agents by commands and answers ([`routes`]), and passes on what they say ([`feed`]). All of it is in `probe.evals`
 //! ([`log`]).
 
+mod complete;
 mod feed;
 mod group;
 mod log;
@@ -65,7 +66,9 @@ impl Broker {
 
     /// Starts a snippet; dropping what is returned cancels it. Errors are of the call: nothing has run.
     pub(crate) fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Events> {
-        let mut entry = self.log.begin(asked_by, &call);
+        // What a key asks for runs no code of anybody, so it is no row.
+        let listed = call.complete.is_empty() || !call.code.is_empty();
+        let mut entry = if listed { self.log.begin(asked_by, &call) } else { self.log.unlisted(asked_by, &call) };
         let started = self.prepare(call).and_then(|call| {
             let group = group::choose(&self.registry.live(), &call, &self.run)?;
             let permit = Arc::clone(&self.running).try_acquire_owned();
@@ -81,10 +84,7 @@ impl Broker {
         };
         let (client, events) = mpsc::channel(EVENTS_AHEAD);
         let snippet = Snippet::new(Arc::clone(self), call, group, entry, client);
-        tokio::spawn(async move {
-            snippet.run().await;
-            drop(permit);
-        });
+        tokio::spawn(snippet.run(permit));
         Ok(events)
     }
 
@@ -107,7 +107,11 @@ impl Broker {
         if call.end_session && call.session.is_empty() {
             return Err(Error::usage("which session is to be ended is not said").hint("name it: --session NAME"));
         }
-        if call.code.trim().is_empty() && !call.end_session {
+        if !call.complete.is_empty() {
+            complete::check(&call)?;
+            call.at = At::Now.into();
+        }
+        if call.code.trim().is_empty() && !call.end_session && call.complete.is_empty() {
             return Err(Error::usage("there is no code to run"));
         }
         if call.code.len() > LONGEST_CODE {

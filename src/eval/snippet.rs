@@ -1,6 +1,8 @@
 //! One snippet on its way: where it belongs, what its processes say, and how it ends.
 
 mod between;
+mod ending;
+mod silence;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,8 +10,8 @@ use std::time::{Duration, Instant};
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::eval_event::Event;
 use probe_proto::v1::eval_reply::Reply;
-use probe_proto::v1::{self, At, Done, EvalCall, EvalEvent, Finished, Outcome};
-use tokio::sync::mpsc;
+use probe_proto::v1::{self, At, Done, EvalCall, EvalEvent, Outcome};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, mpsc};
 use tokio::time::{sleep_until, timeout};
 use tonic::Status;
 
@@ -18,7 +20,6 @@ use super::feed::{Feed, Hungup};
 use super::group::{self, Group};
 use super::log::Entry;
 use super::routes::{FromAgent, Route, What};
-use super::verdict::{hint, verdict};
 use crate::collector::agent::cut;
 
 /// Agents end a snippet at its deadline, and say more about it than we can; they get this much longer.
@@ -40,6 +41,12 @@ pub(super) struct Snippet {
     to_inbox: mpsc::UnboundedSender<FromAgent>,
     /// The attempt under way, and which targets have heard of it.
     attempt: Option<(Route, Vec<bool>)>,
+    /// Which targets have said anything about it: those have taken it.
+    heard: Vec<bool>,
+    /// When those that have said nothing are named.
+    named_at: Option<Instant>,
+    /// Held from its turn between two steps on.
+    turn: Option<OwnedMutexGuard<()>>,
     deadline: Instant,
 }
 
@@ -73,26 +80,33 @@ impl Snippet {
         let deadline = Instant::now() + Duration::from_secs_f64(call.timeout_s);
         let feed = Feed::new(client, call.max_output);
         let done = vec![None; group.targets.len()];
-        Self { broker, call, group, done, entry, feed, inbox, to_inbox, attempt: None, deadline }
+        let (attempt, heard, named_at, turn) = (None, Vec::new(), None, None);
+        Self { broker, call, group, done, entry, feed, inbox, to_inbox, attempt, heard, named_at, turn, deadline }
     }
 
-    /// From the first command to the last event.
-    pub(super) async fn run(mut self) {
+    /// From the first command to the last event, and to the end of what could not be ended. `permit` is given back as
+    /// soon as whoever asked has heard how it ended.
+    pub(super) async fn run(mut self, permit: OwnedSemaphorePermit) {
         let ended = self.drive().await;
         let finished = match ended {
             Ok(()) => self.verdict(),
             Err(stop) => self.stopped(stop),
         };
-        self.attempt = None;
-        let record = &mut self.entry.record;
-        let results = || self.done.iter().flatten();
-        record.output_bytes = self.feed.bytes;
-        record.step = results().map(|done| done.step).max();
-        record.duration = results().map(|done| done.seconds).reduce(f64::max);
-        record.training_waited = results().map(|done| done.training_waited_s).reduce(f64::max);
-        self.entry.finish(finished.outcome(), &finished.error);
-        self.feed.push(Event::Finished(finished));
+        self.catch_up();
+        let runs_on = self.runs_on();
+        if runs_on {
+            self.entry.runs_on(&finished.error);
+        } else {
+            self.close(&finished);
+        }
+        self.feed.push(Event::Finished(finished.clone()));
         let _ = timeout(FLUSH_TIMEOUT, self.feed.flush()).await;
+        drop(permit);
+        if runs_on {
+            self.feed.hang_up();
+            self.linger().await;
+            self.close(&finished);
+        }
     }
 
     async fn drive(&mut self) -> Result<(), Stop> {
@@ -155,6 +169,10 @@ impl Snippet {
             let from = tokio::select! {
                 Some(from) = self.inbox.recv() => from,
                 Hungup = self.feed.pump() => return Err(Stop::Hungup),
+                () = silence::until(self.named_at) => {
+                    self.name_the_silent();
+                    continue;
+                }
                 () = sleep_until((self.deadline + GRACE).into()) => return Err(Stop::Deadline),
             };
             let Some(place) = self.group.targets.iter().position(|target| target.agent.key == from.agent) else {
@@ -162,6 +180,7 @@ impl Snippet {
             };
             let concerned = self.attempt.as_ref().is_some_and(|(_, told)| told[place]);
             if !concerned || self.done[place].is_some() {
+                self.afterwards(place, from.what);
                 continue;
             }
             let (id, reply) = match from.what {
@@ -171,6 +190,7 @@ impl Snippet {
             if self.attempt.as_ref().is_none_or(|(route, _)| route.id != id) {
                 continue;
             }
+            self.heard[place] = true;
             return Ok((
                 place,
                 match reply {
@@ -192,6 +212,8 @@ impl Snippet {
 
     fn begin_attempt(&mut self) {
         self.attempt = Some((self.broker.routes.open(&self.to_inbox), vec![false; self.group.targets.len()]));
+        self.heard = vec![false; self.group.targets.len()];
+        self.named_at = Some(Instant::now() + silence::PATIENCE);
     }
 
     fn seconds_left(&self) -> f64 {
@@ -211,7 +233,8 @@ impl Snippet {
     }
 
     fn scope(&self) -> v1::EvalScope {
-        v1::EvalScope { session: self.call.session.clone(), end_session: self.call.end_session }
+        let (session, end_session, frame) = (self.call.session.clone(), self.call.end_session, self.call.frame);
+        v1::EvalScope { session, end_session, frame, complete: self.call.complete.clone() }
     }
 
     fn send(&mut self, place: usize, frame: impl FnOnce(u64) -> Frame) {
@@ -234,8 +257,14 @@ impl Snippet {
         }
     }
 
-    fn cancel(&mut self, reason: &str) {
+    /// Ends the attempt wherever it has not ended. What is said about it is still heard.
+    fn call_off(&mut self, reason: &str) {
         self.tell(|id| Frame::EvalCancel(v1::EvalCancel { id, reason: reason.to_owned() }));
+    }
+
+    /// Ends an attempt that has run nowhere, nor will.
+    fn cancel(&mut self, reason: &str) {
+        self.call_off(reason);
         self.attempt = None;
     }
 
@@ -262,38 +291,5 @@ impl Snippet {
         let error = format!("{} is gone: its connection ended while the snippet was under way", target.name());
         let step = target.agent.state().step;
         self.settle(place, Done { outcome: Outcome::Error as i32, error, step, ..Default::default() });
-    }
-
-    fn verdict(&self) -> Finished {
-        let results =
-            self.group.targets.iter().zip(&self.done).filter_map(|(target, done)| Some((target, done.as_ref()?)));
-        verdict(&results.collect::<Vec<_>>())
-    }
-
-    fn stopped(&mut self, stop: Stop) -> Finished {
-        let waited = self.done.iter().flatten().map(|done| done.training_waited_s).fold(0.0, f64::max);
-        let (outcome, error, advice) = match stop {
-            Stop::Deadline => {
-                let told = self.attempt.as_ref().map_or(&[][..], |(_, told)| told);
-                let silent = self.group.targets.iter().zip(&self.done).zip(told);
-                let silent =
-                    silent.filter(|((_, done), told)| **told && done.is_none()).map(|((target, _), _)| target.name());
-                let who = silent.collect::<Vec<_>>().join(", ");
-                (
-                    Outcome::Timeout,
-                    format!("no answer from {who} within {} s", self.call.timeout_s),
-                    hint(Outcome::Timeout).to_owned(),
-                )
-            }
-            Stop::Hungup => (Outcome::Cancelled, "whoever asked is gone".into(), String::new()),
-            Stop::OutputLimit => (
-                Outcome::OutputLimit,
-                format!("it printed more than {} bytes", self.call.max_output),
-                hint(Outcome::OutputLimit).to_owned(),
-            ),
-            Stop::Refused(outcome, error, advice) => (outcome, error, advice),
-        };
-        self.cancel(&error);
-        Finished { outcome: outcome as i32, error, hint: advice, training_waited_s: waited }
     }
 }

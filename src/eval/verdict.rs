@@ -14,7 +14,7 @@ pub(super) fn verdict(results: &[(&Target, &Done)]) -> Finished {
         return Finished { outcome: Outcome::Ok as i32, training_waited_s: waited, ..Default::default() };
     };
     // Of several processes it says which; the traceback of the only one that is looked at needs no heading.
-    let error = if results.len() > 1 || !target.shown {
+    let mut error = if results.len() > 1 || !target.shown {
         format!("{}: {}", target.name(), done.error)
     } else {
         done.error.clone()
@@ -23,7 +23,16 @@ pub(super) fn verdict(results: &[(&Target, &Done)]) -> Finished {
         Outcome::Unspecified => Outcome::Error,
         outcome => outcome,
     };
-    Finished { outcome: outcome as i32, error, hint: hint(outcome).into(), training_waited_s: waited }
+    let mut advice = hint(outcome).to_owned();
+    if done.still_running {
+        error +=
+            "; it is still running, in a call that Python cannot interrupt, and no other snippet runs there meanwhile";
+        advice = format!("probe {} stack shows where it is", target.pid);
+    }
+    if !done.hint.is_empty() {
+        advice.clone_from(&done.hint);
+    }
+    Finished { outcome: outcome as i32, error, hint: advice, training_waited_s: waited }
 }
 
 /// What to do about an outcome; empty where the agent's own words say it.
@@ -78,5 +87,9 @@ mod tests {
         let alone = verdict(&[(&zero, &done(Outcome::NoBoundary, 0.0))]);
         assert_eq!(alone.error, "NoBoundary");
         assert!(alone.hint.contains("--at now"));
+        let runs_on = verdict(&[(&zero, &Done { still_running: true, ..done(Outcome::Timeout, 0.0) })]);
+        assert!(runs_on.error.contains("still running") && runs_on.hint.contains("probe 100 stack"), "{runs_on:?}");
+        let knows = verdict(&[(&zero, &Done { hint: "so".into(), ..done(Outcome::Timeout, 0.0) })]);
+        assert_eq!(knows.hint, "so");
     }
 }

@@ -55,6 +55,7 @@ fn record(home: &Home, recipe: &Recipe<'_>) -> PathBuf {
                 samples: Some(32),
                 max_allocated: None,
                 detail: true,
+                warmup: Some(false),
             };
             agent.send(&store, [row]);
         }

@@ -269,6 +269,35 @@ fn output_of_a_snippet_is_passed_on_as_it_is() {
 }
 
 #[test]
+fn frames_are_listed_by_a_snippet_and_one_is_asked_by_its_number() {
+    let live = Live::start();
+    live.answers([placed(At::Now, &[0]), done(Some(0), Outcome::Ok, ""), finished(Outcome::Ok, "", "")]);
+    live.home.stdout(["gpt", "eval", "--frames"]);
+    let asked = live.asked();
+    assert!(asked.code.contains("probe_agent.eval.frames"), "{}", asked.code);
+    assert_eq!((asked.at(), asked.frame), (At::Now, None));
+    live.home.stdout(["gpt", "eval", "--frame", "2", "print(1)"]);
+    assert_eq!((live.asked().code.as_str(), live.asked().frame), ("print(1)", Some(2)));
+    for wrong in [["gpt", "eval", "--frames", "x"], ["gpt", "eval", "--frame", "-1"]] {
+        assert_eq!(live.home.probe(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_one_should_know_meanwhile_is_said_beside_the_output() {
+    let live = Live::start();
+    let (text, hint) = ("rank 0 (pid 100) has not let go of the GIL".into(), "probe 100 stack".into());
+    live.answers([
+        Event::Notice(v1::Notice { text, hint }),
+        placed(At::Now, &[0]),
+        output(Some(0), false, "at last\n"),
+        done(Some(0), Outcome::Ok, ""),
+        finished(Outcome::Ok, "", ""),
+    ]);
+    check!(live.home, "eval_notice", live.home.probe(["gpt", "eval", "print(1)"]));
+}
+
+#[test]
 fn several_ranks_are_labelled_and_where_it_ran_is_said() {
     let live = Live::start();
     live.answers([

@@ -37,6 +37,7 @@ async fn hear(mut events: Streaming<EvalEvent>) -> Heard {
                 output.entry(said.rank).or_default().push_str(std::str::from_utf8(&said.output.unwrap().data).unwrap());
             }
             Event::RankDone(done) => ranks_done.push(done.rank),
+            Event::Notice(notice) => panic!("{notice:?}"),
             Event::Finished(finished) => {
                 assert!(soon(events.message()).await.unwrap().is_none());
                 return Heard { placement, output, ranks_done, finished };
@@ -54,7 +55,14 @@ fn placed(at: At) -> Reply {
 }
 
 fn done(outcome: Outcome, error: &str) -> Reply {
-    Reply::Done(Done { outcome: outcome as i32, error: error.into(), seconds: 0.5, training_waited_s: 0.25, step: 9 })
+    Reply::Done(Done {
+        outcome: outcome as i32,
+        error: error.into(),
+        seconds: 0.5,
+        training_waited_s: 0.25,
+        step: 9,
+        ..Default::default()
+    })
 }
 
 async fn decide(agent: &mut FakeAgent) -> v1::EvalDecide {
@@ -399,7 +407,7 @@ async fn the_session_is_told_to_the_process_wherever_it_runs() {
     let bench = Bench::start().await;
     let mut agent = bench.agent("a").await;
     let session = |at: At, code: &str| EvalCall { session: "mine".into(), end_session: true, ..call(code, at) };
-    let scope = Some(v1::EvalScope { session: "mine".into(), end_session: true });
+    let scope = Some(v1::EvalScope { session: "mine".into(), end_session: true, ..Default::default() });
     // Ending a session needs no code.
     let events = ask(&bench, session(At::Auto, "")).await.unwrap();
     let said = decide(&mut agent).await;
@@ -424,4 +432,96 @@ async fn what_was_asked_is_written_down_with_who_asked_it() {
     let me = format!("pid:{}", std::process::id());
     let row = bench.rows("SELECT peer, session, hash FROM probe.evals").await;
     assert_eq!(row, [[me.as_str(), "mine", "d287bb7f9d15abdc5b6e98536263815744b6ef21c8f3c839fc434ca70d8efe99"]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_interrupted_is_a_running_row_until_it_ends() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let runs_on = |seconds: f64, still_running: bool| {
+        let (outcome, error) = (Outcome::Timeout as i32, "it took longer than 1 s".to_owned());
+        Reply::Done(Done { outcome, error, seconds, still_running, ..Default::default() })
+    };
+    let events = ask(&bench, call("first", At::Step)).await.unwrap();
+    let id = arm(&mut agent).await.id;
+    agent.reply(id, Reply::Armed(v1::Armed { step: 0 })).await;
+    agent.reply(id, runs_on(2.0, true)).await;
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Timeout);
+    assert!(heard.finished.error.contains("it took longer than 1 s; it is still running"), "{}", heard.finished.error);
+    assert!(heard.finished.hint.contains("stack"), "{}", heard.finished.hint);
+    let row = "SELECT status, duration FROM probe.evals WHERE code = 'first'";
+    assert_eq!(bench.rows(row).await, [["running", ""]]);
+    // Training waits for it, so nobody else is between two steps.
+    let second = hear(ask(&bench, EvalCall { timeout_s: 0.05, ..call("second", At::Step) }).await.unwrap()).await;
+    assert!(second.finished.error.contains("another snippet"), "{}", second.finished.error);
+    agent.reply(id, runs_on(21.5, false)).await;
+    bench.until(row, &[&["timeout", "21.5"]]).await;
+    let error = bench.rows("SELECT error FROM probe.evals WHERE code = 'first'").await;
+    assert!(error[0][0].starts_with("it took longer than 1 s"), "{error:?}");
+    // One that goes with its process.
+    let mut events = ask(&bench, call("third", At::Now)).await.unwrap();
+    let id = decide(&mut agent).await.id;
+    agent.reply(id, placed(At::Now)).await;
+    let Some(Event::Placement(_)) = soon(events.message()).await.unwrap().unwrap().event else { panic!("not placed") };
+    drop(events);
+    assert_eq!(cancelled(&mut agent).await, id);
+    bench.until("SELECT status FROM probe.evals WHERE code = 'third'", &[&["running"]]).await;
+    drop(agent);
+    bench.until("SELECT status FROM probe.evals WHERE code = 'third'", &[&["cancelled"]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_nothing_is_named_while_one_waits() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let mut events = ask(&bench, call("x", At::Auto)).await.unwrap();
+    let id = decide(&mut agent).await.id;
+    let Some(Event::Notice(notice)) = soon(events.message()).await.unwrap().unwrap().event else { panic!("no notice") };
+    assert!(notice.text.starts_with("process 7 has "), "{notice:?}");
+    assert!(notice.hint.starts_with("probe 7 stack "), "{notice:?}");
+    agent.reply(id, placed(At::Now)).await;
+    agent.reply(id, done(Outcome::Ok, "")).await;
+    // It is said once.
+    assert_eq!(hear(events).await.finished.outcome(), Outcome::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completing_a_name_is_no_row() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let lookup = |complete: &str, code: &str| EvalCall { complete: complete.into(), ..call(code, At::Auto) };
+    let events = ask(&bench, lookup("model.la", "")).await.unwrap();
+    let said = decide(&mut agent).await;
+    assert_eq!((said.code.as_str(), said.scope.unwrap().complete.as_str()), ("", "model.la"));
+    agent.reply(said.id, placed(At::Now)).await;
+    agent.reply(said.id, output("layers\n")).await;
+    agent.reply(said.id, done(Outcome::Ok, "")).await;
+    let heard = hear(events).await;
+    assert_eq!((heard.finished.outcome(), heard.output[&None].as_str()), (Outcome::Ok, "layers\n"));
+    assert_eq!(bench.rows("SELECT COUNT(*) FROM probe.evals").await, [["0"]]);
+    // Code in its name does not run, and is written down.
+    assert_eq!(Error::from(ask(&bench, lookup("model.la", "x")).await.unwrap_err()).kind(), Kind::Usage);
+    assert_eq!(Error::from(ask(&bench, lookup("f('x')", "")).await.unwrap_err()).kind(), Kind::Usage);
+    assert_eq!(bench.rows("SELECT code, status FROM probe.evals").await, [["x", "refused"]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_frame_and_the_agents_own_advice_are_passed_on() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let events = ask(&bench, EvalCall { frame: Some(9), ..call("x", At::Now) }).await.unwrap();
+    let said = decide(&mut agent).await;
+    assert_eq!(said.scope.unwrap().frame, Some(9));
+    let (error, hint) = ("error: no frame 9".to_owned(), "there are 0 and 1".to_owned());
+    agent.reply(said.id, Reply::Done(Done { outcome: Outcome::Error as i32, error, hint, ..Default::default() })).await;
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Error);
+    assert_eq!(
+        (heard.finished.error.as_str(), heard.finished.hint.as_str()),
+        ("error: no frame 9", "there are 0 and 1")
+    );
+    let events = ask(&bench, EvalCall { frame: Some(0), ..call("x", At::Step) }).await.unwrap();
+    assert_eq!(arm(&mut agent).await.scope.unwrap().frame, Some(0));
+    drop(events);
 }

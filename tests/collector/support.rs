@@ -290,6 +290,7 @@ fn step_row(step: i64, clock: probe_proto::table::Text) -> steps::Row {
         samples: None,
         max_allocated: None,
         detail: true,
+        warmup: Some(false),
     }
 }
 

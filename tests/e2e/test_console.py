@@ -90,7 +90,7 @@ def test_tab_completes_sql(console: Terminal) -> None:
     console.until(lambda seen: "\\timing" in seen and "\\timeout" in seen)
 
 
-def test_tab_asks_the_process_for_names(console: Terminal) -> None:
+def test_tab_asks_the_process_for_names(training: Run, console: Terminal) -> None:
     def after_tab(begun: str, wanted: str) -> None:
         # A busy machine may take longer than anybody waits for a key: then the key is pressed again.
         deadline = time.monotonic() + PATIENCE
@@ -101,8 +101,12 @@ def test_tab_asks_the_process_for_names(console: Terminal) -> None:
             console.read(0.5)
         drop_line(console)
 
+    rows = "SELECT COUNT(*) AS n FROM probe.evals"
+    before = training.query(rows)
     after_tab("train_l", "train_loader")
     after_tab("print(model.named_par", "model.named_parameters")
+    # No code ran for that, so there is no row.
+    assert training.query(rows) == before
 
 
 def test_history_outlives_the_console_and_is_ours_alone(training: Run) -> None:

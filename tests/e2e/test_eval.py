@@ -120,9 +120,13 @@ def test_output_is_cut_at_its_limit(two_ranks: Run) -> None:
 
 
 def test_what_syntax_cannot_show_is_stopped(two_ranks: Run) -> None:
-    done = two_ranks.eval("model(*trainer.next_batch())", "--at", "now")
-    assert done.returncode == 1
-    assert "--at step" in done.stderr
+    # On one rank alone the collective would wait for the other for ever.
+    for code in ("model(*trainer.next_batch())", "import torch.distributed as d; d.all_reduce(torch.ones(1))"):
+        done = two_ranks.eval(code, "--at", "now")
+        assert done.returncode == 1
+        assert "--at step" in done.stderr
+    done = two_ranks.eval("import torch.distributed as d; x = torch.ones(1); d.all_reduce(x); print(x.item())")
+    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
 
 
 def test_output_streams_while_the_snippet_runs(two_ranks: Run) -> None:

@@ -7,8 +7,8 @@ use probe::store::{Census, Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{ColumnType, Row, Table, Text, Time};
 use probe_proto::tables::{
-    agents, copies, custom, data_trace, drops, environment, evals, events, exceptions, memory, metrics, nccl_trace,
-    process_metrics, spans, stacks, steps, sync_points, torch_trace,
+    agents, copies, custom, data_trace, drops, environment, evals, events, exceptions, gpu_metrics, memory, metrics,
+    nccl_trace, process_metrics, spans, stacks, steps, sync_points, torch_trace,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -261,6 +261,35 @@ impl Agent {
         }
     }
 
+    fn gpu(&mut self, second: i64) -> gpu_metrics::Row {
+        let device = self.identity.rank.unwrap();
+        let mut text = |text: &str| self.strings.id(text);
+        gpu_metrics::Row {
+            ts: Time(START + second * 1_000_000_000),
+            gpu: device,
+            uuid: text(&format!("GPU-{device}")),
+            name: Some(text("H200")),
+            ranks: Some(text(&device.to_string())),
+            utilization: Some(if second == 0 { 0.0 } else { 90.0 }),
+            memory_utilization: Some(40.0),
+            memory_used: Some(1000.0 + 500.0 * second as f64),
+            memory_total: Some(141_000.0),
+            power: Some(600.0),
+            power_limit: Some(700.0),
+            temperature: Some(60.0 + second as f64),
+            sm_clock: Some(if second == 3 && device == 1 { 1200.0 } else { 1980.0 }),
+            memory_clock: None,
+            throttle_reasons: Some(text(match (second, device) {
+                (0, _) => "idle",
+                (3, 1) => "hw_thermal_slowdown",
+                _ => "none",
+            })),
+            ecc_corrected: None,
+            ecc_uncorrected: None,
+            xid: None,
+        }
+    }
+
     fn environment(&mut self) -> environment::Row {
         let mut text = |text: &str| self.strings.id(text);
         environment::Row {
@@ -416,6 +445,7 @@ impl Agent {
             samples: (step > 0).then_some(32),
             max_allocated: None,
             detail: step % 2 == 0,
+            warmup: Some(step < 2),
         }
     }
 }
@@ -442,6 +472,8 @@ pub(crate) fn store() -> Arc<Store> {
             let rows = [agent.memory(step, "cpu"), agent.memory(step, "cuda:0")];
             agent.send(&store, rows);
             let row = agent.metrics(step);
+            agent.send(&store, [row]);
+            let row = agent.gpu(step);
             agent.send(&store, [row]);
             let rows = agent.spans(step);
             agent.send(&store, rows);

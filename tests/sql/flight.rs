@@ -140,7 +140,7 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
     let info = served.client.get_db_schemas(CommandGetDbSchemas::default()).await.unwrap();
     assert_eq!(
         cells(&served.fetch(info).await.unwrap()),
-        [["probe", "my"], ["probe", "probe"], ["probe", "process"], ["probe", "python"]]
+        [["probe", "gpu"], ["probe", "my"], ["probe", "probe"], ["probe", "process"], ["probe", "python"]]
     );
 
     let info = served.client.get_table_types().await.unwrap();

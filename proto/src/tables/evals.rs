@@ -19,7 +19,7 @@ crate::table! {
     placed: Option<Text>, "", "Where it ran: now (beside training) or step (between two steps); NULL when it ran nowhere.";
     step: Option<i64>, "", "Steps finished when it ran.";
     ranks: Option<Text>, "", "Ranks it ran on: 0,1; NULL in a process that is in no process group.";
-    status: Text, "", "running, ok, error, timeout, output limit, no boundary, refused or cancelled.";
+    status: Text, "", "running (also past its deadline, in a call that cannot be interrupted), ok, error, timeout, output limit, no boundary, refused or cancelled.";
     duration: Option<f64>, "s", "How long it ran, the longest of its ranks.";
     training_waited: Option<f64>, "s", "How long training waited for it.";
     output_bytes: i64, "B", "Output it made, all ranks.";

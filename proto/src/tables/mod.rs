@@ -11,6 +11,7 @@ pub mod environment;
 pub mod evals;
 pub mod events;
 pub mod exceptions;
+pub mod gpu_metrics;
 pub mod memory;
 pub mod metrics;
 pub mod nccl_trace;
@@ -39,6 +40,7 @@ pub static TABLES: &[&Table] = &[
     &exceptions::TABLE,
     &stacks::TABLE,
     &process_metrics::TABLE,
+    &gpu_metrics::TABLE,
     &agents::TABLE,
     &events::TABLE,
     &overhead::TABLE,

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from probe_agent.eval import namespace
+from probe_agent.eval import frames
 from probe_agent.eval.job import Job
 from probe_agent.eval.snippet import Outcome, SnippetEnded
 
@@ -98,7 +98,12 @@ def _wait_for_word(job: Job) -> None:
 
 def run_here(job: Job, began: float) -> None:
     """Runs a job that has begun on the calling thread, which trains and waits for it since `began`."""
-    job.run(namespace.snapshot(threading.get_ident()), began)
+    try:
+        names = frames.names(threading.get_ident(), job.frame)
+    except frames.NoFrameError as error:
+        job.fail(error)
+    else:
+        job.run(names, began)
 
 
 def _say(error: BaseException) -> None:

@@ -1,6 +1,7 @@
-"""A snippet that the collector asked for: from the command to the one Done that answers it.
+"""A snippet that the collector asked for: from the command to the Done that answers it.
 
-It runs at most once: whoever wants to run it must :meth:`Job.begin`, and that fails once it was withdrawn.
+One that was ended and goes on, in a call that Python cannot interrupt, has two of them: one that says so, and one when
+it is over. It runs at most once: whoever wants to run it must :meth:`Job.begin`, and that fails once it was withdrawn.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import threading
 import time
 from typing import Any
 
-from probe_agent.eval import output
+from probe_agent.eval import frames, output
 from probe_agent.eval.putback import put_back
 from probe_agent.eval.sessions import SESSIONS
 from probe_agent.eval.snippet import Execution, Outcome, Parsed, SnippetEnded, parse, words_of
@@ -32,6 +33,7 @@ class Job:
         self.mute: bool = command.mute
         self.scratch: str = command.scratch
         self.end_scratch: bool = command.end_scratch
+        self.frame: int | None = command.frame
         self.timeout_s: float = command.timeout_s
         self.deadline = time.monotonic() + command.timeout_s
         self.go = threading.Event()
@@ -41,7 +43,9 @@ class Job:
         self._lock = threading.Lock()
         self._state = WAITING
         self._answered = False
+        self._runs_on = False
         self._verdict: Outcome | None = None
+        self._began = 0.0
         self._ended_at = 0.0
         self._last_attempt = 0.0
 
@@ -63,7 +67,7 @@ class Job:
         with self._lock:
             if self._state != WAITING:
                 return False
-            self._state = RUNNING
+            self._state, self._began = RUNNING, time.monotonic()
             return True
 
     def run(self, names: dict[str, Any], waited_from: float | None = None) -> None:
@@ -76,7 +80,16 @@ class Job:
             with self._lock:
                 self._state = OVER
         waited = 0.0 if waited_from is None else time.perf_counter() - waited_from
+        if self._runs_on:
+            # It was said how it ended; now it has.
+            outcome = self._verdict
         self._answer(outcome or self._verdict or Outcome("CANCELLED"), self.execution.seconds, waited)
+
+    def fail(self, error: frames.NoFrameError) -> None:
+        """Answers, after :meth:`begin` or before, that it can't run, and never runs."""
+        with self._lock:
+            self._state = OVER
+        self._answer(Outcome("ERROR", str(error)), 0.0, 0.0, hint=error.hint)
 
     def _run(self, names: dict[str, Any], beside: bool) -> Outcome | None:
         if beside:
@@ -134,11 +147,8 @@ class Job:
         if now - self._last_attempt >= RETRY_SECONDS:
             self._last_attempt = now
             self.execution.end()
-        if now - self._ended_at > GRACE_SECONDS:
-            still = (
-                "it is still running, in a call that Python cannot interrupt; no other snippet runs until it is over"
-            )
-            self._answer(Outcome(verdict.name, f"{verdict.error}; {still}"), now - self._ended_at + self.timeout_s, 0.0)
+        if now - self._ended_at > GRACE_SECONDS and not self._answered:
+            self._answer(verdict, now - self._began, 0.0, still_running=True)
 
     def was_ended(self) -> bool:
         """Whether :meth:`end` was called while it ran."""
@@ -155,12 +165,15 @@ class Job:
                 self._verdict = self._verdict or Outcome("OUTPUT_LIMIT", "it printed more than its limit")
             raise SnippetEnded
 
-    def _answer(self, outcome: Outcome, seconds: float, waited: float) -> None:
+    def _answer(
+        self, outcome: Outcome, seconds: float, waited: float, still_running: bool = False, hint: str = ""
+    ) -> None:
         with self._lock:
-            if self._answered:
+            if self._answered and (still_running or not self._runs_on):
                 return
-            self._answered = True
-        self.native.reply_done(self.session, self.id, outcome.name, outcome.error, seconds, waited, self.native.step())
+            self._answered, self._runs_on = True, still_running
+        answer = (self.session, self.id, outcome.name, outcome.error, seconds, waited, self.native.step())
+        self.native.reply_done(*answer, still_running, hint)
 
 
 def filename(command: Any) -> str:

@@ -32,6 +32,16 @@ def snapshot(thread: int) -> dict[str, Any]:
     for frame in reversed(user_frames(thread)):
         names.update(frame.f_globals)
         names.update(frame.f_locals)
+    return as_snippets(names)
+
+
+def of_frame(frame: FrameType) -> dict[str, Any]:
+    """A new dictionary of the names that one frame sees: its locals and those of functions around it, then globals."""
+    return as_snippets({**frame.f_globals, **frame.f_locals})
+
+
+def as_snippets(names: dict[str, Any]) -> dict[str, Any]:
+    """`names` with what a module says of itself replaced by what is so of a snippet."""
     for name in _NOT_NAMES:
         names.pop(name, None)
     names["__name__"] = "__probe__"
@@ -57,7 +67,7 @@ def stack(thread: int) -> list[FrameType]:
 
 def where(thread: int) -> str:
     """Where `thread` is: the line of the user's code, and what it has called there."""
-    frames = [frame for frame in stack(thread) if not _is_ours(frame.f_code.co_filename)]
+    frames = [frame for frame in stack(thread) if not is_ours(frame.f_code.co_filename)]
     if not frames:
         return "nowhere in Python code"
     mine = next((frame for frame in frames if is_user_frame(frame)), frames[0])
@@ -113,12 +123,13 @@ def is_user_file(file: str) -> bool:
     if file.startswith("<"):
         return not file.startswith(("<frozen ", "<__array_function__"))
     path = os.path.abspath(file)
-    if "/site-packages/" in path or "/dist-packages/" in path or _is_ours(path):
+    if "/site-packages/" in path or "/dist-packages/" in path or is_ours(path):
         return False
     return not any(path.startswith(directory) for directory in _library_directories())
 
 
-def _is_ours(file: str) -> bool:
+def is_ours(file: str) -> bool:
+    """Whether a source file is of the agent."""
     return file.startswith(_OURS)
 
 

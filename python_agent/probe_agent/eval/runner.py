@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from probe_agent.eval import boundary, namespace
+from probe_agent.eval import boundary, complete, frames, namespace
 from probe_agent.eval.job import Job, parsed
 from probe_agent.eval.placement import Placement, place
 from probe_agent.eval.sessions import SESSIONS
@@ -79,9 +79,12 @@ class Runner:
         if command.kind in ("decide", "arm"):
             if not self.allowed:
                 self.refuse(command, "this process runs no snippets (PROBE_EVAL=off)")
+            elif command.complete:
+                self.complete(command)
             elif job is not None:
                 what = "still running" if job.was_ended() else "running or waiting"
-                self.refuse(command, f"an earlier snippet is {what} in this process")
+                hint = "SELECT * FROM probe.evals WHERE status = 'running' shows it"
+                self.refuse(command, f"an earlier snippet is {what} in this process", hint)
             elif command.kind == "decide":
                 self.decide(command)
             else:
@@ -121,16 +124,36 @@ class Runner:
         place = namespace.where(namespace.training_thread())
         return f"no boundary between two steps came within {job.timeout_s:.3g} s; the training thread is at {place}"
 
-    def refuse(self, command: Any, why: str) -> None:
+    def refuse(self, command: Any, why: str, hint: str = "") -> None:
         """Answers a snippet that may not run here."""
-        self.native.reply_done(command.session, command.id, "REFUSED", why, 0.0, 0.0, self.native.step())
+        self.native.reply_done(command.session, command.id, "REFUSED", why, 0.0, 0.0, self.native.step(), False, hint)
+
+    def complete(self, command: Any) -> None:
+        """Says what a name may become. Nothing runs for that, so it may be asked beside a snippet too."""
+        self.native.reply_placed(command.session, command.id, "now", "it only looks")
+        try:
+            known = frames.names(namespace.training_thread(), command.frame)
+        except frames.NoFrameError:
+            known = {}
+        found = complete.names(command.complete, {**known, **SESSIONS.variables(command.scratch)})
+        text = "".join(f"{name}\n" for name in found)
+        self.native.reply_output(command.session, command.id, False, text.encode())
+        self.native.reply_done(command.session, command.id, "OK", "", 0.0, 0.0, self.native.step())
 
     def decide(self, command: Any) -> None:
         """Says where a snippet belongs, and runs it where that is beside training."""
         job = parsed(self.native, command)
         if job is None:
             return
-        names = namespace.snapshot(namespace.training_thread())
+        if time.monotonic() >= job.deadline:
+            # It had waited for the GIL, and nobody waits for it any more.
+            job.withdraw(Outcome("TIMEOUT", "its deadline had passed when this process could take it"))
+            return
+        try:
+            names = frames.names(namespace.training_thread(), job.frame)
+        except frames.NoFrameError as error:
+            job.fail(error)
+            return
         seen = {**names, **SESSIONS.variables(job.scratch)}
         placed = Placement("now", "it was asked for") if command.at == "now" else place(job.tree, seen)
         self.native.reply_placed(command.session, command.id, placed.at, placed.why)

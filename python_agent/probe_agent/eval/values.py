@@ -184,7 +184,7 @@ def static(thing: Any, name: str) -> Any:
     """An attribute as it lies in the object, or UNKNOWN where getting it would run code."""
     if thing is UNKNOWN:
         return UNKNOWN
-    inside = _instance_dictionary(thing)
+    inside = instance_dictionary(thing)
     # torch.nn.Module keeps its parts where only its __getattr__ finds them.
     for part in ("_modules", "_parameters", "_buffers"):
         kept = inside.get(part)
@@ -206,7 +206,8 @@ def static(thing: Any, name: str) -> Any:
     return UNKNOWN if descriptor else found
 
 
-def _instance_dictionary(thing: Any) -> dict[str, Any]:
+def instance_dictionary(thing: Any) -> dict[str, Any]:
+    """What lies in an object itself; empty where it keeps nothing."""
     try:
         inside = object.__getattribute__(thing, "__dict__")
     except AttributeError:

@@ -26,6 +26,7 @@ def use_group_hooks(explicit: bool) -> None:
         raise Unavailable("this torch's process groups have no hooks")
     _hooks = True
     _wrap_makers(c10d)
+    _wrap_others(c10d)
     _wrap_wait(c10d)
     watch_groups()
 
@@ -36,6 +37,7 @@ def use_patched_functions(explicit: bool) -> None:
 
     c10d = _c10d()
     _wrap_makers(c10d)
+    _wrap_others(c10d)
     for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast", "reduce",
                  "all_to_all_single", "barrier"):  # fmt: skip
         original = getattr(c10d, name)
@@ -139,6 +141,7 @@ def _wrap_makers(c10d: Any) -> None:
     def after(original: Callable[..., Any], learn: Callable[[], None]) -> Callable[..., Any]:
         @functools.wraps(original)
         def make(*args: Any, **kwargs: Any) -> Any:
+            _native.may_talk()
             result = original(*args, **kwargs)
             try:
                 learn()
@@ -152,6 +155,25 @@ def _wrap_makers(c10d: Any) -> None:
         original = getattr(c10d, name, None)
         if original is not None:
             _patch(c10d, name, after(original, _initialized if name == "init_process_group" else watch_groups))
+            _replace(dist, name, original, getattr(c10d, name))
+
+
+def _wrap_others(c10d: Any) -> None:
+    """What speaks with other ranks, or ends their group, past the hooks: not from a snippet beside training."""
+    import torch.distributed as dist
+
+    def guarded(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            _native.may_talk()
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in ("monitored_barrier", "destroy_process_group"):
+        original = getattr(c10d, name, None)
+        if original is not None:
+            _patch(c10d, name, guarded(original))
             _replace(dist, name, original, getattr(c10d, name))
 
 

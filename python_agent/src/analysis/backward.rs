@@ -14,7 +14,7 @@ use super::clock::seconds;
 use super::modules::IntMap;
 use super::names::Names;
 use super::thread::{Frame, Pass, Work};
-use super::{Analyser, INCOMPLETE, RING_FULL, TORCH_TRACE, word};
+use super::{Analyser, INCOMPLETE, RING_FULL, TORCH_TRACE, Times, word};
 use crate::recording::record::Record;
 use crate::sink::Sink;
 
@@ -44,9 +44,11 @@ impl<N: Names> Analyser<N> {
         if let Some(pass) = thread.pass() {
             if !is_inner {
                 // The way from the last node to this one was the last one's.
-                let linger = std::mem::take(&mut pass.linger);
+                let (linger, on_device) = (std::mem::take(&mut pass.linger), std::mem::take(&mut pass.device_linger));
                 if let Some(last) = pass.owner {
-                    pass.work.entry(last).or_default().own += linger;
+                    let work = pass.work.entry(last).or_default();
+                    work.own += linger;
+                    work.device.add(on_device.sum());
                 }
                 pass.owner = Some(owner);
             }
@@ -157,12 +159,22 @@ impl<N: Names> Analyser<N> {
         }
         let (id, micro_step) = (thread.id, (thread.parts.micro_steps - 1).max(0));
         let stage = word(&mut self.words.backward, &mut sink.strings, "backward");
+        // Without any event the sums would be 0 where nothing is known.
+        let on_device = |work: Work| work.device.sum().filter(|_| pass.on_device);
+        let times = |own: Work, total: Work| Times {
+            begin: total.begin,
+            own: own.own,
+            total: total.own,
+            device: on_device(own),
+            device_total: on_device(total),
+        };
         let mut totals: IntMap<CallId, Work> = HashMap::default();
         for (call, work) in &pass.work {
             let mut within = *call;
             while let Some(call) = self.calls.get(within) {
-                let total = totals.entry(within).or_insert(Work { own: 0, begin: work.begin });
+                let total = totals.entry(within).or_insert(Work { begin: work.begin, ..Work::default() });
                 total.own += work.own;
+                total.device.add(work.device.sum());
                 total.begin = total.begin.min(work.begin);
                 within = call.parent;
             }
@@ -170,15 +182,17 @@ impl<N: Names> Analyser<N> {
         let mut rows: Vec<(CallId, Work)> = totals.into_iter().collect();
         rows.sort_unstable_by_key(|(_, work)| work.begin);
         for (call, total) in rows {
-            let own = pass.work.get(&call).map_or(0, |work| work.own);
-            self.push_call(call, stage, total.begin, own, total.own, None, id, sink);
+            let own = pass.work.get(&call).copied().unwrap_or_default();
+            self.push_call(call, stage, times(own, total), None, id, sink);
         }
         // Work of the loss and of whatever else was computed outside every module, or by a module that is forgotten.
         let outside = pass.work.iter().filter(|(call, _)| self.calls.get(**call).is_none()).map(|(_, work)| *work);
-        let outside = outside.reduce(|a, b| Work { own: a.own + b.own, begin: a.begin.min(b.begin) });
+        let outside = outside.reduce(|mut a, b| {
+            a.device.add(b.device.sum());
+            Work { own: a.own + b.own, begin: a.begin.min(b.begin), ..a }
+        });
         let (Some(outside), Some(clock)) = (outside, &self.clock) else { return };
-        let on_host = self.modules.computes_on_host();
-        let host_duration = seconds(outside.own);
+        let (duration, total_duration) = times(outside, outside).where_it_computes(self.modules.computes_on_host());
         sink.push(torch_trace::Row {
             step: self.step,
             micro_step,
@@ -188,9 +202,9 @@ impl<N: Names> Analyser<N> {
             depth: 0,
             stage,
             ts: Time(clock.unix_ns(outside.begin)),
-            duration: on_host.then_some(host_duration),
-            total_duration: on_host.then_some(host_duration),
-            host_duration,
+            duration,
+            total_duration,
+            host_duration: seconds(outside.own),
             allocated: None,
             allocated_delta: None,
             max_allocated: None,

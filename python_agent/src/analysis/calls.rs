@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use probe_proto::table::Text;
 
+use super::device::{Device, DeviceTime};
+
 /// A call, by the order in which calls began; [`NO_CALL`] is none.
 pub(crate) type CallId = u64;
 /// Outside every module.
@@ -22,6 +24,9 @@ pub(crate) struct Call {
     pub(crate) begin: u64,
     /// Own time so far.
     pub(crate) own: u64,
+    /// The same on the device, and when that came to the call's beginning.
+    pub(super) device: DeviceTime,
+    pub(super) device_begin: Device,
     pub(crate) recompute: bool,
     /// Its modules are recorded: it gets a row.
     pub(crate) detail: bool,

@@ -29,6 +29,8 @@ pub(crate) struct Counts {
     pub(crate) plain: u64,
     /// Autograd nodes.
     pub(crate) nodes: u64,
+    /// Events recorded on a device's stream.
+    pub(crate) marks: u64,
 }
 
 impl Counts {
@@ -82,6 +84,12 @@ impl Meter {
             Kind::NodeEnd | Kind::Copy | Kind::Sync => {}
             _ => self.counts.plain += 1,
         }
+    }
+
+    /// One of them has an event of a device.
+    #[inline]
+    pub(crate) fn count_mark(&mut self) {
+        self.counts.marks += 1;
     }
 
     /// It ended; `seconds` None where its times were lost.
@@ -202,7 +210,7 @@ mod tests {
         let ratio = meter.ratio().unwrap();
         assert!((ratio.median - 1.06).abs() < 0.002 && ratio.low <= ratio.median && ratio.median <= ratio.high);
         assert!(ratio.low > 1.05 && ratio.high < 1.07, "{ratio:?}");
-        assert_eq!(meter.counts().0, Some(Counts { plain: 1, nodes: 1 }));
+        assert_eq!(meter.counts().0, Some(Counts { plain: 1, nodes: 1, marks: 0 }));
         assert!((meter.step_seconds().unwrap() - 0.0149).abs() < 0.0005);
     }
 

@@ -18,12 +18,14 @@ mod calls;
 mod clock;
 mod collectives;
 mod data;
+mod device;
 mod memory;
 mod meter;
 mod modules;
 pub mod names;
 mod operators;
 mod parts;
+mod settling;
 mod spans;
 mod steps;
 #[cfg(test)]
@@ -32,10 +34,13 @@ mod thread;
 
 use calls::{Call, CallId, Calls, NO_CALL};
 use clock::{Clock, seconds};
+pub(crate) use device::Device;
+use device::DeviceTime;
 pub(crate) use meter::Counts;
 use meter::Meter;
 use modules::Modules;
 use names::Names;
+use settling::Settling;
 use thread::{Frame, Thread};
 
 /// `python.torch_trace`, as drops are counted.
@@ -85,11 +90,35 @@ pub struct Analyser<N> {
     /// Peak memory of a device, as its allocator said at the end of the step under way.
     peak: Option<f64>,
     meter: Meter,
+    settling: Settling,
     /// Shape given to an outermost module with parameters, the newest.
     batch_shape: Option<Text>,
     words: Words,
     /// When the newest record was made.
     newest: u64,
+}
+
+/// What a row of `python.torch_trace` says of time.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    begin: u64,
+    /// On the host.
+    own: u64,
+    total: u64,
+    /// On the device.
+    device: Option<u64>,
+    device_total: Option<u64>,
+}
+
+impl Times {
+    /// Own time and total in seconds: the host's, or the device's, since what was launched on one is not done when the
+    /// call returns.
+    fn where_it_computes(self, on_host: bool) -> (Option<f64>, Option<f64>) {
+        match on_host {
+            true => (Some(seconds(self.own)), Some(seconds(self.total))),
+            false => (self.device.map(seconds), self.device_total.map(seconds)),
+        }
+    }
 }
 
 /// Strings that many rows have, by id.
@@ -124,6 +153,7 @@ impl<N: Names> Analyser<N> {
             reads: Vec::new(),
             peak: None,
             meter: Meter::default(),
+            settling: Settling::default(),
             batch_shape: None,
             words: Words::default(),
             newest: 0,
@@ -173,8 +203,8 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// Takes the next record of `thread`.
-    pub fn feed(&mut self, thread: usize, record: Record, sink: &mut Sink) {
+    /// Takes the next record of `thread`, and when a device came to it.
+    pub(crate) fn feed(&mut self, thread: usize, record: Record, device: Device, sink: &mut Sink) {
         let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
         let Some(clock) = &mut self.clock else { return };
         let ticks = record.ts;
@@ -210,9 +240,13 @@ impl<N: Names> Analyser<N> {
             self.end_implicit_pass(thread, sink);
         }
         self.threads[thread].advance(record.ts, &mut self.calls);
+        self.threads[thread].advance_device(device, &mut self.calls);
+        if device != Device::None {
+            self.meter.count_mark();
+        }
         match kind {
-            Kind::Enter => self.enter(thread, record, ticks, sink),
-            Kind::Exit => self.exit(thread, record, sink),
+            Kind::Enter => self.enter(thread, record, device, ticks, sink),
+            Kind::Exit => self.exit(thread, record, device, sink),
             Kind::Shape => self.shape(thread, record, sink),
             Kind::NodeStart => self.node_start(thread, record),
             Kind::NodeEnd => self.node_end(thread),
@@ -220,9 +254,15 @@ impl<N: Names> Analyser<N> {
             Kind::BackwardBegin => self.backward_begin(thread, record.ts),
             Kind::BackwardEnd => self.backward_end(thread, record, sink),
             Kind::OptimizerBegin => {
-                self.threads[thread].push(Frame::Optimizer { begin: record.ts, own: 0, class: record.payload() });
+                self.threads[thread].push(Frame::Optimizer {
+                    begin: record.ts,
+                    own: 0,
+                    class: record.payload(),
+                    device: DeviceTime::default(),
+                    device_begin: device,
+                });
             }
-            Kind::OptimizerEnd => self.optimizer_end(thread, record, sink),
+            Kind::OptimizerEnd => self.optimizer_end(thread, record, device, sink),
             Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, sink),
             Kind::DataBegin => self.data_begin(thread, record),
             Kind::DataEnd => self.data_end(thread, record, sink),
@@ -254,7 +294,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// `ticks`: of the record, for the registry.
-    fn enter(&mut self, number: usize, record: Record, ticks: u64, sink: &mut Sink) {
+    fn enter(&mut self, number: usize, record: Record, device: Device, ticks: u64, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let outermost = thread.outermost_call();
         let recompute = thread.passes > 0;
@@ -291,6 +331,8 @@ impl<N: Names> Analyser<N> {
             micro_step: (thread.parts.micro_steps - 1).max(0),
             begin: record.ts,
             own: 0,
+            device: DeviceTime::default(),
+            device_begin: device,
             recompute,
             detail: self.detail,
             shape: None,
@@ -301,7 +343,7 @@ impl<N: Names> Analyser<N> {
         thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: false });
     }
 
-    fn exit(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    fn exit(&mut self, number: usize, record: Record, device: Device, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let ours = |frame: &Frame| matches!(frame, Frame::Module { address, .. } if *address == record.a);
         let Some((Frame::Module { call: id, tainted, hidden, .. }, missing)) = thread.take(ours) else { return };
@@ -326,31 +368,27 @@ impl<N: Names> Analyser<N> {
         } else {
             word(&mut self.words.forward, &mut sink.strings, "forward")
         };
-        let (begin, own, shape) = (call.begin, call.own.min(total), call.shape);
-        let (os_thread, idle) = (thread.id, thread.is_idle());
-        self.push_call(id, stage, begin, own, total, shape, os_thread, sink);
+        let device_total = device.since(call.device_begin);
+        let times = Times {
+            begin: call.begin,
+            own: call.own.min(total),
+            total,
+            device: device_total.and(call.device.sum()),
+            device_total,
+        };
+        let (shape, os_thread, idle) = (call.shape, thread.id, thread.is_idle());
+        self.push_call(id, stage, times, shape, os_thread, sink);
         if idle {
             let oldest = self.oldest_open();
             self.calls.bound(oldest);
         }
     }
 
-    /// A row about a module call: `own` and `total` of it in `stage`, from `begin` on.
-    #[expect(clippy::too_many_arguments, reason = "what a row differs in")]
-    fn push_call(
-        &self,
-        id: CallId,
-        stage: Text,
-        begin: u64,
-        own: u64,
-        total: u64,
-        shape: Option<Text>,
-        thread: i64,
-        sink: &mut Sink,
-    ) {
+    /// A row about a module call in `stage`.
+    fn push_call(&self, id: CallId, stage: Text, times: Times, shape: Option<Text>, thread: i64, sink: &mut Sink) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
-        let host_duration = seconds(own);
+        let (duration, total_duration) = times.where_it_computes(module.on_host);
         sink.push(torch_trace::Row {
             step: call.step,
             micro_step: call.micro_step,
@@ -359,11 +397,10 @@ impl<N: Names> Analyser<N> {
             module_type: module.class,
             depth: call.depth,
             stage,
-            ts: Time(clock.unix_ns(begin)),
-            // What was launched on a device is not done when the call returns.
-            duration: module.on_host.then_some(host_duration),
-            total_duration: module.on_host.then_some(seconds(total)),
-            host_duration,
+            ts: Time(clock.unix_ns(times.begin)),
+            duration,
+            total_duration,
+            host_duration: seconds(times.own),
             allocated: None,
             allocated_delta: None,
             max_allocated: None,

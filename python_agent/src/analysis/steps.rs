@@ -7,14 +7,14 @@ use super::clock::seconds;
 use super::names::Names;
 use super::parts::Parts;
 use super::thread::{Frame, Thread};
-use super::{Analyser, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, word};
+use super::{Analyser, Device, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, Times, word};
 use crate::recording::record::Record;
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn optimizer_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn optimizer_end(&mut self, number: usize, record: Record, now: Device, sink: &mut Sink) {
         let thread = &mut self.threads[number];
-        if let Some((Frame::Optimizer { begin, own, class }, missing)) =
+        if let Some((Frame::Optimizer { begin, own, class, device, device_begin }, missing)) =
             thread.take(|frame| matches!(frame, Frame::Optimizer { .. }))
         {
             if missing > 0 {
@@ -25,7 +25,10 @@ impl<N: Names> Analyser<N> {
             if !is_outermost {
                 thread.give(own, &mut self.calls);
             } else if self.detail && self.optimizers {
-                self.push_optimizer(number, begin, own, record.ts, class, sink);
+                let total = record.ts.saturating_sub(begin);
+                let device_total = now.since(device_begin);
+                let device = device_total.and(device.sum());
+                self.push_optimizer(number, Times { begin, own, total, device, device_total }, class, sink);
             }
         }
         if record.a == 1 {
@@ -33,11 +36,10 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn push_optimizer(&mut self, number: usize, begin: u64, own: u64, end: u64, class: u64, sink: &mut Sink) {
+    fn push_optimizer(&mut self, number: usize, times: Times, class: u64, sink: &mut Sink) {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
         let class: Option<Text> = self.names.optimizer(class).map(|class| sink.strings.id(&class));
-        let on_host = self.modules.computes_on_host();
-        let host_duration = seconds(own);
+        let (duration, total_duration) = times.where_it_computes(self.modules.computes_on_host());
         let row = torch_trace::Row {
             step: self.step,
             micro_step: (thread.parts.micro_steps - 1).max(0),
@@ -46,10 +48,10 @@ impl<N: Names> Analyser<N> {
             module_type: class,
             depth: 0,
             stage: word(&mut self.words.step, &mut sink.strings, "step"),
-            ts: Time(clock.unix_ns(begin)),
-            duration: on_host.then_some(host_duration),
-            total_duration: on_host.then_some(seconds(end.saturating_sub(begin))),
-            host_duration,
+            ts: Time(clock.unix_ns(times.begin)),
+            duration,
+            total_duration,
+            host_duration: seconds(times.own),
             allocated: None,
             allocated_delta: None,
             max_allocated: None,
@@ -116,6 +118,7 @@ impl<N: Names> Analyser<N> {
             samples: parts.samples.or(parts.batch_samples),
             max_allocated: self.peak,
             detail: self.detail,
+            warmup: Some(self.settling.is_warmup(duration)),
         };
         sink.push(row);
     }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::clock::SECOND;
 use super::names::{Found, ModuleInfo, Names, Operation};
-use super::{Analyser, STEPS, TORCH_TRACE};
+use super::{Analyser, Device, STEPS, TORCH_TRACE};
 use crate::recording::clock::Sample;
 use crate::recording::record::{Kind, LOST_DETAIL, Record};
 use crate::sink::Sink;
@@ -219,7 +219,7 @@ fn feed_to(
     lengths: &[f64],
 ) -> (HashMap<String, Vec<Row>>, Sink) {
     let mut sink = Sink::default();
-    analyser.feed(0, Record::new(Kind::Detail, u64::from(detail) | 0b111110, 1, 0, 0), &mut sink);
+    analyser.feed(0, Record::new(Kind::Detail, u64::from(detail) | 0b111110, 1, 0, 0), Device::None, &mut sink);
     for (number, record) in script.records.iter().enumerate() {
         if let Some(length) = lengths.get(number) {
             let ns = (2e9 * length) as u64;
@@ -227,7 +227,7 @@ fn feed_to(
         }
         // Without detail the callbacks record no nodes, and the slot no calls within a call (which this feeds all the same).
         if detail || !matches!(record.kind(), Some(Kind::NodeStart | Kind::NodeEnd)) {
-            analyser.feed(0, *record, &mut sink);
+            analyser.feed(0, *record, Device::None, &mut sink);
         }
     }
     analyser.settle(script.now, true, &mut sink);
@@ -296,7 +296,7 @@ proptest! {
             let payload = if delta % 5 == 0 { payload } else { small };
             let Some(kind) = kind_at(kind) else { continue };
             let record = Record::new(kind, payload, now, a, b);
-            analyser.feed(thread, if delta == 7 { record.flagged(LOST_DETAIL) } else { record }, &mut sink);
+            analyser.feed(thread, if delta == 7 { record.flagged(LOST_DETAIL) } else { record }, Device::None, &mut sink);
         }
         analyser.settle(now, false, &mut sink);
         analyser.settle(u64::MAX, true, &mut sink);
@@ -399,7 +399,7 @@ fn recomputation_is_taken_out_of_its_node() {
 #[test]
 fn a_pause_belongs_to_no_step() {
     let (mut analyser, mut sink) = (analyser(), Sink::default());
-    let mut put = |kind, ts, a, b| analyser.feed(0, Record::new(kind, 0, ts, a, b), &mut sink);
+    let mut put = |kind, ts, a, b| analyser.feed(0, Record::new(kind, 0, ts, a, b), Device::None, &mut sink);
     put(Kind::OptimizerBegin, 1_000, 0, 0);
     put(Kind::OptimizerEnd, 2_000, 1, 1);
     // Half a step, and off; on again in the middle of another one, of which the rest counts.
@@ -445,8 +445,9 @@ fn what_was_lost_taints_what_was_open() {
 #[test]
 fn collectives_complete_on_other_threads() {
     let (mut analyser, mut sink) = (analyser(), Sink::default());
-    let mut put =
-        |thread, kind, ts, payload, a, b| analyser.feed(thread, Record::new(kind, payload, ts, a, b), &mut sink);
+    let mut put = |thread, kind, ts, payload, a, b| {
+        analyser.feed(thread, Record::new(kind, payload, ts, a, b), Device::None, &mut sink)
+    };
     put(0, Kind::OptimizerBegin, 10, 0, 0, 0);
     put(0, Kind::OptimizerEnd, 20, 0, 1, 1);
     // Synchronous, 4000 bytes in 2000 ticks, finished by another thread.
@@ -471,7 +472,8 @@ fn collectives_complete_on_other_threads() {
 #[test]
 fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
     let (mut analyser, mut sink) = (analyser(), Sink::default());
-    let mut put = |kind, ts, payload, a, b| analyser.feed(0, Record::new(kind, payload, ts, a, b), &mut sink);
+    let mut put =
+        |kind, ts, payload, a, b| analyser.feed(0, Record::new(kind, payload, ts, a, b), Device::None, &mut sink);
     for (issued, waited, done, key) in [(1_000, 1_010, 9_000, 1), (10_000, 18_000, 18_010, 2)] {
         put(Kind::Issue, issued, 2, key, 400);
         put(Kind::Started, issued + 1, 0, key, 0xbeef);

@@ -1,6 +1,7 @@
 //! What is open on one thread: a stack, and to whom its time goes.
 
 use super::calls::{Breakpoints, CallId, Calls};
+use super::device::{Device, DeviceTime};
 use super::modules::IntMap;
 use super::parts::{Part, Parts};
 
@@ -9,6 +10,7 @@ use super::parts::{Part, Parts};
 pub(crate) struct Work {
     pub(crate) own: u64,
     pub(crate) begin: u64,
+    pub(crate) device: DeviceTime,
 }
 
 /// A call of `backward()` that is open, or nodes that the engine runs on a thread of its own.
@@ -23,6 +25,10 @@ pub(crate) struct Pass {
     pub(crate) head: u64,
     /// Since the last node ended: the next one's start makes it its owner's.
     pub(crate) linger: u64,
+    /// The same on the device.
+    pub(super) device_linger: DeviceTime,
+    /// Whether any record in it has a device's event.
+    pub(super) on_device: bool,
     /// Owner of the last node.
     pub(crate) owner: Option<CallId>,
     pub(crate) work: IntMap<CallId, Work>,
@@ -50,6 +56,8 @@ pub(crate) enum Frame {
         begin: u64,
         own: u64,
         class: u64,
+        device: DeviceTime,
+        device_begin: Device,
     },
     /// A batch was asked for at `begin`; the rest as in the record.
     Data {
@@ -87,6 +95,8 @@ pub(crate) struct Thread {
     /// A device's memory, on its way.
     pub(super) memory: super::memory::Sample,
     last: u64,
+    /// When the device came to the newest record that has an event.
+    pub(super) device: Device,
 }
 
 impl Thread {

@@ -285,6 +285,12 @@ fn is_handling_exception() -> bool {
     }
 }
 
+/// Raises on a thread that must not speak with other ranks. For what speaks with them and has no hook.
+#[pyfunction]
+fn may_talk() -> PyResult<()> {
+    thread::with(|state| if state.mode.get() == BESIDE { Err(beside_error()) } else { Ok(()) })
+}
+
 /// A future said that an operation is done.
 #[pyfunction]
 fn collective_done(key: u64, failed: bool) {
@@ -318,6 +324,7 @@ fn wait_end() {
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CollectiveGroup>()?;
+    module.add_function(wrap_pyfunction!(may_talk, module)?)?;
     module.add_function(wrap_pyfunction!(collective_done, module)?)?;
     module.add_function(wrap_pyfunction!(wait_begin, module)?)?;
     module.add_function(wrap_pyfunction!(wait_end, module)?)?;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 
 use super::clock::ticks;
-use super::operators;
 use super::record::{Kind, Record};
 use super::record_function::{self, peek};
 use super::ring::{Class, Ring};
+use super::{device, operators};
 
 /// Walked through between two measured events.
 const WALK: usize = 1 << 20;
@@ -34,13 +34,15 @@ pub(crate) struct Costs {
     pub(crate) event: u64,
     /// Begin and end of an autograd node.
     pub(crate) node: u64,
+    /// Event on a device's stream.
+    pub(crate) mark: u64,
     /// Hooks of collectives and of the DataLoader so far, in all.
     pub(crate) rare: u64,
 }
 
 pub(crate) fn costs() -> Costs {
     let [event, node, rare] = [&EVENT, &NODE, &RARE].map(|ticks| ticks.load(Ordering::Relaxed));
-    Costs { event, node, rare }
+    Costs { event, node, mark: device::cost(), rare }
 }
 
 /// A hook that happens a few times a step has taken this long.

@@ -5,6 +5,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use super::clock::{self, ticks};
+use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
 use super::{ANALYSER, exceptions, fork, names, overhead, spans, tables};
 use crate::analysis::{
@@ -17,6 +18,9 @@ use crate::sink::Sink;
 /// A record's time is read a little before the record is written. Those younger than this wait for the next drain, so
 /// that none of another thread comes too late.
 const YOUNG_NS: u64 = 2_000_000;
+/// So long records wait for the device to come to them; one that takes longer has stopped, or is busy with the longest
+/// kernel there is.
+const DEVICE_NS: u64 = 10_000_000_000;
 /// The clocks are compared over at least this long before times are made of ticks.
 const COMPARED: Duration = Duration::from_millis(5);
 
@@ -25,6 +29,7 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 /// Nothing more is to come: the next drain takes everything.
 static LAST: AtomicBool = AtomicBool::new(false);
 
+static HARVEST: LazyLock<Mutex<Harvest>> = LazyLock::new(Mutex::default);
 static SAMPLER: LazyLock<Mutex<Sampler>> = LazyLock::new(Mutex::default);
 
 /// Losses already counted into a sink.
@@ -72,9 +77,12 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
     }
     analyser.compare_clocks(sample);
     let young = if last { 0 } else { analyser.ticks(YOUNG_NS) };
-    let until = ticks().saturating_sub(young);
+    let now = ticks();
+    let patience = if last { 0 } else { analyser.ticks(DEVICE_NS) };
+    let (until, given_up) = (now.saturating_sub(young), now.saturating_sub(patience));
     let readers = Reader::all();
-    merge(&mut analyser, &readers, until, sink);
+    device::prepare();
+    let until = merge(&mut analyser, &readers, until, given_up, sink);
     for (number, reader) in readers.iter().enumerate() {
         if reader.is_over() {
             analyser.end_thread(number);
@@ -102,7 +110,10 @@ struct Cursor {
     next: u64,
 }
 
-fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, sink: &mut Sink) {
+/// Takes what is at most as young as `until`, up to the first record that waits for a device; where that is older than
+/// `given_up`, it is not waited for. Returns how far that was.
+fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, given_up: u64, sink: &mut Sink) -> u64 {
+    let mut harvest = shared::lock(&HARVEST);
     let mut cursors = Vec::new();
     for (number, reader) in readers.iter().enumerate() {
         let waiting = reader.waiting();
@@ -114,16 +125,24 @@ fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, 
     // Takes from the ring with the oldest record until another one has an older, over and over.
     loop {
         cursors.retain(|cursor| cursor.place < cursor.end);
-        let Some(oldest) = (0..cursors.len()).min_by_key(|place| cursors[*place].next) else { return };
+        let Some(oldest) = (0..cursors.len()).min_by_key(|place| cursors[*place].next) else { return until };
         let others = cursors.iter().enumerate().filter(|(place, _)| *place != oldest);
         let bound = others.map(|(_, cursor)| cursor.next).min().unwrap_or(u64::MAX);
         let cursor = &mut cursors[oldest];
         if cursor.next > until {
-            return;
+            return until;
         }
         let reader = &readers[cursor.number];
         while cursor.place < cursor.end && cursor.next <= until && cursor.next <= bound {
-            analyser.feed(cursor.number, reader.get(cursor.place), sink);
+            let (mark, record) = reader.get(cursor.place).unmarked();
+            let device = match harvest.resolve(mark, record.ts <= given_up) {
+                Resolved::As(device) => device,
+                Resolved::NotYet => {
+                    reader.advance(cursor.place);
+                    return record.ts.saturating_sub(1);
+                }
+            };
+            analyser.feed(cursor.number, record, device, sink);
             cursor.place += 1;
             if cursor.place < cursor.end {
                 cursor.next = reader.get(cursor.place).ts;

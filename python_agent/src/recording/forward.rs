@@ -13,7 +13,7 @@ use super::record::{Kind, Record};
 use super::record_function::peek;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
-use super::{exceptions, first_use, names, shape, slot};
+use super::{device, exceptions, first_use, names, shape, slot};
 use crate::shared::{self, ENABLED};
 
 /// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
@@ -48,11 +48,11 @@ pub(super) unsafe extern "C" fn module_call(
         state.depth.set(state.depth.get() + 1);
         let result = call();
         state.depth.set(state.depth.get().saturating_sub(1));
+        if recorded {
+            leave(state, module as u64);
+        }
         if outermost && result.is_null() {
             exceptions::passing();
-        }
-        if recorded {
-            state.end(Record::new(Kind::Exit, peek(), ticks(), module as u64, 0));
         }
         result
     })
@@ -68,7 +68,21 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
     let class = if outermost && !state.is_in_backward() { Class::Step } else { Class::Detail };
     // SAFETY: `module` is an object, alive for the call.
     let class_address = unsafe { ffi::Py_TYPE(module) } as u64;
-    state.begin(class, Record::new(Kind::Enter, peek(), ticks(), module as u64, class_address))
+    // What the event costs is the caller's time, here and at the end.
+    let mark = device::mark_if(state.detail.get());
+    let begun =
+        state.begin(class, Record::new(Kind::Enter, peek(), ticks(), module as u64, class_address).marked(mark));
+    if !begun {
+        device::take_back(mark);
+    }
+    begun
+}
+
+/// Records the end of one whose beginning was.
+#[inline(always)]
+pub(super) fn leave(state: &ThreadState, module: u64) {
+    let record = Record::new(Kind::Exit, peek(), ticks(), module, 0);
+    state.end(record.marked(device::mark_if(state.detail.get())));
 }
 
 /// What goes before an outermost call: everything that need not be done for the calls within it.

@@ -5,10 +5,7 @@ use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 
-use super::clock::ticks;
 use super::forward::{self, beside_error};
-use super::record::{Kind, Record};
-use super::record_function::peek;
 use super::shape;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
 use crate::shared::ENABLED;
@@ -76,7 +73,7 @@ fn close_from(state: &ThreadState, place: usize) {
             let Some((module, recorded)) = open.pop() else { break };
             state.depth.set(state.depth.get().saturating_sub(1));
             if recorded {
-                state.end(Record::new(Kind::Exit, peek(), ticks(), module as u64, 0));
+                forward::leave(state, module as u64);
             }
         }
     });

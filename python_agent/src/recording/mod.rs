@@ -19,6 +19,7 @@ mod collectives;
 mod cost;
 pub(crate) mod data;
 mod debug;
+mod device;
 mod drain;
 pub mod exceptions;
 mod first_use;
@@ -140,6 +141,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     cost::register(module)?;
     data::register(module)?;
     debug::register(module)?;
+    device::register(module)?;
     exceptions::register(module)?;
     first_use::register(module)?;
     fork::register(module)?;

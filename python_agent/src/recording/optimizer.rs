@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
-use super::boundary;
+use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
 use super::record::Kind;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
-use super::{first_use, forward_hooks, record_function, slot};
+use super::{device, first_use, forward_hooks, record_function, slot};
 use crate::shared::{ENABLED, STEP};
 
 const NAMES: usize = 64;
@@ -73,7 +73,10 @@ pub(super) fn begin(state: &ThreadState, class: &[u8]) {
         return state.optimizers.open(|| false);
     }
     state.optimizer.set(0);
-    state.open(&state.optimizers, Class::Step, Kind::OptimizerBegin, intern(class));
+    let mark = device::mark_if(DETAIL.load(Ordering::Relaxed));
+    if !state.open_marked(&state.optimizers, Class::Step, Kind::OptimizerBegin, intern(class), mark) {
+        device::take_back(mark);
+    }
 }
 
 /// It ended.
@@ -82,9 +85,13 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
         && ENABLED.load(Ordering::Relaxed)
         && state.mode.get() == RECORD
         && is_primary(state.optimizer.get());
+    let mark = device::mark_if(state.optimizers.depth() == 1 && DETAIL.load(Ordering::Relaxed));
     // The record says how many steps there are, and the step is over before anyone is told.
     let steps = if ends_step { boundary::end_step(state) } else { STEP.load(Ordering::Relaxed) };
-    state.close(&state.optimizers, Kind::OptimizerEnd, intern(class), u64::from(ends_step), steps as u64);
+    let steps = steps as u64 | u64::from(mark) << 48;
+    if !state.close(&state.optimizers, Kind::OptimizerEnd, intern(class), u64::from(ends_step), steps) {
+        device::take_back(mark);
+    }
     if ends_step {
         if !state.is_in_backward() {
             forward_hooks::close_all(state);

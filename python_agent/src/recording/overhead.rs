@@ -83,8 +83,8 @@ pub(super) fn note(analyser: &mut Analyser<names::Known>, now: Sample, last: boo
         state.rare_per_step = analyser.seconds(costs.rare.saturating_sub(rare)) / (step - before) as f64;
         state.rare = (costs.rare, step);
     }
-    let (event, node) = (analyser.seconds(costs.event), analyser.seconds(costs.node));
-    let of = |counts: Counts| counts.plain as f64 * event + counts.nodes as f64 * node;
+    let [event, node, mark] = [costs.event, costs.node, costs.mark].map(|ticks| analyser.seconds(ticks));
+    let of = |counts: Counts| counts.plain as f64 * event + counts.nodes as f64 * node + counts.marks as f64 * mark;
     let (with, without) = analyser.meter().counts();
     // Not yet seen without detail: what any step has anyway.
     let every_step = without.map_or(0.0, of) + state.rare_per_step + analyser.seconds(operators::cost());

@@ -102,6 +102,12 @@ const KINDS: [Kind; 29] = [
 ];
 
 impl Kind {
+    /// Whether the upper 16 bits of the second word name a device's event.
+    pub fn has_mark(self) -> bool {
+        use Kind::{Enter, Exit, NodeEnd, NodeStart, OptimizerBegin, OptimizerEnd};
+        matches!(self, Enter | Exit | NodeStart | NodeEnd | OptimizerBegin | OptimizerEnd)
+    }
+
     /// Whether it belongs to the life of a collective.
     pub fn is_about_collectives(self) -> bool {
         use Kind::{Done, Finished, Issue, Posted, Started, WaitBegin, WaitEnd};
@@ -114,6 +120,7 @@ pub const LOST_DETAIL: u64 = 1 << 55;
 /// Set in the first record after anything else of this thread was lost.
 pub const LOST_OTHER: u64 = 1 << 54;
 const PAYLOAD: u64 = LOST_OTHER - 1;
+const WORD: u64 = (1 << 48) - 1;
 
 /// What a ring holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -140,6 +147,22 @@ impl Record {
     #[inline(always)]
     pub const fn flagged(self, flags: u64) -> Self {
         Self { meta: self.meta | flags, ..self }
+    }
+
+    /// The same with the name of a device's event (see [`super::device`]), for kinds that [`Kind::has_mark`] names,
+    /// whose second word is an address or a small number.
+    #[inline(always)]
+    pub const fn marked(self, mark: u16) -> Self {
+        Self { b: self.b & WORD | (mark as u64) << 48, ..self }
+    }
+
+    /// The name of its event (0: none), and the record without it.
+    #[inline]
+    pub fn unmarked(self) -> (u16, Self) {
+        match self.kind() {
+            Some(kind) if kind.has_mark() => ((self.b >> 48) as u16, Self { b: self.b & WORD, ..self }),
+            _ => (0, self),
+        }
     }
 
     /// What happened; None for memory that no producer wrote.

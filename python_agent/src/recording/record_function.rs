@@ -16,7 +16,7 @@ use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD, TESTING};
-use super::{collectives, cost, optimizer, spans};
+use super::{collectives, cost, device, optimizer, spans};
 use crate::shared::{ENABLED, TRAINING_THREAD};
 
 const SCOPES: usize = 10;
@@ -111,8 +111,16 @@ unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> 
                     state.first_node.set(now);
                 }
             }
-            DETAIL.load(Ordering::Relaxed)
-                && state.begin(Class::Detail, Record::new(Kind::NodeStart, 0, now, sequence, 0))
+            if !DETAIL.load(Ordering::Relaxed) {
+                return false;
+            }
+            // What sums a gradient up has no number, and goes with the node before it up to its end.
+            let mark = device::mark_if(outermost && sequence != u64::MAX);
+            let begun = state.begin(Class::Detail, Record::new(Kind::NodeStart, 0, now, sequence, 0).marked(mark));
+            if !begun {
+                device::take_back(mark);
+            }
+            begun
         });
     });
     context
@@ -134,7 +142,7 @@ unsafe extern "C" fn node_end(_range: *const u8, _context: *mut c_void) {
             }
         }
         if recorded {
-            state.end(Record::new(Kind::NodeEnd, 0, now, 0, 0));
+            state.end(Record::new(Kind::NodeEnd, 0, now, 0, 0).marked(device::mark_if(outermost)));
         }
     });
 }

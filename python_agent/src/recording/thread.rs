@@ -226,11 +226,24 @@ impl ThreadState {
         bits.open(|| wanted && self.begin(class, Record::new(kind, payload, ticks(), 0, 0)));
     }
 
-    /// Ends it.
-    pub(crate) fn close(&self, bits: &Bits, kind: Kind, payload: u64, a: u64, b: u64) {
-        if bits.close() {
+    /// The same with a device's event; whether it was recorded.
+    pub(crate) fn open_marked(&self, bits: &Bits, class: Class, kind: Kind, payload: u64, mark: u16) -> bool {
+        let wanted = self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
+        let mut begun = false;
+        bits.open(|| {
+            begun = wanted && self.begin(class, Record::new(kind, payload, ticks(), 0, 0).marked(mark));
+            begun
+        });
+        begun
+    }
+
+    /// Ends it; whether its beginning was recorded.
+    pub(crate) fn close(&self, bits: &Bits, kind: Kind, payload: u64, a: u64, b: u64) -> bool {
+        let recorded = bits.close();
+        if recorded {
             self.end(Record::new(kind, payload, ticks(), a, b));
         }
+        recorded
     }
 
     /// Whether this thread is inside a backward pass, its own or a node that the engine gave to it.

@@ -155,6 +155,7 @@ mod tests {
             samples: (step % 3 != 0).then_some(step),
             max_allocated: None,
             detail: true,
+            warmup: Some(false),
         }
     }
 

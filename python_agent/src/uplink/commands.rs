@@ -45,13 +45,18 @@ pub struct Command {
     pub scratch: String,
     /// Forget the variables of `scratch` once it has run.
     pub end_scratch: bool,
+    /// The one frame of the training thread whose names it sees, from the outermost; None: all of the user's.
+    pub frame: Option<u32>,
+    /// The name to complete instead of running anything; empty: none.
+    pub complete: String,
 }
 
 impl Command {
     /// With the names that it sees beside those of the training code.
     pub fn with(self, scope: Option<v1::EvalScope>) -> Self {
         let scope = scope.unwrap_or_default();
-        Self { scratch: scope.session, end_scratch: scope.end_session, ..self }
+        let v1::EvalScope { session: scratch, end_session: end_scratch, frame, complete } = scope;
+        Self { scratch, end_scratch, frame, complete, ..self }
     }
 }
 
@@ -65,7 +70,8 @@ pub struct Commands {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    commands: VecDeque<Command>,
+    /// With when they came.
+    commands: VecDeque<(Instant, Command)>,
     closed: bool,
 }
 
@@ -78,7 +84,7 @@ struct Replies {
 impl Commands {
     /// Hands a command to Python.
     pub fn put(&self, command: Command) {
-        lock(&self.waiting).commands.push_back(command);
+        lock(&self.waiting).commands.push_back((Instant::now(), command));
         self.arrived.notify_all();
     }
 
@@ -93,21 +99,39 @@ impl Commands {
         lock(&self.waiting).closed
     }
 
-    /// The next command, waiting up to `timeout` for one.
-    pub fn next(&self, timeout: Duration) -> Option<Command> {
+    /// Waits up to `timeout` until there is a command, or there will be no more.
+    pub fn wait(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let mut waiting = lock(&self.waiting);
-        loop {
-            if let Some(command) = waiting.commands.pop_front() {
-                return Some(command);
-            }
-            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-            if waiting.closed {
-                return None;
-            }
+        while waiting.commands.is_empty() && !waiting.closed {
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+            let Some(left) = left else { return };
             let waited = self.arrived.wait_timeout(waiting, left);
             waiting = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
+    }
+
+    /// The next command, of whose time what it has waited is gone.
+    pub fn take(&self) -> Option<Command> {
+        let (came, mut command) = lock(&self.waiting).commands.pop_front()?;
+        command.timeout_s -= came.elapsed().as_secs_f64();
+        Some(command)
+    }
+
+    /// Both: waits for the next command and takes it.
+    pub fn next(&self, timeout: Duration) -> Option<Command> {
+        self.wait(timeout);
+        self.take()
+    }
+
+    /// Takes a snippet back that Python has not taken: it will not run. False where it has.
+    pub fn withdraw(&self, session: u64, id: u64) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let before = waiting.commands.len();
+        waiting.commands.retain(|(_, command)| {
+            (command.session, command.id) != (session, id) || !matches!(&*command.kind, "decide" | "arm")
+        });
+        waiting.commands.len() < before
     }
 
     /// A new connection: replies from now on belong to `session`, older ones are gone.
@@ -118,6 +142,8 @@ impl Commands {
     /// The connection is gone: Python ends what runs for it.
     pub fn end(&self, session: u64) {
         self.begin(0);
+        // Nobody waits for what Python has not taken.
+        lock(&self.waiting).commands.retain(|(_, command)| command.session != session);
         self.put(Command { kind: "disconnected".into(), session, ..Command::default() });
     }
 
@@ -200,7 +226,21 @@ mod tests {
         commands.begin(2);
         assert!(!commands.reply(1, 1, output("late", false)));
         assert_eq!(commands.next_reply(), None);
-        assert_eq!(commands.next(Duration::ZERO).map(|c| c.kind), Some("disconnected".to_owned()));
+        assert_eq!(commands.take().map(|c| c.kind), Some("disconnected".to_owned()));
+    }
+
+    #[test]
+    fn a_snippet_can_be_taken_back_until_it_is_taken() {
+        let commands = Commands::default();
+        let command = |kind: &str, id| Command { kind: kind.into(), session: 1, id, ..Command::default() };
+        commands.put(command("decide", 1));
+        commands.put(command("go", 2));
+        assert!(!commands.withdraw(1, 2) && !commands.withdraw(2, 1), "no snippet, and another connection's");
+        assert!(commands.withdraw(1, 1) && !commands.withdraw(1, 1));
+        assert_eq!(commands.take().map(|c| c.id), Some(2));
+        commands.put(command("arm", 3));
+        commands.end(1);
+        assert_eq!(commands.take().map(|c| c.kind), Some("disconnected".to_owned()), "who asked for it is gone");
     }
 
     #[test]
@@ -208,7 +248,10 @@ mod tests {
         let commands = std::sync::Arc::new(Commands::default());
         let waiting = std::thread::spawn({
             let commands = std::sync::Arc::clone(&commands);
-            move || commands.next(Duration::from_secs(60)).is_none()
+            move || {
+                commands.wait(Duration::from_secs(60));
+                commands.take().is_none()
+            }
         });
         commands.close();
         assert!(waiting.join().unwrap());

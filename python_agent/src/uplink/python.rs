@@ -198,7 +198,9 @@ fn want_boundary(wanted: bool) {
 fn next_command(py: Python<'_>, timeout_s: f64) -> PyResult<Option<Command>> {
     let ended = || pyo3::exceptions::PyEOFError::new_err("the uplink has ended");
     let link = link().ok_or_else(ended)?;
-    let command = py.detach(|| link.commands.next(seconds(timeout_s)));
+    // Taken with the GIL only: until then the collector can take it back.
+    py.detach(|| link.commands.wait(seconds(timeout_s)));
+    let command = link.commands.take();
     if command.is_none() && link.commands.is_closed() { Err(ended()) } else { Ok(command) }
 }
 
@@ -227,8 +229,10 @@ fn reply_output(session: u64, id: u64, stderr: bool, data: &[u8]) -> bool {
     reply(session, id, Reply::Output(v1::Output { stderr, data: Bytes::copy_from_slice(data) }))
 }
 
-/// How a snippet ended; `outcome` as in the contract, without its prefix.
+/// How a snippet ended; `outcome` as in the contract, without its prefix. One that is `still_running` has a second one.
 #[pyfunction]
+#[pyo3(signature = (session, id, outcome, error, seconds, training_waited_s, step, still_running=false, hint=String::new()))]
+#[allow(clippy::too_many_arguments)] // They are the message's.
 fn reply_done(
     session: u64,
     id: u64,
@@ -237,9 +241,11 @@ fn reply_done(
     seconds: f64,
     training_waited_s: f64,
     step: i64,
+    still_running: bool,
+    hint: String,
 ) -> PyResult<bool> {
     let outcome = outcome_of(outcome).ok_or_else(|| PyValueError::new_err(format!("no outcome '{outcome}'")))?;
-    let done = v1::Done { outcome: outcome as i32, error, seconds, training_waited_s, step };
+    let done = v1::Done { outcome: outcome as i32, error, seconds, training_waited_s, step, still_running, hint };
     Ok(reply(session, id, Reply::Done(done)))
 }
 

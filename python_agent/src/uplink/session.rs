@@ -1,10 +1,12 @@
 //! One connection to a collector, from Hello to its end.
 
 use std::cell::RefCell;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use probe_proto::table::Text;
 use probe_proto::v1::agent_client::AgentClient;
+use probe_proto::v1::eval_reply::Reply;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -260,6 +262,13 @@ impl Session<'_> {
             .with(arm.scope),
             Frame::EvalGo(go) => Command { kind: "go".into(), id: go.id, ..Command::default() },
             Frame::EvalCancel(cancel) => {
+                if self.link.commands.withdraw(self.number, cancel.id) {
+                    // Nobody there had the GIL to take it, so it is answered here.
+                    let (outcome, step) = (v1::Outcome::Cancelled as i32, crate::shared::STEP.load(Ordering::Relaxed));
+                    let done = v1::Done { outcome, error: cancel.reason, step, ..v1::Done::default() };
+                    self.link.commands.reply(self.number, cancel.id, Reply::Done(done));
+                    return None;
+                }
                 Command { kind: "cancel".into(), id: cancel.id, reason: cancel.reason, ..Command::default() }
             }
         };

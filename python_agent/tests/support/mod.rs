@@ -64,6 +64,7 @@ impl Source for Rows {
                 samples: None,
                 max_allocated: None,
                 detail: true,
+                warmup: Some(false),
             });
         }
     }

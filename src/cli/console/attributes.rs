@@ -1,6 +1,6 @@
-//! What a name of Python may become: the training process is asked, by a snippet beside training that looks and calls
-//! nothing (a property is run by being looked at, as at any prompt). Who does not answer at once is not waited for; the
-//! answer is there when the key is pressed again.
+//! What a name of Python may become: the training process is asked, which looks at how things lie in objects and runs
+//! nothing, no property either. Who does not answer at once is not waited for; the answer is there when the key is
+//! pressed again.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,12 @@ use probe_proto::v1::eval_event::Event;
 use tokio::task::JoinHandle;
 
 use super::session::Session;
-use crate::cli::eval::{self, At, Rank};
 use crate::client::Client;
 
 /// Longer than this nobody waits for a key to do something.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How long the snippet may take there, and its answer is taken for what is so now.
 const DEADLINE: Duration = Duration::from_secs(2);
-const MAX_OUTPUT: u64 = 1 << 16;
-/// Names that are shown of one object.
-const NAMES: usize = 500;
 
 /// Where the name begins that `line` ends with, and what it may become.
 pub(super) fn complete(session: &mut Session, line: &str) -> (usize, Vec<String>) {
@@ -29,30 +25,24 @@ pub(super) fn complete(session: &mut Session, line: &str) -> (usize, Vec<String>
     if chain.is_empty() || (object.is_empty() && chain.starts_with('.')) || stem.starts_with(|c: char| c.is_numeric()) {
         return (start, Vec::new());
     }
-    (start, ask(session, object, stem).unwrap_or_default())
+    (start, ask(session, chain).unwrap_or_default())
 }
 
 /// Names that were asked for.
 pub(super) struct Asked {
-    code: String,
+    chain: String,
     at: Instant,
     names: JoinHandle<Option<Vec<String>>>,
 }
 
-fn ask(session: &mut Session, object: &str, stem: &str) -> Option<Vec<String>> {
-    let names = if object.is_empty() { "{*dir(), *dir(__builtins__)}".to_owned() } else { format!("dir({object})") };
-    // What begins with an underscore is shown to who has begun so.
-    let private = if stem.is_empty() { " and not name.startswith('_')" } else { "" };
-    let code =
-        format!("print('\\n'.join(sorted(name for name in {names} if name.startswith('{stem}'){private})[:{NAMES}]))");
+fn ask(session: &mut Session, chain: &str) -> Option<Vec<String>> {
     // The same key again: what was too late for the first time may be there by now.
-    let mut asked = match session.asked.take().filter(|asked| asked.code == code && asked.at.elapsed() < DEADLINE) {
+    let mut asked = match session.asked.take().filter(|asked| asked.chain == chain && asked.at.elapsed() < DEADLINE) {
         Some(asked) => asked,
         None => {
-            let rank = session.rank().filter(|rank| *rank != Rank::All);
-            let call = session.in_session(eval::call(code.clone(), At::Now, rank, DEADLINE, MAX_OUTPUT));
+            let call = session.lookup(chain, DEADLINE);
             let names = session.begin(|client| printed(client, call))?;
-            Asked { code, at: Instant::now(), names }
+            Asked { chain: chain.to_owned(), at: Instant::now(), names }
         }
     };
     match session.wait(&mut asked.names, PATIENCE) {

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::eval::{At, Rank};
+use super::switches::Switch;
+use crate::cli::eval::At;
 use crate::cli::watch;
 use crate::error::{Error, Result};
 use crate::output::chart;
@@ -25,6 +26,8 @@ Tab completes, the arrow keys bring back what was typed, Ctrl-C cancels, Ctrl-D 
   \sql            lines are SQL again
   \rank [N|all]   which rank runs Python: N, all of them, or as the snippet needs (auto)
   \at [step|now]  where Python runs: between two steps, beside training, or as the snippet needs (auto)
+  \frames         list the frames of the training thread, outermost first
+  \frame [N]      names are those of this frame alone, or of all of the user's frames (auto)
   \timeout [30s]  how long a query or snippet may take; off is as long as whoever answers allows
 
   \?              this
@@ -37,16 +40,10 @@ pub(super) enum Command {
     Describe(Option<String>),
     Watch(Duration),
     Plot(Option<chart::Kind>),
-    Expanded(Option<bool>),
-    Output(Option<PathBuf>),
-    Timing(Option<bool>),
-    Pager(Option<bool>),
+    Switch(Switch),
+    Frames,
     Python(Option<String>),
     Sql,
-    /// None inside: as the snippet needs. Nothing at all: say which.
-    Rank(Option<Option<Rank>>),
-    At(Option<At>),
-    Timeout(Option<Option<Duration>>),
     Help,
     Quit,
 }
@@ -64,6 +61,8 @@ pub(super) const NAMES: &[&str] = &[
     r"\sql",
     r"\rank",
     r"\at",
+    r"\frames",
+    r"\frame",
     r"\timeout",
     r"\?",
     r"\q",
@@ -96,29 +95,35 @@ pub(super) fn parse(line: &str) -> Result<Command> {
             "bar" => Some(chart::Kind::Bar),
             _ => return Err(wrong("line, or bar, or nothing to have it chosen by the first column")),
         }),
-        r"\x" => Command::Expanded(flag()?),
-        r"\o" => Command::Output(argument.map(PathBuf::from)),
-        r"\timing" => Command::Timing(flag()?),
-        r"\pager" => Command::Pager(flag()?),
+        r"\x" => Command::Switch(Switch::Expanded(flag()?)),
+        r"\o" => Command::Switch(Switch::Output(argument.map(PathBuf::from))),
+        r"\timing" => Command::Switch(Switch::Timing(flag()?)),
+        r"\pager" => Command::Switch(Switch::Pager(flag()?)),
         r"\py" => Command::Python(argument),
         r"\sql" => Command::Sql,
-        r"\rank" => Command::Rank(match rest {
+        r"\rank" => Command::Switch(Switch::Rank(match rest {
             "" => None,
             "auto" => Some(None),
             text => Some(Some(crate::cli::eval::rank(text).map_err(|_| wrong("N, all or auto"))?)),
-        }),
-        r"\at" => Command::At(match rest {
+        })),
+        r"\at" => Command::Switch(Switch::At(match rest {
             "" => None,
             "auto" => Some(At::Auto),
             "now" => Some(At::Now),
             "step" => Some(At::Step),
             _ => return Err(wrong("auto, now or step")),
-        }),
-        r"\timeout" => Command::Timeout(match rest {
+        })),
+        r"\timeout" => Command::Switch(Switch::Timeout(match rest {
             "" => None,
             "off" => Some(None),
             text => Some(Some(crate::cli::duration(text).map_err(|error| wrong("30s, or off").hint(error))?)),
-        }),
+        })),
+        r"\frame" => Command::Switch(Switch::Frame(match rest {
+            "" => None,
+            "auto" => Some(None),
+            text => Some(Some(text.parse().map_err(|_| wrong(r"N, as \frames numbers them, or auto"))?)),
+        })),
+        r"\frames" => Command::Frames,
         r"\?" | r"\h" | r"\help" => Command::Help,
         r"\q" | r"\quit" => Command::Quit,
         _ => return Err(Error::usage(format!("there is no command {name}")).hint(r"\? lists them")),
@@ -128,6 +133,7 @@ pub(super) fn parse(line: &str) -> Result<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::eval::Rank;
 
     #[test]
     fn commands_are_understood() {
@@ -136,20 +142,23 @@ mod tests {
             (r"\d  python.steps;", Command::Describe(Some("python.steps".into()))),
             (r"\watch", Command::Watch(Duration::from_secs(2))),
             (r"\watch 0.5", Command::Watch(Duration::from_millis(500))),
-            (r"\x on", Command::Expanded(Some(true))),
-            (r"\timing", Command::Timing(None)),
-            (r"\o a b.csv", Command::Output(Some("a b.csv".into()))),
+            (r"\x on", Command::Switch(Switch::Expanded(Some(true)))),
+            (r"\timing", Command::Switch(Switch::Timing(None))),
+            (r"\o a b.csv", Command::Switch(Switch::Output(Some("a b.csv".into())))),
             (r"\py x = 1", Command::Python(Some("x = 1".into()))),
-            (r"\rank", Command::Rank(None)),
-            (r"\rank 3", Command::Rank(Some(Some(Rank::One(3))))),
-            (r"\rank auto", Command::Rank(Some(None))),
+            (r"\rank", Command::Switch(Switch::Rank(None))),
+            (r"\rank 3", Command::Switch(Switch::Rank(Some(Some(Rank::One(3)))))),
+            (r"\rank auto", Command::Switch(Switch::Rank(Some(None)))),
             (r"\plot bar", Command::Plot(Some(chart::Kind::Bar))),
-            (r"\timeout off", Command::Timeout(Some(None))),
+            (r"\timeout off", Command::Switch(Switch::Timeout(Some(None)))),
+            (r"\frame 2", Command::Switch(Switch::Frame(Some(Some(2))))),
+            (r"\frame auto", Command::Switch(Switch::Frame(Some(None)))),
+            (r"\frames", Command::Frames),
             (r"\q", Command::Quit),
         ] {
             assert_eq!(parse(line).unwrap(), expected, "{line}");
         }
-        for line in [r"\nothing", r"\watch soon", r"\x 1", r"\rank -1", r"\plot pie", r"\at once", r"\"] {
+        for line in [r"\nothing", r"\watch soon", r"\x 1", r"\rank -1", r"\plot pie", r"\at once", r"\frame x", r"\"] {
             let error = parse(line).unwrap_err();
             assert_eq!(error.kind(), crate::error::Kind::Usage, "{line}");
         }

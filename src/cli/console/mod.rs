@@ -1,7 +1,7 @@
 //! `probe ENDPOINT`: SQL and Python at one prompt, or from standard input.
 //!
 //! What was typed is taken apart by `input` (statements), `python` (snippets) and `command` (what begins with a
-//! backslash), done by `session`, and shown by `show` and `pager`. `editor` is the prompt, with `words` and
+//! backslash), done by `session` as `switches` say, and shown by `show` and `pager`. `editor` is the prompt, with `words` and
 //! `attributes` for completion.
 
 mod attributes;
@@ -12,6 +12,7 @@ mod pager;
 mod python;
 mod session;
 mod show;
+mod switches;
 mod words;
 
 use std::io::{self, BufRead, IsTerminal};

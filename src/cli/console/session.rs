@@ -12,7 +12,7 @@ use tokio::task::{JoinError, JoinHandle};
 use super::attributes::Asked;
 use super::command::{self, Command};
 use super::input::{Mode, Piece};
-use super::show::Sink;
+use super::switches::{SNIPPET, Switches};
 use super::{pager, show};
 use crate::cli::eval::{self, At, Rank};
 use crate::cli::query::count;
@@ -21,12 +21,12 @@ use crate::cli::{INTERRUPTED, Status, ask, report, tables};
 use crate::client::{Answer, Bounds, Client};
 use crate::endpoint::{self, Place, Target};
 use crate::error::{Error, Kind, Result};
-use crate::output::{Format, Shape, chart};
+use crate::output::{Format, chart};
 
-/// How long a snippet may take where nobody says.
-const SNIPPET: Duration = Duration::from_secs(30);
-/// How much it may print.
+/// How much a snippet may print.
 const MAX_OUTPUT: u64 = 16 << 20;
+/// How many bytes of names a key may be answered with.
+const MAX_NAMES: u64 = 1 << 16;
 
 /// How long the end of a console may take.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -50,13 +50,7 @@ pub(super) struct Session {
     pub(super) interactive: bool,
     pub(super) mode: Mode,
     last: Option<String>,
-    sink: Sink,
-    records: bool,
-    timing: bool,
-    pager: bool,
-    rank: Option<Rank>,
-    at: At,
-    timeout: Option<Duration>,
+    switches: Switches,
     /// Under this name the process keeps what snippets assign.
     variables: String,
     /// Whether there has been one.
@@ -77,13 +71,7 @@ impl Session {
             interactive,
             mode: Mode::default(),
             last: None,
-            sink: Sink::Screen,
-            records: false,
-            timing: false,
-            pager: interactive,
-            rank: None,
-            at: At::Auto,
-            timeout: None,
+            switches: Switches::new(interactive),
             variables: name_of_variables()?,
             has_variables: false,
             asked: None,
@@ -105,7 +93,7 @@ impl Session {
             Piece::Python(code) if code.trim().is_empty() => Ok(Then::Next(0)),
             Piece::Python(code) => {
                 let ended = self.eval(code);
-                if self.timing {
+                if self.switches.timing {
                     report::note(format_args!("{:.4} s", began.elapsed().as_secs_f64()));
                 }
                 ended.map(Then::Next)
@@ -126,59 +114,24 @@ impl Session {
     }
 
     fn command(&mut self, command: Command) -> Result<Then> {
-        // What is switched is said to a person.
-        let say = |interactive: bool, text: String| {
-            if interactive {
-                report::note(text);
-            }
-        };
-        let on = |flag: bool| if flag { "on" } else { "off" };
         match command {
             Command::Quit => return Ok(Then::Quit),
-            Command::Help => show::text(command::HELP, self.pager)?,
+            Command::Help => show::text(command::HELP, self.switches.pager)?,
             Command::Describe(None) => return self.list().map(Then::Next),
             Command::Describe(Some(name)) => {
                 let Some(own) = self.until_interrupted(async |client| client.declared().await)? else {
                     return Ok(Then::Next(cancelled("query")));
                 };
-                show::table_page(tables::find_by(&name, &own)?, self.pager)?;
+                show::table_page(tables::find_by(&name, &own)?, self.switches.pager)?;
             }
             Command::Watch(interval) => return self.watch(interval).map(Then::Next),
             Command::Plot(kind) => return self.plot(kind).map(Then::Next),
-            Command::Expanded(flag) => {
-                self.records = flag.unwrap_or(!self.records);
-                say(self.interactive, format!("a line a value: {}", on(self.records)));
-            }
-            Command::Timing(flag) => {
-                self.timing = flag.unwrap_or(!self.timing);
-                say(self.interactive, format!("times: {}", on(self.timing)));
-            }
-            Command::Pager(flag) => {
-                self.pager = flag.unwrap_or(!self.pager) && self.interactive;
-                say(self.interactive, format!("pager: {}", on(self.pager)));
-            }
-            Command::Output(path) => self.sink = Sink::open(path)?,
+            Command::Frames => return self.frames().map(Then::Next),
             Command::Python(Some(code)) => return self.perform(Piece::Python(code)),
             Command::Python(None) => self.mode = Mode::Python,
             Command::Sql => self.mode = Mode::Sql,
-            Command::Rank(None) => report::note(match self.rank {
-                None => "Python runs on the ranks that the snippet needs".to_owned(),
-                Some(Rank::All) => "Python runs on all ranks".to_owned(),
-                Some(Rank::One(rank)) => format!("Python runs on rank {rank}"),
-            }),
-            Command::Rank(Some(rank)) => self.rank = rank,
-            Command::At(None) => report::note(match self.at {
-                At::Auto => "Python runs where the snippet needs to",
-                At::Now => "Python runs beside training",
-                At::Step => "Python runs between two steps",
-            }),
-            Command::At(Some(at)) => self.at = at,
-            Command::Timeout(None) => report::note(match self.timeout {
-                None => format!("a snippet may take {SNIPPET:?}, a query as long as whoever answers allows"),
-                Some(timeout) => format!("a query or snippet may take {}", humantime::format_duration(timeout)),
-            }),
-            Command::Timeout(Some(timeout)) => {
-                self.timeout = timeout;
+            Command::Switch(switch) => {
+                self.switches.turn(switch, self.interactive)?;
                 self.bound();
             }
         }
@@ -186,27 +139,23 @@ impl Session {
     }
 
     fn bound(&mut self) {
-        self.client.bound(Bounds { timeout: self.timeout, ..Bounds::default() });
-    }
-
-    fn shape(&self) -> Shape {
-        if self.records { Shape::Records } else { Shape::Fit }
+        self.client.bound(Bounds { timeout: self.switches.timeout, ..Bounds::default() });
     }
 
     fn query(&mut self, sql: String) -> Result<Status> {
         let began = Instant::now();
         self.last = Some(sql.clone());
         let Some(answer) = self.ask(&sql)? else { return Ok(cancelled("query")) };
-        let (shape, pager) = (self.shape(), self.pager);
+        let (shape, pager, timing) = (self.switches.shape(), self.switches.pager, self.switches.timing);
         let written = {
-            let sink = &mut self.sink;
+            let sink = &mut self.switches.sink;
             self.runtime.block_on(unless_interrupted(async { sink.write(answer, shape, pager).await }))?
         };
         let Some(written) = written else { return Ok(cancelled("query")) };
         let seconds = began.elapsed().as_secs_f64();
         let shown = written.show(pager)?;
-        if self.interactive || self.timing {
-            let time = if self.timing { format!(" in {seconds:.4} s") } else { String::new() };
+        if self.interactive || timing {
+            let time = if timing { format!(" in {seconds:.4} s") } else { String::new() };
             let place = shown.file.map_or_else(String::new, |path| format!(", written to {}", path.display()));
             report::note(format_args!("{}{time}{place}", count(shown.rows)));
         }
@@ -247,8 +196,22 @@ impl Session {
     }
 
     fn eval(&mut self, code: String) -> Result<Status> {
-        let call = eval::call(code, self.at, self.rank, self.timeout.unwrap_or(SNIPPET), MAX_OUTPUT);
+        let call = EvalCall { frame: self.switches.frame, ..self.call(code, self.switches.at) };
         let call = self.in_session(call);
+        self.run(call)
+    }
+
+    /// Lists the frames of the training thread.
+    fn frames(&mut self) -> Result<Status> {
+        let at = if self.switches.at == At::Auto { At::Now } else { self.switches.at };
+        self.run(self.call(eval::FRAMES.to_owned(), at))
+    }
+
+    fn call(&self, code: String, at: At) -> EvalCall {
+        eval::call(code, at, self.switches.rank, self.switches.timeout.unwrap_or(SNIPPET), MAX_OUTPUT)
+    }
+
+    fn run(&mut self, call: EvalCall) -> Result<Status> {
         let ended = self.until_interrupted(async |client| eval::show(client, call).await);
         match ended {
             Ok(Some(status)) => Ok(status),
@@ -264,9 +227,17 @@ impl Session {
     }
 
     /// The same snippet, which sees and leaves the variables of this console.
-    pub(super) fn in_session(&mut self, call: EvalCall) -> EvalCall {
+    fn in_session(&mut self, call: EvalCall) -> EvalCall {
         self.has_variables = true;
         EvalCall { session: self.variables.clone(), ..call }
+    }
+
+    /// Asks what a name may become, the variables of this console among them.
+    pub(super) fn lookup(&self, chain: &str, patience: Duration) -> EvalCall {
+        let rank = self.switches.rank.filter(|rank| *rank != Rank::All);
+        let call = eval::call(String::new(), At::Now, rank, patience, MAX_NAMES);
+        let (complete, session, frame) = (chain.to_owned(), self.variables.clone(), self.switches.frame);
+        EvalCall { complete, session, frame, ..call }
     }
 
     /// Has the training process forget what the snippets of this console left there; nobody waits for it long.
@@ -292,7 +263,7 @@ impl Session {
             Ok(tables::listed(Some(counts), &own))
         })?;
         let Some(columns) = found else { return Ok(cancelled("query")) };
-        show::columns(columns, self.shape(), self.pager).map(|()| 0)
+        show::columns(columns, self.switches.shape(), self.switches.pager).map(|()| 0)
     }
 
     fn last(&self) -> Result<String> {
@@ -301,8 +272,9 @@ impl Session {
     }
 
     fn watch(&mut self, interval: Duration) -> Result<Status> {
-        let watch = Watch::new(self.last()?, Format::Table, Format::Table.default_rows(), interval, self.timeout)?;
-        let (watch, target) = (watch.shaped(self.shape()), self.target.clone());
+        let watch =
+            Watch::new(self.last()?, Format::Table, Format::Table.default_rows(), interval, self.switches.timeout)?;
+        let (watch, target) = (watch.shaped(self.switches.shape()), self.target.clone());
         let ended = self.until_interrupted(async |client| watch.run(client, &target).await)?;
         // Watching has no end of its own: to interrupt it is to end it well.
         Ok(ended.unwrap_or(0))
@@ -313,7 +285,7 @@ impl Session {
         let Some(answer) = self.ask(&sql)? else { return Ok(cancelled("query")) };
         let drawn = self.runtime.block_on(unless_interrupted(show::picture(answer, kind)))?;
         let Some(drawn) = drawn else { return Ok(cancelled("query")) };
-        pager::show(drawn.as_bytes(), self.pager).map(|()| 0)
+        pager::show(drawn.as_bytes(), self.switches.pager).map(|()| 0)
     }
 
     /// Work with the client, until it is done or Ctrl-C drops it, which ends it at the other end too.
@@ -345,10 +317,6 @@ impl Session {
     /// Waits so long for work that was begun; None where it is not done yet.
     pub(super) fn wait<T>(&self, work: &mut JoinHandle<T>, patience: Duration) -> Option<Result<T, JoinError>> {
         self.runtime.block_on(async { tokio::time::timeout(patience, work).await }).ok()
-    }
-
-    pub(super) fn rank(&self) -> Option<Rank> {
-        self.rank
     }
 }
 

@@ -36,6 +36,13 @@ impl Printer {
         self.placement = placement;
     }
 
+    pub(super) fn notice(notice: &v1::Notice) {
+        report::note(&notice.text);
+        if !notice.hint.is_empty() {
+            report::hint(&notice.hint);
+        }
+    }
+
     pub(super) fn output(&mut self, rank: Option<i32>, output: v1::Output) -> Result<()> {
         let source = (rank, output.stderr);
         if !self.labelled {

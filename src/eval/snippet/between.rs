@@ -33,7 +33,7 @@ enum Armed {
 impl Snippet {
     /// Runs it between two steps, on all ranks at the same one.
     pub(super) async fn between_steps(&mut self, why: String) -> Result<(), Stop> {
-        let _turn = self.wait_for_turn().await?;
+        self.turn = Some(self.wait_for_turn().await?);
         self.wait_for_ranks().await?;
         let everyone: Vec<usize> = (0..self.group.targets.len()).collect();
         if !self.group.together {
@@ -156,7 +156,7 @@ impl Snippet {
                 (place, Said::Gone) => {
                     self.settle_gone(place);
                     if self.group.together {
-                        self.cancel("another rank is gone");
+                        self.call_off("another rank is gone");
                         return Ok(());
                     }
                 }

@@ -1,0 +1,149 @@
+"""Device times on a real GPU, against torch.profiler: `make gpu-check`. Without one it says so and measures nothing.
+
+A GPT step (batch 8 x 512 tokens, 6 layers of 1024) runs with the agent, and then under torch.profiler with a range
+around every module's call. Compared is each module's total device time in forward, median of the steps: within 5 % for
+modules above 50 µs. Then blocks of steps with detail off and every-step in turn give what recording costs on the GPU.
+The exit status is 1 where a bound is missed.
+"""
+
+import argparse
+import statistics
+import sys
+from collections import defaultdict
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from models import GPT
+from overhead import median_ratio
+from torch import nn
+
+STEPS, BLOCKS = 20, 30
+WITHIN, ABOVE = 0.05, 50e-6
+
+
+def training() -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = GPT(hidden=1024, length=512)
+        ids = torch.randint(0, 1000, (8, 512))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.device("cuda"):
+            F.cross_entropy(model(ids).view(-1, 1000), ids.view(-1)).backward()
+        optimizer.step()
+
+    return model, step
+
+
+def of_the_agent(step: Any) -> dict[str, float]:
+    """Median total device time in forward by module, in seconds."""
+    from probe_agent import _native as native
+
+    native.take_rows()
+    for _ in range(STEPS):
+        step()
+        native.analyse()
+    torch.cuda.synchronize()
+    times = defaultdict(list)
+    rows = native.take_rows()["python.torch_trace"]
+    for row in rows:
+        if row["stage"] == "forward" and row["total_duration"] is not None:
+            times[row["module"]].append(row["total_duration"])
+    known = sum(row["total_duration"] is not None for row in rows)
+    print(f"{known} of {len(rows)} rows have a device time")
+    return {module: statistics.median(of) for module, of in times.items()}
+
+
+def of_the_profiler(model: nn.Module, step: Any) -> dict[str, float]:
+    """The same from torch.profiler, by ranges that hooks put around modules."""
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    open_ranges, handles = [], []
+    for name, module in model.named_modules():
+
+        def before(_module: nn.Module, _inputs: Any, name: str = name or type(model).__name__) -> None:
+            open_ranges.append(record_function("module:" + name))
+            open_ranges[-1].__enter__()
+
+        def after(*_: Any) -> None:
+            open_ranges.pop().__exit__(None, None, None)
+
+        handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        for _ in range(STEPS):
+            step()
+        torch.cuda.synchronize()
+    for handle in handles:
+        handle.remove()
+    on_device = [e for e in profiler.key_averages() if e.key.startswith("module:") and e.device_time_total > 0]
+    return {e.key.removeprefix("module:"): e.device_time_total / e.count * 1e-6 for e in on_device}
+
+
+def overhead(step: Any) -> tuple[float, float, float]:
+    """Steps with every module recorded over steps with none, on the device's clock."""
+    from probe_agent import _native as native
+
+    def block(detail: bool) -> float:
+        native.set_detail(detail)
+        step()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(STEPS):
+            step()
+            native.analyse()
+        end.record()
+        end.synchronize()
+        native.take_rows()
+        return begin.elapsed_time(end)
+
+    on, off = [], []
+    for number in range(BLOCKS):
+        for detail in (True, False) if number % 2 else (False, True):
+            (on if detail else off).append(block(detail))
+    native.set_detail(True)
+    return median_ratio(on, off)
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    if not torch.cuda.is_available():
+        print("there is no GPU here: nothing was checked")
+        return 0
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}")
+    model, step = training()
+    for _ in range(5):
+        step()
+    import probe_agent.torch as agent
+    from probe_agent import _native as native
+
+    agent.install()
+    native.analyse()  # Finds the driver and makes events.
+    step()
+    mine = of_the_agent(step)
+    ratio, low, high = overhead(step)
+    agent.uninstall()
+    theirs = of_the_profiler(model, step)
+    missed = 0
+    print(f"{'module':24} {'agent, µs':>10} {'profiler, µs':>13}   difference")
+    for module, theirs_seconds in sorted(theirs.items(), key=lambda item: -item[1]):
+        if theirs_seconds <= ABOVE:
+            continue
+        mine_seconds = mine.get(module)
+        difference = None if mine_seconds is None else mine_seconds / theirs_seconds - 1
+        wrong = difference is None or abs(difference) > WITHIN
+        missed += wrong
+        shown = "missing" if mine_seconds is None else f"{mine_seconds * 1e6:10.1f}"
+        percent = "" if difference is None else f"{difference:+.1%}"
+        print(f"{module:24} {shown:>10} {theirs_seconds * 1e6:13.1f}   {percent}{' MISSED' if wrong else ''}")
+    print(f"every-step over off: {ratio:.4f} [{low:.4f}, {high:.4f}]")
+    print(
+        f"{missed} modules above {ABOVE * 1e6:.0f} µs differ by more than {WITHIN:.0%}" if missed else "all within 5 %"
+    )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

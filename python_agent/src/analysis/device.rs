@@ -1,0 +1,81 @@
+//! Device time: the same rule as on the host, over the points in time at which a device came to the records that have
+//! an event. It is known as long as every one of them is.
+
+use super::calls::Calls;
+use super::thread::{Frame, Thread};
+
+/// When a device came to a record, as far as anybody knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) enum Device {
+    /// No device has to do with it.
+    #[default]
+    None,
+    /// A device may, and when is not known.
+    Unknown,
+    /// In units of [`clock`](super::clock) since some point of the device's own.
+    At { device: u8, at: i64 },
+}
+
+impl Device {
+    /// From an earlier record to this one; None where that is not known, or they are of two devices.
+    pub(super) fn since(self, before: Self) -> Option<u64> {
+        match (before, self) {
+            (Self::At { device: a, at: from }, Self::At { device: b, at: to }) if a == b => {
+                Some(u64::try_from(to.saturating_sub(from)).unwrap_or(0))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A sum of device times: None as soon as one of them is not known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceTime(Option<u64>);
+
+impl Default for DeviceTime {
+    fn default() -> Self {
+        Self(Some(0))
+    }
+}
+
+impl DeviceTime {
+    pub(super) fn add(&mut self, time: Option<u64>) {
+        self.0 = self.0.zip(time).map(|(sum, time)| sum.saturating_add(time));
+    }
+
+    pub(super) fn sum(self) -> Option<u64> {
+        self.0
+    }
+}
+
+impl Thread {
+    /// The device's time up to a record goes to what is open, as the host's does.
+    pub(super) fn advance_device(&mut self, now: Device, calls: &mut Calls) {
+        if now == Device::None {
+            return;
+        }
+        let time = now.since(std::mem::replace(&mut self.device, now));
+        match self.frames.last_mut() {
+            Some(Frame::Module { call, .. }) => {
+                if let Some(call) = calls.get_mut(*call) {
+                    call.device.add(time);
+                }
+            }
+            Some(Frame::Optimizer { device, .. }) => device.add(time),
+            Some(Frame::Pass(pass)) => {
+                pass.on_device = true;
+                if pass.owner.is_some() {
+                    pass.device_linger.add(time);
+                }
+            }
+            Some(Frame::Node { owner }) => {
+                let owner = *owner;
+                if let Some(pass) = self.pass() {
+                    pass.on_device = true;
+                    pass.work.entry(owner).or_default().device.add(time);
+                }
+            }
+            Some(Frame::Data { .. } | Frame::Suspended) | None => {}
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! When a run has settled: its first steps compile, allocate, fill caches and choose kernels, and say little of the rest.
+//!
+//! Steps are warm-up until two windows of [`WINDOW`] steps that follow each other have medians within [`WITHIN`] of each
+//! other. That is known at the end of the second one, so that one counts as warm-up too: a few steps too many are better
+//! than one too few.
+
+/// Steps of a window.
+const WINDOW: usize = 8;
+/// How far two medians may differ, as a share of the smaller.
+const WITHIN: f64 = 0.1;
+/// A run whose steps never get even is taken as settled after so many windows.
+const MOST_WINDOWS: usize = 16;
+
+/// Durations of the newest steps, until they are even.
+#[derive(Debug, Default)]
+pub(super) struct Settling {
+    window: [u64; WINDOW],
+    filled: usize,
+    windows: usize,
+    before: Option<u64>,
+    settled: bool,
+}
+
+impl Settling {
+    /// Takes in a step that took so long (in any unit, always the same); whether it was still warm-up.
+    pub(super) fn is_warmup(&mut self, duration: u64) -> bool {
+        if self.settled {
+            return false;
+        }
+        self.window[self.filled] = duration;
+        self.filled += 1;
+        if self.filled == WINDOW {
+            self.filled = 0;
+            self.windows += 1;
+            self.window.sort_unstable();
+            let median = self.window[WINDOW / 2];
+            let even = self.before.replace(median).is_some_and(|before| {
+                let (less, more) = (before.min(median) as f64, before.max(median) as f64);
+                more <= less * (1.0 + WITHIN)
+            });
+            self.settled = even || self.windows == MOST_WINDOWS;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of the steps are warm-up.
+    fn warmup(durations: impl Iterator<Item = u64>) -> usize {
+        let mut settling = Settling::default();
+        durations.take_while(|duration| settling.is_warmup(*duration)).count()
+    }
+
+    #[test]
+    fn even_steps_are_settled_after_two_windows() {
+        assert_eq!(warmup(std::iter::repeat(100)), 16);
+        // A step now and then that takes long is no reason.
+        assert_eq!(warmup((0..).map(|n| if n % 5 == 0 { 900 } else { 100 })), 16);
+    }
+
+    #[test]
+    fn slow_first_steps_are_warmup() {
+        assert_eq!(warmup((0..).map(|n| if n < 3 { 5000 } else { 100 })), 16);
+        assert_eq!(warmup((0..).map(|n| if n < 20 { 1000 - 40 * n } else { 200 })), 40);
+    }
+
+    #[test]
+    fn steps_that_are_never_even_are_not_warmup_for_ever() {
+        assert_eq!(warmup((0..).map(|n| if n / 8 % 2 == 0 { 100 } else { 300 })), 128);
+    }
+}

@@ -1,0 +1,119 @@
+//! When a GPU came to a point: CUDA events that training's threads record on the current stream beside their own
+//! records, and that the background thread reads when they are done. Nobody ever waits for a device.
+//!
+//! A record names its event in the upper 16 bits of its second word ([`Record::marked`](super::record::Record::marked)).
+//! Nothing is recorded on a stream that is being captured into a graph, and on ROCm there is no libcuda, so nothing is
+//! recorded at all. Nothing here makes a process use CUDA: until the program has initialised it, everything is off.
+
+mod driver;
+mod harvest;
+mod pool;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(super) use harvest::{Harvest, Resolved};
+
+use pyo3::prelude::*;
+
+use super::clock::ticks;
+use super::policy::{self, Layer};
+use driver::Driver;
+
+/// Devices of a process, at most.
+const DEVICES: usize = 16;
+/// Says that an event was wanted and could not be had.
+const FAILED: u16 = u16::MAX;
+
+/// The slot of the event that a mark names.
+fn slot_of(mark: u16) -> Option<u16> {
+    (mark != FAILED).then(|| mark.checked_sub(1)).flatten()
+}
+
+/// Of so many events one is timed.
+const TIMED: u64 = 64;
+
+/// The layer is installed.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// And CUDA is in use, and there are events.
+static ON: AtomicBool = AtomicBool::new(false);
+/// Events wanted so far.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+/// What recording one costs, in ticks: a slow average.
+static COST: AtomicU64 = AtomicU64::new(0);
+
+/// Records an event on the current stream. 0 where there is nothing to be recorded on, [`FAILED`] where it could not be.
+#[inline(always)]
+pub(super) fn mark() -> u16 {
+    if ON.load(Ordering::Relaxed) { mark_now() } else { 0 }
+}
+
+/// The same for a record that is wanted only if `wanted`.
+#[inline(always)]
+pub(super) fn mark_if(wanted: bool) -> u16 {
+    if wanted { mark() } else { 0 }
+}
+
+#[inline(never)]
+fn mark_now() -> u16 {
+    let (Some(driver), true) = (driver::loaded(), policy::is_on(Layer::DeviceTime)) else { return 0 };
+    let began = COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(TIMED).then(ticks);
+    let mark = record(driver);
+    if let (Some(began), Some(_)) = (began, slot_of(mark)) {
+        let (now, before) = (ticks().saturating_sub(began), COST.load(Ordering::Relaxed));
+        COST.store(if before == 0 { now } else { (7 * before + now) / 8 }, Ordering::Relaxed);
+    }
+    mark
+}
+
+fn record(driver: &Driver) -> u16 {
+    // A thread that uses no device has no context.
+    let Some(device) = driver.current_device().filter(|device| *device < DEVICES) else { return 0 };
+    let Some(stream) = driver.current_stream(device) else { return FAILED };
+    if driver.may_be_capturing(stream) {
+        return FAILED;
+    }
+    let Some(slot) = pool::take(device) else { return FAILED };
+    if driver.record(pool::event(slot), stream) {
+        slot + 1
+    } else {
+        pool::give(slot);
+        FAILED
+    }
+}
+
+/// The record of a mark was not written.
+#[cold]
+pub(super) fn take_back(mark: u16) {
+    if let Some(slot) = slot_of(mark) {
+        pool::give(slot);
+    }
+}
+
+/// What an event costs, in ticks; 0 before the first.
+pub(super) fn cost() -> u64 {
+    COST.load(Ordering::Relaxed)
+}
+
+/// Looks whether CUDA is in use by now, and makes events for the devices that want some. For the background thread.
+pub(super) fn prepare() {
+    if INSTALLED.load(Ordering::Relaxed)
+        && let Some(driver) = driver::find()
+        && pool::fill(driver)
+    {
+        ON.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Installs the layer, or takes it out.
+#[pyfunction]
+fn use_device_events(on: bool) {
+    INSTALLED.store(on, Ordering::Relaxed);
+    if !on {
+        ON.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(use_device_events, module)?)
+}

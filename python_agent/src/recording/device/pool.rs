@@ -1,0 +1,146 @@
+//! Events that are free, a list a device. Training's threads take, the background thread gives back and makes new ones;
+//! nobody waits: a list is a stack of slot numbers whose head is changed in one step. The head has a number that counts
+//! its changes, so that one that looks the same is the same.
+
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::DEVICES;
+use super::driver::{Driver, Event};
+
+/// Events of all devices, at most: what a second of a busy process needs.
+const SLOTS: usize = 1 << 14;
+/// Events that are made at a time.
+const MORE: usize = 1024;
+const _: () = assert!(SLOTS < super::FAILED as usize);
+
+struct Slot {
+    event: AtomicPtr<std::ffi::c_void>,
+    device: AtomicU8,
+    /// The next free one, plus 1; 0: none.
+    next: AtomicU32,
+}
+
+/// A list: changes in the upper half, the first free slot plus 1 in the lower.
+struct List {
+    head: AtomicU64,
+    free: AtomicU32,
+}
+
+static ALL: [Slot; SLOTS] =
+    [const { Slot { event: AtomicPtr::new(std::ptr::null_mut()), device: AtomicU8::new(0), next: AtomicU32::new(0) } };
+        SLOTS];
+static LISTS: [List; DEVICES] = [const { List { head: AtomicU64::new(0), free: AtomicU32::new(0) } }; DEVICES];
+/// Slots that have an event.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+fn slot(number: u16) -> &'static Slot {
+    &ALL[usize::from(number) % SLOTS]
+}
+
+/// The event of a slot.
+pub(super) fn event(number: u16) -> Event {
+    slot(number).event.load(Ordering::Relaxed)
+}
+
+/// The device whose event it is.
+pub(super) fn device(number: u16) -> usize {
+    usize::from(slot(number).device.load(Ordering::Relaxed))
+}
+
+/// A free event of a device.
+pub(super) fn take(device: usize) -> Option<u16> {
+    let list = &LISTS[device];
+    let mut head = list.head.load(Ordering::Acquire);
+    loop {
+        let number = (head as u32).checked_sub(1)? as u16;
+        let next = slot(number).next.load(Ordering::Relaxed);
+        match list.head.compare_exchange_weak(head, changed(head, next), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                list.free.fetch_sub(1, Ordering::Relaxed);
+                return Some(number);
+            }
+            Err(other) => head = other,
+        }
+    }
+}
+
+/// Gives one back. One that was recorded and has not come may be recorded anew: the newest time counts.
+pub(super) fn give(number: u16) {
+    let list = &LISTS[device(number)];
+    let mut head = list.head.load(Ordering::Relaxed);
+    // Before anybody can take it again.
+    list.free.fetch_add(1, Ordering::Relaxed);
+    loop {
+        slot(number).next.store(head as u32, Ordering::Relaxed);
+        let new = changed(head, u32::from(number) + 1);
+        match list.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(other) => head = other,
+        }
+    }
+}
+
+fn changed(head: u64, first: u32) -> u64 {
+    ((head >> 32) + 1) << 32 | u64::from(first)
+}
+
+/// Makes events for every device in use that is short of them. Whether any device has some.
+pub(super) fn fill(driver: &Driver) -> bool {
+    for device in driver.active_devices().filter(|device| *device < DEVICES) {
+        if (LISTS[device].free.load(Ordering::Relaxed) as usize) < MORE / 2 {
+            let room = SLOTS - MADE.load(Ordering::Relaxed) as usize;
+            driver.create(device, MORE.min(room), |event| {
+                let number = MADE.fetch_add(1, Ordering::Relaxed) as u16;
+                slot(number).event.store(event, Ordering::Relaxed);
+                slot(number).device.store(device as u8, Ordering::Relaxed);
+                give(number);
+            });
+        }
+    }
+    MADE.load(Ordering::Relaxed) > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_threads_at_a_time() {
+        const DEVICE: usize = DEVICES - 1;
+        let numbers: Vec<u16> = (0..64).map(|number| (SLOTS - 1 - number) as u16).collect();
+        for number in &numbers {
+            slot(*number).device.store(DEVICE as u8, Ordering::Relaxed);
+            give(*number);
+        }
+        let taken: Vec<AtomicBool> = numbers.iter().map(|_| AtomicBool::new(false)).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut mine = Vec::new();
+                    for round in 0..20_000 {
+                        if let Some(number) = take(DEVICE) {
+                            let place = SLOTS - 1 - usize::from(number);
+                            assert!(!taken[place].swap(true, Ordering::SeqCst), "two have the same");
+                            mine.push(number);
+                        }
+                        if round % 3 == 0 || mine.len() > 20 {
+                            for number in mine.drain(..) {
+                                taken[SLOTS - 1 - usize::from(number)].store(false, Ordering::SeqCst);
+                                give(number);
+                            }
+                        }
+                    }
+                    for number in mine {
+                        taken[SLOTS - 1 - usize::from(number)].store(false, Ordering::SeqCst);
+                        give(number);
+                    }
+                });
+            }
+        });
+        let all: HashSet<u16> = std::iter::from_fn(|| take(DEVICE)).collect();
+        assert_eq!(all, numbers.into_iter().collect());
+    }
+}

@@ -1,0 +1,81 @@
+/* CUDA's driver as far as device times need it: one device whose clock goes on by one millisecond with every event that
+ * is recorded on it, so that every device time is known beforehand. Preloaded, it also stands in for the one function of
+ * torch that knows the current stream.
+ *
+ * FAKE_CUDA, comma-separated: "late", events come 300 ms after they were recorded; "never", they don't come at all;
+ * "capturing", the stream is being captured; "broken", asking fails. A file named by FAKE_CUDA_NOT_YET, while it is
+ * there, means that the program has not called cuInit. */
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
+
+typedef struct { double milliseconds, recorded; } event_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static double device_clock;
+static int recorded, captured_asked;
+
+static int is(const char *what) {
+    const char *mode = getenv("FAKE_CUDA");
+    return mode && strstr(mode, what) != NULL;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static int not_yet(void) {
+    const char *path = getenv("FAKE_CUDA_NOT_YET");
+    return path && access(path, F_OK) == 0;
+}
+
+int fake_cuda_recorded(void) { return recorded; }
+
+int cuDeviceGetCount(int *count) { return not_yet() ? NOT_INITIALIZED : (*count = 1, SUCCESS); }
+int cuCtxGetDevice(int *device) { return *device = 0, SUCCESS; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+    return *flags = 0, *active = device == 0, SUCCESS;
+}
+int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = (void *)1, device ? INVALID_VALUE : SUCCESS; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return (void)device, SUCCESS; }
+int cuCtxPushCurrent_v2(void *context) { return context == (void *)1 ? SUCCESS : INVALID_VALUE; }
+int cuCtxPopCurrent_v2(void **context) { return *context = (void *)1, SUCCESS; }
+int cuEventCreate(void **event, unsigned flags) {
+    event_t *made = calloc(1, sizeof *made);
+    return *event = made, flags == 0 && made ? SUCCESS : INVALID_VALUE;
+}
+int cuEventRecord(void *event, void *stream) {
+    if (stream != (void *)7) return INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    *(event_t *)event = (event_t){device_clock += 1.0, now()};
+    recorded += 1;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+int cuEventQuery(void *event) {
+    if (is("broken")) return ILLEGAL_ADDRESS;
+    if (is("never")) return NOT_READY;
+    return is("late") && now() - ((event_t *)event)->recorded < 0.3 ? NOT_READY : SUCCESS;
+}
+int cuEventElapsedTime(float *milliseconds, void *from, void *to) {
+    int ready = cuEventQuery(to);
+    if (ready == SUCCESS) *milliseconds = (float)(((event_t *)to)->milliseconds - ((event_t *)from)->milliseconds);
+    return ready;
+}
+int cuStreamIsCapturing(void *stream, int *capturing) {
+    captured_asked += stream == (void *)7;
+    return *capturing = is("capturing"), SUCCESS;
+}
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+    static _Thread_local int current;
+    int before = current;
+    return current = *mode, *mode = before, SUCCESS;
+}
+int aoti_torch_get_current_cuda_stream(int device, void **stream) { return *stream = (void *)7, device; }

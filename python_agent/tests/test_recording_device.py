@@ -1,0 +1,159 @@
+"""Device time. There is no device here: a small library with the symbols of CUDA's driver stands in, whose clock goes on
+by one millisecond with every event, so that every time is known beforehand. Modules are on torch's meta device."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from recording_support import in_process
+from torch import nn
+
+HERE = Path(__file__).resolve()
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("driver") / "libcuda.so.1"
+    source = HERE.with_name("fake_cuda.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, source], check=True)
+    return library
+
+
+@pytest.fixture
+def with_driver(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LD_PRELOAD", str(driver))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield
+
+
+class Pair(nn.Module):
+    """Two layers and something of its own between them."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4, device=device)
+        self.second = nn.Linear(4, 4, device=device)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x)))
+
+
+def recorded(steps: int = 2, device: str = "meta", capture: str = "") -> Any:
+    """Rows of `steps` steps, in a process with the driver; how many events were recorded."""
+    import probe_agent.torch as agent
+    from probe_agent import _native as native
+
+    cuda = ctypes.CDLL("libcuda.so.1")
+    agent.install()
+    native.analyse()  # The background thread's work: it finds the driver, and makes events.
+    native.take_rows()
+    model = Pair(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        os.environ["FAKE_CUDA"] = capture if step == 1 else os.environ.get("FAKE_CUDA_ALWAYS", "")
+        optimizer.zero_grad()
+        model(torch.ones(2, 4, device=device)).sum().backward()
+        optimizer.step()
+        if step % 10 == 9:
+            native.analyse()
+    began = time.monotonic()
+    rows = native.take_rows(False)["python.torch_trace"]
+    while len(rows) < 8 * steps and time.monotonic() < began + 60:
+        time.sleep(0.05)
+        native.analyse()
+        rows += native.take_rows(False)["python.torch_trace"]
+    waited = time.monotonic() - began
+    agent.uninstall()
+    names = ("step", "stage", "module", "duration", "total_duration")
+    return {
+        "rows": [{name: row[name] for name in names} | {"on_host": row["host_duration"] > 0} for row in rows],
+        "events": cuda.fake_cuda_recorded(), "waited": waited, "layer": native.layers().get("device_time"),
+    }  # fmt: skip
+
+
+def times(rows: list[dict[str, Any]], step: int) -> dict[tuple[str, str | None], tuple[float | None, float | None]]:
+    def milliseconds(seconds: float | None) -> float | None:
+        return None if seconds is None else round(seconds * 1e3, 3)
+
+    of_step = [row for row in rows if row["step"] == step]
+    return {
+        (row["stage"], row["module"]): (milliseconds(row["duration"]), milliseconds(row["total_duration"]))
+        for row in of_step
+    }
+
+
+def test_devices_have_their_own_times(with_driver: None) -> None:
+    told = in_process(recorded)
+    # Six records of module calls have an event each, at 0 to 5 ms: Pair [0, 5] holds first [1, 2] and second [3, 4].
+    step = times(told["rows"], 1)
+    forward = {module: both for (stage, module), both in step.items() if stage == "forward"}
+    assert forward == {"Pair": (3.0, 5.0), "first": (1.0, 1.0), "second": (1.0, 1.0)}
+    # The optimizer's step is from its event to its end's.
+    assert step["step", "SGD"] == (1.0, 1.0)
+    # Each node has its events, and what lies between two of them goes with the first: from the first node's to the last
+    # one's everything belongs to somebody. The loss is nobody's, or rather everybody's: module NULL.
+    backward = {module: both for (stage, module), both in step.items() if stage == "backward"}
+    assert set(backward) == {"Pair", "first", "second", None}
+    assert all(own is not None and own >= 1.0 for own, _ in backward.values())
+    whole = sum(own for own, _ in backward.values())
+    assert backward["Pair"][1] == whole - backward[None][0]
+    assert all(row["on_host"] for row in told["rows"]), "the host's times are there as well"
+    # No event is lost: the pool has a thousand, and each is used again and again.
+    many = in_process(recorded, arguments=(200,))
+    assert many["events"] > 3000
+    assert all(row["duration"] is not None for row in many["rows"])
+
+
+def test_modules_on_the_host_have_the_hosts_times(with_driver: None) -> None:
+    told = in_process(recorded, arguments=(2, "cpu"))
+    for (stage, module), (own, _) in times(told["rows"], 1).items():
+        assert own is not None and own != 1.0, (stage, module)
+
+
+def test_rows_wait_for_a_device_that_is_behind(with_driver: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CUDA_ALWAYS", "late")
+    told = in_process(recorded, arguments=(2, "meta", "late"))
+    assert told["waited"] > 0.2
+    assert times(told["rows"], 1)["forward", "Pair"] == (3.0, 5.0)
+
+
+def test_rows_go_on_without_a_device_that_has_stopped(with_driver: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CUDA_ALWAYS", "never")
+    told = in_process(recorded, arguments=(2, "meta", "never"))
+    assert len(told["rows"]) == 16 and 5 < told["waited"] < 60
+    assert set(times(told["rows"], 1).values()) == {(None, None)}
+
+
+@pytest.mark.parametrize("mode", ["capturing", "broken"])
+def test_what_is_not_known_is_null(with_driver: None, mode: str) -> None:
+    """In step 1 the stream is captured into a graph, or the driver fails; the others have times."""
+    told = in_process(recorded, arguments=(3, "meta", mode))
+    if mode == "capturing":
+        assert set(times(told["rows"], 1).values()) == {(None, None)}
+        assert times(told["rows"], 2)["forward", "Pair"] == (3.0, 5.0)
+    assert len(told["rows"]) == 24
+
+
+def test_nothing_is_recorded_before_cuda_is_in_use(
+    with_driver: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "not yet").touch()
+    monkeypatch.setenv("FAKE_CUDA_NOT_YET", str(tmp_path / "not yet"))
+    told = in_process(recorded)
+    assert told["events"] == 0
+    assert set(times(told["rows"], 1).values()) == {(None, None)}
+    assert told["layer"] == "off", "it was taken out with the others"
+
+
+def test_the_layer_can_be_off(with_driver: None) -> None:
+    told = in_process(recorded, "-device_time")
+    assert told["events"] == 0
+    assert set(times(told["rows"], 1).values()) == {(None, None)}

@@ -1,0 +1,100 @@
+//! What a person switches in a console: how answers look, and where Python runs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::show::Sink;
+use crate::cli::eval::{At, Rank};
+use crate::cli::report;
+use crate::error::Result;
+use crate::output::Shape;
+
+/// How long a snippet may take where nobody says.
+pub(super) const SNIPPET: Duration = Duration::from_secs(30);
+
+/// One of them, and what it is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Switch {
+    /// None: the other one.
+    Expanded(Option<bool>),
+    Timing(Option<bool>),
+    Pager(Option<bool>),
+    Output(Option<PathBuf>),
+    /// None inside: as the snippet needs. Nothing at all: say which. So it is with those that follow.
+    Rank(Option<Option<Rank>>),
+    At(Option<At>),
+    Timeout(Option<Option<Duration>>),
+    Frame(Option<Option<u32>>),
+}
+
+/// How they are.
+pub(super) struct Switches {
+    pub(super) sink: Sink,
+    records: bool,
+    pub(super) timing: bool,
+    pub(super) pager: bool,
+    pub(super) rank: Option<Rank>,
+    pub(super) at: At,
+    pub(super) timeout: Option<Duration>,
+    /// The one frame of the training thread whose names snippets see.
+    pub(super) frame: Option<u32>,
+}
+
+impl Switches {
+    /// As they are at the beginning.
+    pub(super) fn new(interactive: bool) -> Self {
+        let (records, timing, rank, timeout, frame) = (false, false, None, None, None);
+        Self { sink: Sink::Screen, records, timing, pager: interactive, rank, at: At::Auto, timeout, frame }
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        if self.records { Shape::Records } else { Shape::Fit }
+    }
+
+    /// Turns one, and says so to a person.
+    pub(super) fn turn(&mut self, switch: Switch, interactive: bool) -> Result<()> {
+        let say = |what: &str, flag: bool| {
+            if interactive {
+                report::note(format_args!("{what}: {}", if flag { "on" } else { "off" }));
+            }
+        };
+        match switch {
+            Switch::Expanded(flag) => {
+                self.records = flag.unwrap_or(!self.records);
+                say("a line a value", self.records);
+            }
+            Switch::Timing(flag) => {
+                self.timing = flag.unwrap_or(!self.timing);
+                say("times", self.timing);
+            }
+            Switch::Pager(flag) => {
+                self.pager = flag.unwrap_or(!self.pager) && interactive;
+                say("pager", self.pager);
+            }
+            Switch::Output(path) => self.sink = Sink::open(path)?,
+            Switch::Rank(None) => report::note(match self.rank {
+                None => "Python runs on the ranks that the snippet needs".to_owned(),
+                Some(Rank::All) => "Python runs on all ranks".to_owned(),
+                Some(Rank::One(rank)) => format!("Python runs on rank {rank}"),
+            }),
+            Switch::Rank(Some(rank)) => self.rank = rank,
+            Switch::At(None) => report::note(match self.at {
+                At::Auto => "Python runs where the snippet needs to",
+                At::Now => "Python runs beside training",
+                At::Step => "Python runs between two steps",
+            }),
+            Switch::At(Some(at)) => self.at = at,
+            Switch::Timeout(None) => report::note(match self.timeout {
+                None => format!("a snippet may take {SNIPPET:?}, a query as long as whoever answers allows"),
+                Some(timeout) => format!("a query or snippet may take {}", humantime::format_duration(timeout)),
+            }),
+            Switch::Timeout(Some(timeout)) => self.timeout = timeout,
+            Switch::Frame(None) => report::note(match self.frame {
+                None => "Python sees the names of all of the user's frames".to_owned(),
+                Some(frame) => format!("Python sees the names of frame {frame} alone"),
+            }),
+            Switch::Frame(Some(frame)) => self.frame = frame,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! Reads this node's GPUs once a second, as long as a process of the run lives here, and keeps what they say in
+//! `gpu.metrics`. An error of a GPU (Xid) is an event too.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use probe_proto::env::PROBE_GPU_METRICS;
+use probe_proto::table::Time;
+use probe_proto::tables::gpu_metrics;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::clock;
+use super::events::{Event, Events, Severity};
+use super::local::Local;
+use super::registry::Registry;
+use crate::error::{Error, Result};
+use crate::gpu::{Gpus, Reading, Visible};
+use crate::store::Identity;
+
+/// Between two readings, where nobody says.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A GPU is asked no more often: each time costs the driver milliseconds.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// Between two readings; None is never.
+///
+/// # Errors
+/// The variable says what is no duration.
+pub(crate) fn interval() -> Result<Option<Duration>> {
+    let text = std::env::var(PROBE_GPU_METRICS).unwrap_or_default();
+    match text.as_str() {
+        "" => Ok(Some(INTERVAL)),
+        "off" => Ok(None),
+        text => match humantime::parse_duration(text) {
+            Ok(interval) if interval >= SHORTEST => Ok(Some(interval)),
+            Ok(_) => Err(Error::usage(format!("{PROBE_GPU_METRICS}={text} is too often"))
+                .hint(format!("{PROBE_GPU_METRICS}={SHORTEST:?} is the shortest"))),
+            Err(error) => Err(Error::usage(format!("{PROBE_GPU_METRICS}={text} is no duration: {error}"))
+                .hint(format!("{PROBE_GPU_METRICS}=1s, 10s or off"))),
+        },
+    }
+}
+
+/// Reads and keeps.
+pub(crate) struct Sampler {
+    registry: Arc<Registry>,
+    events: Arc<Events>,
+    kept: Local,
+    /// Whose rows they are: the collector's own.
+    identity: Arc<Identity>,
+    gpus: Mutex<Opened>,
+}
+
+enum Opened {
+    NotYet,
+    /// There is no driver, and none will come while we live.
+    None,
+    Gpus(Gpus),
+}
+
+impl Sampler {
+    pub(crate) fn new(registry: Arc<Registry>, events: Arc<Events>, kept: Local, run: Arc<str>) -> Self {
+        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let identity = Identity {
+            run,
+            host: host.into(),
+            pid: i32::try_from(std::process::id()).unwrap_or(-1),
+            rank: None,
+            local_rank: None,
+            world_size: None,
+            role: "collector".into(),
+        };
+        Self { registry, events, kept, identity: Arc::new(identity), gpus: Mutex::new(Opened::NotYet) }
+    }
+
+    /// Reads again and again until the collector stops, or there turns out to be no driver.
+    pub(crate) async fn watch(self: Arc<Self>, interval: Duration, stopping: CancellationToken) {
+        let mut ticks = tokio::time::interval(interval);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = stopping.cancelled() => return,
+            }
+            let this = Arc::clone(&self);
+            // The driver may take its time, and nobody else is to wait for it.
+            match tokio::task::spawn_blocking(move || this.sample()).await {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Reads once; whether to go on.
+    fn sample(&self) -> bool {
+        let here = self.here();
+        if here.is_empty() {
+            return true;
+        }
+        let mut opened = self.gpus.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Opened::NotYet = *opened {
+            *opened = Gpus::open().map_or(Opened::None, Opened::Gpus);
+        }
+        let Opened::Gpus(gpus) = &mut *opened else { return false };
+        let mut visible = Visible::default();
+        here.iter().for_each(|process| visible.add(process.pid));
+        let readings = gpus.read(&visible);
+        drop(opened);
+        self.keep(&readings, &here);
+        for reading in &readings {
+            for xid in &reading.xids {
+                self.events.note(failed(reading, *xid, &ranks(reading, &here)));
+            }
+        }
+        true
+    }
+
+    /// The live processes of this node.
+    fn here(&self) -> Vec<Arc<Identity>> {
+        let live = self.registry.live();
+        let identities = live.iter().map(|agent| Arc::clone(&agent.state().identity));
+        identities.filter(|identity| identity.host == self.identity.host).collect()
+    }
+
+    fn keep(&self, readings: &[Reading], here: &[Arc<Identity>]) {
+        let kept = self.kept.keep(&self.identity, |rows, texts| {
+            for reading in readings {
+                let megabytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / 1e6);
+                let watts = |milliwatts: Option<u32>| milliwatts.map(|milliwatts| f64::from(milliwatts) / 1e3);
+                let count = |count: Option<u64>| count.and_then(|count| i64::try_from(count).ok());
+                let ranks = ranks(reading, here);
+                rows.push(gpu_metrics::Row {
+                    ts: Time(clock::unix_ns()),
+                    gpu: i32::try_from(reading.index).unwrap_or(-1),
+                    uuid: texts.id(&reading.uuid),
+                    name: reading.name.as_deref().map(|name| texts.id(name)),
+                    ranks: (!ranks.is_empty()).then(|| texts.id(&ranks)),
+                    utilization: reading.utilization,
+                    memory_utilization: reading.memory_utilization,
+                    memory_used: megabytes(reading.memory_used),
+                    memory_total: megabytes(reading.memory_total),
+                    power: watts(reading.power),
+                    power_limit: watts(reading.power_limit),
+                    temperature: reading.temperature.map(f64::from),
+                    sm_clock: reading.sm_clock.map(f64::from),
+                    memory_clock: reading.memory_clock.map(f64::from),
+                    throttle_reasons: reading.throttle_reasons.as_deref().map(|reasons| texts.id(reasons)),
+                    ecc_corrected: count(reading.ecc_corrected),
+                    ecc_uncorrected: count(reading.ecc_uncorrected),
+                    xid: reading.xids.last().and_then(|xid| i32::try_from(*xid).ok()),
+                });
+            }
+        });
+        if let Err(error) = kept {
+            tracing::warn!("gpu.metrics: {error}");
+        }
+    }
+}
+
+/// Ranks that compute on it, smallest first.
+fn ranks(reading: &Reading, here: &[Arc<Identity>]) -> String {
+    let pids = reading.pids.as_deref().unwrap_or_default();
+    let on_it = here.iter().filter(|process| u32::try_from(process.pid).is_ok_and(|pid| pids.contains(&pid)));
+    let mut ranks: Vec<i32> = on_it.filter_map(|process| process.rank).collect();
+    ranks.sort_unstable();
+    ranks.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn failed(reading: &Reading, xid: u64, ranks: &str) -> Event {
+    let name = reading.name.as_deref().unwrap_or("GPU");
+    let of = if ranks.is_empty() { String::new() } else { format!(", where rank {ranks} computes") };
+    let text = format!("the driver reports Xid {xid} of GPU {} ({name}, {}){of}", reading.index, reading.uuid);
+    let details = json!({"xid": xid, "gpu": reading.index, "uuid": reading.uuid, "ranks": ranks});
+    Event::new("gpu", Severity::Error, text).with(&details)
+}

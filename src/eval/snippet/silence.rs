@@ -1,0 +1,43 @@
+//! Processes that say nothing about a snippet. Their agent takes it without the GIL and answers with it, so silence
+//! means that nobody there gets the GIL, or that the process stands still.
+
+use std::time::{Duration, Instant};
+
+use probe_proto::v1::{self, eval_event::Event};
+use tokio::time::sleep_until;
+
+use super::Snippet;
+
+/// Who has said nothing for so long is named to whoever waits.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Agents report every half second, without the GIL.
+const REPORTED_WITHIN: Duration = Duration::from_secs(3);
+
+/// Until then; for ever where there is none.
+pub(super) async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Snippet {
+    /// Names, once, who has said nothing about the attempt under way.
+    pub(super) fn name_the_silent(&mut self) {
+        self.named_at = None;
+        let Some((_, told)) = &self.attempt else { return };
+        for (place, target) in self.group.targets.iter().enumerate() {
+            if !told[place] || self.heard[place] || self.done[place].is_some() {
+                continue;
+            }
+            let seconds = PATIENCE.as_secs();
+            let text = if target.agent.state().reported.elapsed() < REPORTED_WITHIN {
+                format!("{} has not let go of the GIL for {seconds} s, so the snippet has not begun", target.name())
+            } else {
+                format!("{} has said nothing for {seconds} s: it may be stopped", target.name())
+            };
+            let hint = format!("probe {} stack shows where it is; Ctrl-C takes the snippet back", target.pid);
+            self.feed.push(Event::Notice(v1::Notice { text, hint }));
+        }
+    }
+}

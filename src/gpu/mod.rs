@@ -1,0 +1,155 @@
+//! What NVIDIA's driver says of GPUs (NVML). The library is looked for at run time: without it there are no GPUs.
+
+mod visible;
+
+use std::collections::HashMap;
+
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::{Device, EventSet, Nvml};
+
+pub(crate) use visible::Visible;
+
+/// What the driver says where it does not know which.
+const UNKNOWN_XID: u64 = 999;
+
+/// The GPUs of this node.
+pub(crate) struct Gpus {
+    nvml: &'static Nvml,
+    /// Where the driver tells of errors, a set a GPU; none where it does not.
+    errors: HashMap<String, EventSet<'static>>,
+}
+
+/// A GPU now. What the driver does not tell is None.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) index: u32,
+    pub(crate) uuid: String,
+    pub(crate) name: Option<String>,
+    /// Who computes on it, by the driver's word.
+    pub(crate) pids: Option<Vec<u32>>,
+    /// Percent.
+    pub(crate) utilization: Option<f64>,
+    pub(crate) memory_utilization: Option<f64>,
+    /// Bytes.
+    pub(crate) memory_used: Option<u64>,
+    pub(crate) memory_total: Option<u64>,
+    /// Milliwatts.
+    pub(crate) power: Option<u32>,
+    pub(crate) power_limit: Option<u32>,
+    /// Degrees Celsius.
+    pub(crate) temperature: Option<u32>,
+    /// Megahertz.
+    pub(crate) sm_clock: Option<u32>,
+    pub(crate) memory_clock: Option<u32>,
+    pub(crate) throttle_reasons: Option<String>,
+    pub(crate) ecc_corrected: Option<u64>,
+    pub(crate) ecc_uncorrected: Option<u64>,
+    /// Errors (Xid) since the last reading.
+    pub(crate) xids: Vec<u64>,
+}
+
+impl Gpus {
+    /// None where there is no driver, or one that does not answer.
+    pub(crate) fn open() -> Option<Self> {
+        let nvml = match Nvml::init() {
+            Ok(nvml) => nvml,
+            Err(error) => {
+                tracing::debug!("no GPUs are read: {error}");
+                return None;
+            }
+        };
+        // What devices and event sets borrow; a collector opens it once and for as long as it lives.
+        Some(Self { nvml: Box::leak(Box::new(nvml)), errors: HashMap::new() })
+    }
+
+    /// Reads those that are wanted. Takes milliseconds, and longer where a GPU is in trouble.
+    pub(crate) fn read(&mut self, visible: &Visible) -> Vec<Reading> {
+        let nvml = self.nvml;
+        let all: Vec<Device<'static>> =
+            (0..nvml.device_count().unwrap_or(0)).filter_map(|index| nvml.device_by_index(index).ok()).collect();
+        let named = |device: &Device<'static>| Some((device.index().ok()?, device.uuid().ok()?));
+        let names: Vec<Option<(u32, String)>> = all.iter().map(named).collect();
+        let known: Vec<(u32, String)> = names.iter().flatten().cloned().collect();
+        let models = || all.iter().map(|device| device.name().ok());
+        let alike = models().all(|name| Some(name) == models().next());
+        let chosen = visible.choose(&known, alike);
+        let mut readings = Vec::new();
+        for (device, named) in all.iter().zip(names) {
+            let Some((index, uuid)) = named else { continue };
+            if !chosen.contains(&uuid) {
+                continue;
+            }
+            let xids = self.xids(device, &uuid);
+            readings.push(Reading { xids, ..read(device, index, uuid) });
+        }
+        readings
+    }
+
+    /// Errors that the driver told of since the last time.
+    fn xids(&mut self, device: &Device<'static>, uuid: &str) -> Vec<u64> {
+        if !self.errors.contains_key(uuid) {
+            let set = self.nvml.create_event_set().ok();
+            let set = set.and_then(|set| device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok());
+            let Some(set) = set else { return Vec::new() };
+            self.errors.insert(uuid.to_owned(), set);
+        }
+        let Some(set) = self.errors.get(uuid) else { return Vec::new() };
+        // A GPU that fails for ever must not keep us for ever.
+        let told = (0..16).map_while(|_| set.wait(0).ok());
+        told.filter(|told| told.event_type.contains(EventTypes::CRITICAL_XID_ERROR))
+            .filter_map(|told| match told.event_data? {
+                XidError::Value(xid) => Some(xid),
+                XidError::Unknown => Some(UNKNOWN_XID),
+            })
+            .collect()
+    }
+}
+
+fn read(device: &Device<'_>, index: u32, uuid: String) -> Reading {
+    let utilization = device.utilization_rates().ok();
+    let memory = device.memory_info().ok();
+    let ecc = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
+    Reading {
+        index,
+        uuid,
+        name: device.name().ok(),
+        pids: device.running_compute_processes().ok().map(|all| all.iter().map(|process| process.pid).collect()),
+        utilization: utilization.as_ref().map(|rates| f64::from(rates.gpu)),
+        memory_utilization: utilization.as_ref().map(|rates| f64::from(rates.memory)),
+        memory_used: memory.as_ref().map(|memory| memory.used),
+        memory_total: memory.as_ref().map(|memory| memory.total),
+        power: device.power_usage().ok(),
+        power_limit: device.enforced_power_limit().ok(),
+        temperature: device.temperature(TemperatureSensor::Gpu).ok(),
+        sm_clock: device.clock_info(Clock::SM).ok(),
+        memory_clock: device.clock_info(Clock::Memory).ok(),
+        throttle_reasons: device.current_throttle_reasons().ok().map(names),
+        ecc_corrected: ecc(MemoryError::Corrected),
+        ecc_uncorrected: ecc(MemoryError::Uncorrected),
+        xids: Vec::new(),
+    }
+}
+
+/// The driver's names, in lower case.
+fn names(reasons: ThrottleReasons) -> String {
+    let name = |name: &str| if name == "GPU_IDLE" { "idle".to_owned() } else { name.to_ascii_lowercase() };
+    let names: Vec<String> =
+        reasons.iter_names().filter(|(_, one)| !one.is_empty()).map(|(each, _)| name(each)).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(",") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_the_drivers_names() {
+        assert_eq!(names(ThrottleReasons::empty()), "none");
+        assert_eq!(names(ThrottleReasons::GPU_IDLE), "idle");
+        let both = ThrottleReasons::SW_POWER_CAP | ThrottleReasons::HW_THERMAL_SLOWDOWN;
+        assert_eq!(names(both), "sw_power_cap,hw_thermal_slowdown");
+    }
+}

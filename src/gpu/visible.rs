@@ -1,0 +1,106 @@
+//! Which GPUs processes can see: `CUDA_VISIBLE_DEVICES` of each, as it was started.
+
+use std::collections::BTreeSet;
+
+/// What the processes of a run see together. One that changes its own environment later may see fewer than this says,
+/// and never others.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Visible(Vec<Seen>);
+
+/// What one process was started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    /// None where it is not set.
+    devices: Option<String>,
+    /// Whether numbers count GPUs in the order of the bus, as the driver does.
+    by_bus: bool,
+}
+
+impl Visible {
+    /// Adds a process of this node; one whose environment can't be read may see everything.
+    pub(crate) fn add(&mut self, pid: i32) {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let seen = Seen::of(&environment);
+        if !self.0.contains(&seen) {
+            self.0.push(seen);
+        }
+    }
+
+    /// The UUIDs of those that are seen, of GPUs given by number and UUID. `alike`: they are all of one model, so that
+    /// the order "fastest first" is that of the bus.
+    pub(crate) fn choose(&self, all: &[(u32, String)], alike: bool) -> BTreeSet<String> {
+        self.0.iter().flat_map(|seen| seen.choose(all, alike)).collect()
+    }
+}
+
+impl Seen {
+    fn of(environment: &[u8]) -> Self {
+        let find = |name: &str| {
+            environment
+                .split(|byte| *byte == 0)
+                .filter_map(|entry| std::str::from_utf8(entry).ok())
+                .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
+        };
+        Self {
+            devices: find("CUDA_VISIBLE_DEVICES").map(str::to_owned),
+            by_bus: find("CUDA_DEVICE_ORDER") == Some("PCI_BUS_ID"),
+        }
+    }
+
+    fn choose(&self, all: &[(u32, String)], alike: bool) -> Vec<String> {
+        let everything = || all.iter().map(|(_, uuid)| uuid.clone()).collect();
+        let Some(devices) = &self.devices else { return everything() };
+        let mut chosen = Vec::new();
+        // CUDA stops at the first that is none.
+        for item in devices.split(',').map(str::trim) {
+            let found = match item.parse::<u32>() {
+                // In CUDA's own order the number says nothing to us.
+                Ok(_) if !self.by_bus && !alike => return everything(),
+                Ok(number) => all.iter().find(|(index, _)| *index == number),
+                // A slice of a GPU names itself; whose it is, the driver's name for it does not say.
+                Err(_) if item.starts_with("MIG-") => return everything(),
+                Err(_) if item.starts_with("GPU-") => all.iter().find(|(_, uuid)| uuid.starts_with(item)),
+                Err(_) => None,
+            };
+            match found {
+                Some((_, uuid)) => chosen.push(uuid.clone()),
+                None => break,
+            }
+        }
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(environment: &str, alike: bool) -> String {
+        let all: Vec<(u32, String)> = (0..4).map(|index| (index, format!("GPU-{index}{index}"))).collect();
+        let visible = Visible(vec![Seen::of(environment.as_bytes())]);
+        visible.choose(&all, alike).into_iter().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn gpus_are_chosen_as_cuda_does() {
+        let everything = "GPU-00 GPU-11 GPU-22 GPU-33";
+        assert_eq!(chosen("HOME=/\0", true), everything);
+        assert_eq!(chosen("CUDA_VISIBLE_DEVICES=2,0\0", true), "GPU-00 GPU-22");
+        assert_eq!(chosen("CUDA_VISIBLE_DEVICES=2, 3\0A=b", true), "GPU-22 GPU-33");
+        assert_eq!(chosen("CUDA_VISIBLE_DEVICES=1,-1,2\0", true), "GPU-11");
+        assert_eq!(chosen("CUDA_VISIBLE_DEVICES=\0", true), "");
+        assert_eq!(chosen("CUDA_VISIBLE_DEVICES=9\0", true), "");
+        assert_eq!(chosen("CUDA_VISIBLE_DEVICES=GPU-3,GPU-1\0", false), "GPU-11 GPU-33");
+        assert_eq!(chosen("CUDA_VISIBLE_DEVICES=1\0", false), everything);
+        assert_eq!(chosen("CUDA_VISIBLE_DEVICES=1\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0", false), "GPU-11");
+        assert_eq!(chosen("CUDA_VISIBLE_DEVICES=MIG-77\0", true), everything);
+    }
+
+    #[test]
+    fn processes_see_what_one_of_them_sees() {
+        let both = Visible(vec![Seen::of(b"CUDA_VISIBLE_DEVICES=0"), Seen::of(b"CUDA_VISIBLE_DEVICES=1")]);
+        let all = [(0, "a".to_owned()), (1, "b".to_owned()), (2, "c".to_owned())];
+        assert_eq!(both.choose(&all, true), BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+        assert_eq!(Visible::default().choose(&all, true), BTreeSet::new());
+    }
+}

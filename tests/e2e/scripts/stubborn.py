@@ -1,0 +1,47 @@
+"""Trains until somebody wants otherwise. Argument: a directory in which files are what somebody wants.
+
+`sleep`: stands in the middle of a step until the file is gone. `gil`: keeps the GIL for as many seconds as the file says,
+once. `end`: ends.
+"""
+
+import ctypes
+import os
+import pathlib
+import sys
+import time
+
+import torch
+
+wishes = pathlib.Path(sys.argv[1])
+
+
+def wanted(wish: str) -> bool:
+    return (wishes / wish).exists()
+
+
+def stand() -> None:
+    while wanted("sleep"):
+        time.sleep(0.05)
+
+
+def keep_the_gil() -> None:
+    seconds = int((wishes / "gil").read_text())
+    os.rename(wishes / "gil", wishes / "kept")
+    # A function of the C library that is called with the GIL, as a careless extension does.
+    ctypes.PyDLL(None).sleep(seconds)
+
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+x = torch.randn(8, 16)
+while not wanted("end"):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    stand()
+    if wanted("gil"):
+        keep_the_gil()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.02)

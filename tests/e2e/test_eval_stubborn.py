@@ -1,0 +1,111 @@
+"""Snippets and training that do not let go: what whoever asked hears, and what the table says meanwhile."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from collections.abc import Iterator
+
+import pytest
+from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, pathlib.Path]]:
+    home, wishes = Home(tmp_path_factory.mktemp("home")), tmp_path_factory.mktemp("wishes")
+    run = home.train("python", str(SCRIPTS / "stubborn.py"), str(wishes))
+    try:
+        run.wait_for_step(3)
+        yield run, wishes
+        (wishes / "end").touch()
+        run.finish()
+    finally:
+        home.close()
+
+
+def rows_of(run: Run, code: str) -> list[dict]:
+    return run.query(f"SELECT status, duration, error FROM probe.evals WHERE code = '{code}' ORDER BY id DESC LIMIT 1")
+
+
+@pytest.mark.parametrize("library", ["CDLL", "PyDLL"])
+def test_a_call_that_cannot_be_stopped_is_running_until_it_ends(
+    training: tuple[Run, pathlib.Path], library: str
+) -> None:
+    """CDLL lets go of the GIL, so the agent itself says that it runs on. PyDLL keeps it, and nobody there can speak."""
+    run, _ = training
+    code = f"import ctypes; ctypes.{library}(None).sleep(15)"
+    began = time.monotonic()
+    done = run.eval(code, "--at", "now", "--timeout", "1s")
+    assert done.returncode == 5, done.stderr
+    assert "still" in done.stderr and "running" in done.stderr and "stack" in done.stderr, done.stderr
+    (row,) = rows_of(run, code)
+    if time.monotonic() - began < 12:
+        # The machine was not too busy for us to look in time.
+        assert (row["status"], row["duration"]) == ("running", None), row
+    wait_for("it to end", lambda: rows_of(run, code)[0]["status"] == "timeout")
+    assert rows_of(run, code)[0]["duration"] >= 14
+    # And the next one runs.
+    assert run.eval("print(x.shape)").returncode == 0
+
+
+def test_a_gil_that_cannot_be_had_is_said(training: tuple[Run, pathlib.Path]) -> None:
+    run, wishes = training
+    (wishes / "gil").write_text("20")
+    wait_for("the GIL to be kept", (wishes / "kept").exists)
+    # Given up: it is taken back, and never runs.
+    done = run.eval(f"open('{wishes}/given_up', 'w')", "--timeout", "1s")
+    assert done.returncode == 5 and "nobody there gets the GIL" in done.stderr, done.stderr
+    # Waited for: that is said meanwhile, and it runs as soon as it can.
+    done = run.eval("print('at last')")
+    assert (done.returncode, done.stdout) == (0, "at last\n"), done.stderr
+    assert "has not let go of the GIL for 5 s" in done.stderr and "stack shows where it is" in done.stderr
+    assert not (wishes / "given_up").exists()
+
+
+def test_without_a_boundary_it_is_said_where_training_is(training: tuple[Run, pathlib.Path]) -> None:
+    run, wishes = training
+    (wishes / "sleep").touch()
+    try:
+        wait_for("training to stand", lambda: "stand" in frames(run))
+        done = run.eval("print('ran')", "--at", "step", "--timeout", "1s")
+    finally:
+        (wishes / "sleep").unlink()
+    assert (done.returncode, done.stdout) == (5, ""), done.stderr
+    assert "stubborn.py:" in done.stderr and "in stand" in done.stderr and "hint: " in done.stderr
+
+
+def frames(run: Run) -> str:
+    done = run.home.probe(run.name, "eval", "--frames")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_frames_are_listed_and_one_is_asked(training: tuple[Run, pathlib.Path]) -> None:
+    run, wishes = training
+    (wishes / "sleep").touch()
+    try:
+        wait_for("training to stand", lambda: "stand" in frames(run))
+        lines = frames(run).splitlines()
+        assert lines[0].split() == ["frame", "function", "at", "names"]
+        assert lines[1].split()[:2] == ["0", "<module>"] and "stubborn.py:" in lines[1]
+        assert lines[2].split()[:2] == ["1", "stand"]
+        wanted = "print('wish' in dir(), 'wanted' in dir())"
+        assert run.eval(wanted, "--frame", "1").stdout == "False True\n"
+        done = run.eval("print('ran')", "--frame", "9")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "the training thread has no frame 9, only 0 to " in done.stderr and "stand" in done.stderr
+        console = run.home.probe("gpt", "console", stdin="\\frames\n\\frame 1\n>>> print('loss' in dir())\n")
+        assert console.returncode == 0 and console.stdout.endswith("True\n"), console.stderr
+        assert "stubborn.py:" in console.stdout
+    finally:
+        (wishes / "sleep").unlink()
+
+
+def test_what_ends_a_process_is_said_to_have(home: Home, tmp_path: pathlib.Path) -> None:
+    """os._exit can't be prevented; whoever asks hears what became of it."""
+    run = home.train("python", str(SCRIPTS / "stubborn.py"), str(tmp_path))
+    run.wait_for_step(3)
+    done = run.eval("import os; os._exit(3)")
+    assert done.returncode in (1, 3), done.stderr
+    assert "gone" in done.stderr or "went away" in done.stderr, done.stderr
+    assert run.process.wait(PATIENCE) == 3

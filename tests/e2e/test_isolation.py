@@ -1,0 +1,137 @@
+"""Whatever the collector does, or does not: training computes the same, prints the same and ends the same."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import SCRIPTS, Home, wait_for
+
+TRAIN = ["python", str(SCRIPTS / "losses.py")]
+STEPS = 256
+
+
+def train(home: Home, how: str = "well", **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*TRAIN, how], env=home.environment(**settings), capture_output=True, text=True, timeout=240
+    )  # fmt: skip
+
+
+def says_nothing(connection: socket.socket) -> None:
+    """Reads, and answers nothing."""
+    while connection.recv(1 << 16):
+        pass
+
+
+def reads_nothing(connection: socket.socket) -> None:
+    threading.Event().wait(300)
+
+
+def reads_slowly(connection: socket.socket) -> None:
+    while connection.recv(64):
+        time.sleep(0.05)
+
+
+def resets(connection: socket.socket) -> None:
+    connection.recv(100)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def speaks_something_else(connection: socket.socket) -> None:
+    connection.recv(100)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nno\n")
+
+
+class Other:
+    """What listens where a collector should."""
+
+    def __init__(self, home: Home, answer: Callable[[socket.socket], None]) -> None:
+        (home.sockets / "other").mkdir(mode=0o700)
+        self.path = str(home.sockets / "other" / "s")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        self.met = 0
+        threading.Thread(target=self._serve, args=(answer,), daemon=True).start()
+
+    def _serve(self, answer: Callable[[socket.socket], None]) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.met += 1
+            threading.Thread(target=self._one, args=(answer, connection), daemon=True).start()
+
+    @staticmethod
+    def _one(answer: Callable[[socket.socket], None], connection: socket.socket) -> None:
+        with connection:
+            try:
+                answer(connection)
+            except OSError:  # The process has ended.
+                pass
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.CompletedProcess[str]]:
+    """Training by itself."""
+    home = Home(tmp_path_factory.mktemp("plain"))
+    done = train(home, PROBE="0")
+    assert done.returncode == 0 and done.stdout.count("\n") == STEPS, done.stderr
+    yield done
+    home.close()
+
+
+@pytest.mark.parametrize("answer", [says_nothing, reads_nothing, reads_slowly, resets, speaks_something_else])
+def test_a_collector_that_is_none_changes_nothing(
+    home: Home, plain: subprocess.CompletedProcess[str], answer: Callable[[socket.socket], None]
+) -> None:
+    other = Other(home, answer)
+    done = train(home, PROBE="1", PROBE_COLLECTOR=f"unix:{other.path}")
+    other.listener.close()
+    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+    assert other.met > 0, "it was never asked"
+    ours = [line for line in done.stderr.splitlines() if line.startswith("probe: ")]
+    assert done.stderr.splitlines() == ours and len(ours) <= 2, done.stderr
+
+
+def test_a_collector_that_works_changes_nothing(home: Home, plain: subprocess.CompletedProcess[str]) -> None:
+    _, address = home.serve("same")
+    done = train(home, PROBE="1", PROBE_COLLECTOR=address, PROBE_RUN="same")
+    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+    assert home.query("same", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": STEPS}]
+
+
+def test_an_exit_without_goodbye_keeps_its_status(home: Home, plain: subprocess.CompletedProcess[str]) -> None:
+    _, address = home.serve("gone")
+    done = train(home, "exit", PROBE="1", PROBE_COLLECTOR=address, PROBE_RUN="gone")
+    assert (done.returncode, done.stdout) == (7, plain.stdout), done.stderr
+    wait_for("it to be lost", lambda: home.query("gone", "SELECT state FROM probe.agents") == [{"state": "lost"}])
+    # Nothing flushed them at the end; what the background thread had sent before is there, from the first step on.
+    rows = home.query("gone", "SELECT COUNT(*) AS n, MAX(step) AS last FROM python.steps")[0]
+    assert rows["n"] == 0 or rows["n"] == rows["last"] + 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_as_without_us(home: Home, number: signal.Signals) -> None:
+    _, address = home.serve("ended")
+    ends = [end(home, number, PROBE=value, PROBE_COLLECTOR=address, PROBE_RUN="ended") for value in ("0", "1")]
+    assert ends[0] == ends[1] != 0
+
+
+def end(home: Home, number: signal.Signals, **settings: str) -> int:
+    """Trains, ends it by a signal when all its steps have arrived (if it is watched), and gives its status."""
+    trainer = home.spawn(*TRAIN, "wait", **settings)
+    said = trainer.err_path  # type: ignore[attr-defined]
+    wait_for("the training", lambda: "trained" in said.read_text())
+    if settings["PROBE"] == "1":
+        count = "SELECT COUNT(*) AS n FROM python.steps"
+        wait_for("all steps", lambda: home.query("ended", count) == [{"n": STEPS}])
+    trainer.send_signal(number)
+    return trainer.wait(60)
