@@ -10,6 +10,8 @@ mod support;
 mod across;
 #[path = "cli/compare.rs"]
 mod compare;
+#[path = "cli/crashes.rs"]
+mod crashes;
 #[path = "cli/doors.rs"]
 mod doors;
 #[path = "cli/errors.rs"]

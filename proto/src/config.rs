@@ -33,8 +33,8 @@ pub static KEYS: &[Key] = &[
     Key {
         name: LAYERS,
         doc: "Layers that record, of those that the agent was started with: all, or names (forward, backward, \
-              optimizer, data, collectives, memory, process, spans, metrics, environment, copies, sync_points, device_time), \
-              or with a - those that don't. The time of one that is off is other_time.",
+              optimizer, data, collectives, memory, process, spans, metrics, environment, copies, sync_points, \
+              device_time, exceptions), or with a - those that don't. The time of one that is off is other_time.",
         values: &["all", "NAME,NAME,…", "-NAME,…"],
         accepts: |value| Layers::parse(value).is_some(),
     },
@@ -88,7 +88,7 @@ pub struct Layers(pub u16);
 
 impl Layers {
     /// Their names; the place of each is its bit.
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 14] = [
         "forward",
         "backward",
         "optimizer",
@@ -102,6 +102,7 @@ impl Layers {
         "copies",
         "sync_points",
         "device_time",
+        "exceptions",
     ];
     /// Every one.
     pub const ALL: Self = Self((1 << Self::NAMES.len()) - 1);
@@ -174,9 +175,9 @@ mod tests {
             assert_eq!(Detail::parse(text), detail, "{text}");
         }
         for (text, layers) in [
-            ("all", Some(0b1_1111_1111_1111)),
+            ("all", Some(0b11_1111_1111_1111)),
             ("forward,data", Some(0b01001)),
-            ("-backward, -data", Some(0b1_1111_1111_0101)),
+            ("-backward, -data", Some(0b11_1111_1111_0101)),
             ("forward,backward,-backward", Some(0b00001)),
             ("", None),
             ("-", None),

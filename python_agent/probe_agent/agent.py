@@ -107,6 +107,7 @@ def connect() -> None:
 def _connect() -> None:
     from probe_agent import _native
     from probe_agent.eval import runner
+    from probe_agent.torch import exceptions
 
     address = _state.collector or os.environ.get("PROBE_COLLECTOR")
     run, patience = _state.run or os.environ.get("PROBE_RUN") or "", PATIENCE_SECONDS
@@ -137,11 +138,15 @@ def _connect() -> None:
     _state.collector = address
     if _native.start(settings):
         atexit.register(_at_exit)
+        exceptions.stand_first()
         runner.start()
 
 
 def _at_exit() -> None:
     if not _elsewhere():
+        from probe_agent.torch import exceptions
+
+        exceptions.at_exit()
         _end("exit")
 
 

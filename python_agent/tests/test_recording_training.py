@@ -38,6 +38,7 @@ def test_the_good_mechanisms_run(recorder: Recorder) -> None:
         "copies": "record_function",
         "sync_points": "record_function",
         "device_time": "cuda_events",
+        "exceptions": "hooks",
     }
     assert recorder.native.problem() == ""
 

@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod config;
 mod console;
+mod crash;
 mod docs;
 mod doctor;
 mod eval;
@@ -66,6 +67,7 @@ enum Command {
     Stack(stack::Args),
     Flamegraph(flamegraph::Args),
     Hang(hang::Args),
+    Crash(crash::Args),
     Config(config::Args),
     Runs(runs::Args),
     Token(token::Args),
@@ -118,6 +120,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Stack(args) => stack::run(args, endpoint),
         Command::Flamegraph(args) => flamegraph::run(args, endpoint),
         Command::Hang(args) => hang::run(&args, endpoint),
+        Command::Crash(args) => crash::run(&args, endpoint),
         Command::Config(args) => config::run(args, endpoint),
         Command::Tables(args) => tables::run(args, endpoint),
         Command::Compare(args) => match endpoint {

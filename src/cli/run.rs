@@ -63,7 +63,14 @@ pub(super) fn run(args: Args) -> Result<Status> {
             .env(env::PROBE_RUN, &run)
             .spawn();
         let ended = match child {
-            Ok(child) => wait(child, &mut signals).await?,
+            Ok(child) => {
+                let pid = child.id();
+                let ended = wait(child, &mut signals).await?;
+                if let Some(pid) = pid {
+                    collector.child_ended(pid, ended);
+                }
+                ended
+            }
             Err(error) => {
                 collector.stop(None).await?;
                 return Err(Error::failed(format!("{} could not be started: {error}", program.to_string_lossy())));

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use probe_proto::v1::{self, CollectorFrame, collector_frame, record, said};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use self::pace::Pace;
@@ -55,6 +56,17 @@ impl Presence {
     }
 }
 
+/// What is known of an agent's process.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Life {
+    /// Nobody watches it: it runs elsewhere, or may not be watched.
+    Unknown,
+    /// It is watched, and lives.
+    Watched,
+    /// It has ended.
+    Ended(v1::Ended),
+}
+
 /// What an agent says about itself beside its identity.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct About {
@@ -80,6 +92,8 @@ pub(crate) struct Agent {
     pub(crate) key: u64,
     /// `Hello.instance`.
     pub(crate) instance: Arc<str>,
+    /// Cancelled when its process has ended: what has not come by then does not come any more.
+    pub(crate) over: CancellationToken,
     state: Mutex<AgentState>,
 }
 
@@ -89,6 +103,10 @@ pub(crate) struct AgentState {
     pub(crate) identity: Arc<Identity>,
     pub(crate) about: About,
     pub(crate) presence: Presence,
+    /// Whether its process is watched, and how that ended.
+    pub(crate) life: Life,
+    /// The wait status that its parent had of it, where this process is the parent.
+    pub(crate) wait_status: Option<i32>,
     /// Number of the connection that speaks for it; an older one may still be open.
     pub(crate) connection: u64,
     downlink: Option<Downlink>,
@@ -152,6 +170,8 @@ impl Agent {
             identity,
             about,
             presence: Presence::Lost,
+            life: Life::Unknown,
+            wait_status: None,
             connection: 0,
             downlink: None,
             done_seq: 0,
@@ -180,7 +200,7 @@ impl Agent {
             problem: String::new(),
             problem_here: String::new(),
         };
-        Self { key, instance: instance.into(), state: Mutex::new(state) }
+        Self { key, instance: instance.into(), over: CancellationToken::new(), state: Mutex::new(state) }
     }
 
     /// One that the collector before knew, with what files have of it.
@@ -200,6 +220,9 @@ impl Agent {
         {
             let mut state = agent.state();
             state.presence = if record.bye { Presence::Ended } else { Presence::Lost };
+            if let Some(ended) = &record.ended {
+                state.life = Life::Ended(ended.clone());
+            }
             state.done_seq = record.done_seq;
             state.durable_seq = record.done_seq;
             state.stored = record.stored.iter().map(|(table, rows)| (table.clone(), *rows)).collect();

@@ -7,6 +7,7 @@ pub(crate) mod agent;
 mod budget;
 pub(crate) mod clock;
 mod control;
+mod ends;
 #[allow(dead_code, reason = "written by parts that come one by one")]
 pub(crate) mod events;
 mod governor;
@@ -266,6 +267,11 @@ impl Collector {
     /// What answers SQL here.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// This process was the parent of `pid`, which has ended with `status`.
+    pub fn child_ended(&self, pid: u32, status: std::process::ExitStatus) {
+        ends::told(&self.shared, pid, std::os::unix::process::ExitStatusExt::into_raw(status));
     }
 
     /// Agents that are or were connected.

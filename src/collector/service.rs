@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Shared, session};
+use super::{Shared, ends, session};
 use crate::server::peer::Caller;
 
 /// Frames that may wait for an agent to take them.
@@ -32,7 +32,8 @@ impl Agent for AgentService {
             // An empty channel has room.
             let _ = downlink.try_send(Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) }));
         } else {
-            tokio::spawn(session::serve(Arc::clone(&self.0), request.into_inner(), downlink, gone));
+            let peer = ends::Peer::of(request.extensions());
+            tokio::spawn(session::serve(Arc::clone(&self.0), request.into_inner(), downlink, peer, gone));
         }
         Ok(Response::new(ReceiverStream::new(frames)))
     }

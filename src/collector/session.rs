@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame, record, said};
 use probe_proto::{MAX_ROWS, VERSION};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
 use super::agent::{Agent, Downlink, Keep, LONGEST_TEXT, Source, Superseded, cut};
+use super::ends::{self, Peer};
 use super::events::{Event, Severity};
 use super::hello::{DeclaredTable, Unwelcome, understand};
 use super::{Shared, clock};
@@ -16,6 +18,8 @@ use crate::store::{Identity, Rows, Strings};
 
 /// A stream that says nothing at first is closed after this long.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// When its process has ended, what an agent had sent is read at once; this long without anything, and that was all.
+const REST_TIMEOUT: Duration = Duration::from_millis(200);
 /// How far behind a sequence number may jump and still be believed when its batch is lost.
 const LONGEST_GAP: u64 = 1 << 20;
 
@@ -47,13 +51,14 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     mut inbound: Streaming<AgentFrame>,
     downlink: Downlink,
+    peer: Peer,
     gone: CancellationToken,
 ) {
     let _open = shared.registry.open();
     let connection = shared.registry.new_connection();
     let mut session = None;
     let end = tokio::select! {
-        end = speak(&shared, &mut inbound, &downlink, connection, &mut session) => end,
+        end = speak(&shared, &mut inbound, &downlink, (connection, peer), &mut session) => end,
         () = gone.cancelled() => End::Closed(Status::permission_denied("the token was revoked")),
         () = shared.stopping.cancelled() => End::Closed(Status::unavailable("the collector is stopping")),
     };
@@ -83,13 +88,13 @@ pub(crate) async fn serve(
 }
 
 async fn speak(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     inbound: &mut Streaming<AgentFrame>,
     downlink: &Downlink,
-    connection: u64,
+    (connection, peer): (u64, Peer),
     session: &mut Option<Session>,
 ) -> End {
-    let first = match tokio::time::timeout(HELLO_TIMEOUT, inbound.message()).await {
+    let first = match timeout(HELLO_TIMEOUT, inbound.message()).await {
         Ok(first) => first,
         Err(_) => return End::Closed(Status::deadline_exceeded("no Hello came")),
     };
@@ -104,10 +109,17 @@ async fn speak(
         Err(end) => return end,
     };
     let session = session.insert(begun);
+    ends::watch(shared, &session.agent, &peer);
+    let over = session.agent.over.clone();
     let mut durable = shared.journal.durable();
     loop {
         let frame = tokio::select! {
             frame = inbound.message() => frame,
+            // A process that it forked may hold the connection open for longer than it lives itself.
+            () = over.cancelled() => match timeout(REST_TIMEOUT, inbound.message()).await {
+                Ok(frame) => frame,
+                Err(_) => return End::Broken,
+            },
             changed = durable.changed() => {
                 if changed.is_err() {
                     return End::Closed(Status::unavailable("the collector is stopping"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::{Collector, Shared};
+use super::{Collector, Shared, ends};
 use crate::error::{Error, Result};
 use crate::journal;
 use crate::runs::{RunInfo, State, last_step};
@@ -28,6 +28,7 @@ impl Collector {
     pub async fn stop(self, exit_status: Option<i32>) -> Result<()> {
         let Self { shared, keeper, system, reservation, mut info, servers, .. } = self;
         let _ = timeout(BYE_TIMEOUT, shared.until(|shared| shared.registry.live().is_empty())).await;
+        ends::settle(&shared).await;
         shared.stopping.cancel();
         let _ = timeout(STREAMS_TIMEOUT, shared.until(|shared| shared.registry.open_streams() == 0)).await;
         describe(&mut info, &shared, exit_status);
@@ -54,7 +55,7 @@ impl Collector {
 
 impl Shared {
     /// Resolves when `holds` does; looked at whenever an agent comes, goes or reports.
-    async fn until(&self, holds: impl Fn(&Self) -> bool) {
+    pub(super) async fn until(&self, holds: impl Fn(&Self) -> bool) {
         let mut changes = self.registry.changes();
         loop {
             changes.mark_unchanged();

@@ -6,7 +6,7 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Table, Text, Time};
 use probe_proto::tables::{agents, drops};
 
-use super::agent::{AgentState, Presence};
+use super::agent::{AgentState, Life, Presence};
 use super::clock;
 use super::registry::Registry;
 use crate::query::{SystemRows, SystemTable};
@@ -49,6 +49,10 @@ fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut
     let problems: Vec<String> = state.problems().into_iter().chain(disk.map(str::to_owned)).collect();
     let layers: Vec<String> = state.layers.iter().map(|(layer, mechanism)| format!("{layer}={mechanism}")).collect();
     let sum = |rows: &mut dyn Iterator<Item = u64>| whole(rows.fold(0, u64::saturating_add));
+    let ended = match &state.life {
+        Life::Ended(ended) => Some(ended),
+        Life::Unknown | Life::Watched => None,
+    };
     agents::Row {
         run: strings.id(&state.identity.run),
         host: strings.id(&state.identity.host),
@@ -58,6 +62,10 @@ fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut
         world_size: state.identity.world_size,
         role: strings.id(&state.identity.role),
         state: strings.id(state.presence.as_str()),
+        ended: ended.map(|ended| Time(ended.unix_ns)),
+        exit_status: ended.and_then(|ended| ended.exit_status),
+        signal: ended.and_then(|ended| ended.signal.as_deref()).map(|signal| strings.id(signal)),
+        cause: ended.and_then(|ended| ended.cause.as_deref()).map(|cause| strings.id(cause)),
         step: state.step,
         steps_per_second: (state.steps_per_second > 0.0).then_some(state.steps_per_second),
         detail: state.settings.get(probe_proto::config::DETAIL).map(|detail| strings.id(detail)),

@@ -83,6 +83,11 @@ impl Ledger {
             }
             Some(Record::Event(event)) => self.events.push(event.clone()),
             Some(Record::Query(query)) => self.queries.put(query.clone()),
+            Some(Record::Ended(ended)) => {
+                if let Some(agent) = self.agents.get_mut(&ended.instance) {
+                    agent.ended = Some(ended.clone());
+                }
+            }
             None => {}
         }
     }

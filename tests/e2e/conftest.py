@@ -22,7 +22,10 @@ PATIENCE = 120.0  # seconds that anything may take on a loaded machine before a 
 
 #: Every table that agents fill, whose rows they count.
 AGENT_TABLES = [
-    *(f"python.{name}" for name in ("torch_trace", "nccl_trace", "steps", "data_trace", "memory", "environment")),
+    *(
+        f"python.{name}"
+        for name in ("torch_trace", "nccl_trace", "steps", "data_trace", "memory", "environment", "exceptions")
+    ),
     *("python.spans", "python.metrics", "python.copies", "python.sync_points", "process.metrics", "probe.overhead"),
 ]
 

@@ -7,8 +7,8 @@ use probe::store::{Census, Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{ColumnType, Row, Table, Text, Time};
 use probe_proto::tables::{
-    agents, copies, custom, data_trace, drops, environment, evals, events, gpu_metrics, memory, metrics, nccl_trace,
-    process_metrics, spans, stacks, steps, sync_points, torch_trace,
+    agents, copies, custom, data_trace, drops, environment, evals, events, exceptions, gpu_metrics, memory, metrics,
+    nccl_trace, process_metrics, spans, stacks, steps, sync_points, torch_trace,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -361,6 +361,31 @@ impl Agent {
         [copy("to", true, 16384), copy("copy_", false, 512)]
     }
 
+    /// Rank 1 runs out of memory, and goes on.
+    fn exception(&mut self) -> exceptions::Row {
+        let mut text = |text: &str| self.strings.id(text);
+        exceptions::Row {
+            step: 3,
+            ts: Time(START + 3_500_000_000),
+            exception: text("torch.OutOfMemoryError"),
+            message: text("CUDA out of memory. Tried to allocate 2.00 GiB."),
+            traceback: text(
+                "Traceback (most recent call last):\n  File \"train.py\", line 9, in forward\ntorch.OutOfMemoryError: CUDA out of memory.\n",
+            ),
+            uncaught: false,
+            main: true,
+            module: Some(text("layers.0")),
+            stage: Some(text("forward")),
+            function: Some(text("forward")),
+            file: Some(text("train.py")),
+            line: Some(9),
+            out_of_memory: true,
+            memory: Some(text("VmRSS: 2300000 kB\nMemAvailable: 1000 kB")),
+            thread: 4000,
+            thread_name: text("MainThread"),
+        }
+    }
+
     fn sync_point(&mut self) -> sync_points::Row {
         sync_points::Row {
             step: 2,
@@ -459,6 +484,10 @@ pub(crate) fn store() -> Arc<Store> {
         agent.send(&store, copies);
         let sync_point = agent.sync_point();
         agent.send(&store, [sync_point]);
+        if rank == 1 {
+            let exception = agent.exception();
+            agent.send(&store, [exception]);
+        }
         let stack = agent.stack();
         agent.send(&store, stack);
         agent.send_own(&store);
@@ -508,6 +537,10 @@ impl SystemTable for Agents {
             world_size: Some(2),
             role: text("trainer"),
             state: text(if rank == 0 { "live" } else { "lost" }),
+            ended: (rank == 1).then_some(Time(START + 4_500_000_000)),
+            exit_status: None,
+            signal: (rank == 1).then(|| text("SIGKILL")),
+            cause: (rank == 1).then(|| text("kernel log: Out of memory: Killed process 101 (python)")),
             step: 4,
             steps_per_second: (rank == 0).then_some(0.5),
             detail: Some(text("every-step")),

@@ -16,6 +16,10 @@ crate::table! {
     world_size: Option<i32>, "ranks", "Ranks in the default process group.";
     role: Text, "", "What the process is: trainer.";
     state: Text, "", "live; ended (it said goodbye); lost (its stream broke and it has not come back).";
+    ended: Option<Time>, "", "When its process had ended, by the collector's clock; NULL while it lives, and where nobody could tell (it ran on another node, or while there was no collector).";
+    exit_status: Option<i32>, "", "What its process gave back (a signal handler's own choice included); NULL where a signal ended it, and where it is not known.";
+    signal: Option<Text>, "", "What ended its process: SIGKILL, SIGSEGV; NULL where none did, and where it is not known.";
+    cause: Option<Text>, "", "What the kernel says about a signal's cause: that it killed for want of memory (by control group or, without one, on the node), and its log's line about the process where the log may be read.";
     step: i64, "", "Optimizer steps finished, by its newest report.";
     steps_per_second: Option<f64>, "1/s", "Over the last ten seconds or so, by its newest report.";
     detail: Option<Text>, "", "Detail in force: every-step or off.";

@@ -10,6 +10,7 @@ pub mod drops;
 pub mod environment;
 pub mod evals;
 pub mod events;
+pub mod exceptions;
 pub mod gpu_metrics;
 pub mod memory;
 pub mod metrics;
@@ -36,6 +37,7 @@ pub static TABLES: &[&Table] = &[
     &spans::TABLE,
     &metrics::TABLE,
     &environment::TABLE,
+    &exceptions::TABLE,
     &stacks::TABLE,
     &process_metrics::TABLE,
     &gpu_metrics::TABLE,

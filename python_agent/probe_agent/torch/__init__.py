@@ -18,6 +18,7 @@ from probe_agent.torch import (
     data,
     device,
     environment,
+    exceptions,
     forward,
     memory,
     modules,
@@ -45,6 +46,7 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "copies": [("record_function", operators.use_copies)],
     "sync_points": [("record_function", operators.use_sync_points)],
     "device_time": [("cuda_events", device.use_cuda_events)],
+    "exceptions": [("hooks", exceptions.use_hooks)],
 }
 
 _lock = threading.Lock()
@@ -94,7 +96,7 @@ def uninstall() -> None:
         _native.enable(False)
         for part in (
             *(operators, forward, autograd, optimizer, data, collectives),
-            *(modules, memory, process, spans, environment, device),
+            *(modules, memory, process, spans, environment, device, exceptions),
         ):
             part.remove()
         for layer in _LAYERS:

@@ -91,6 +91,16 @@ def remove() -> None:
         _forget(address, None)
 
 
+def name_below(root: Any, module: Any) -> str:
+    """The name of ``module``, which was called within ``root``; its class where that stands for it."""
+    known = _root_of.get(id(module))
+    root = (known() if known is not None else None) or root
+    found: list[_Found] = []
+    _walk(root, "", None, found, set())
+    shown = next((entry.shown for entry in found if entry.module is module), None)
+    return shown or type(module).__name__
+
+
 class _Found:
     """A module on the walk. ``shown``: its qualified name, or None where its class name stands for it."""
 

@@ -13,7 +13,7 @@ use super::record::{Kind, Record};
 use super::record_function::peek;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
-use super::{device, first_use, names, shape, slot};
+use super::{device, exceptions, first_use, names, shape, slot};
 use crate::shared::{self, ENABLED};
 
 /// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
@@ -50,6 +50,9 @@ pub(super) unsafe extern "C" fn module_call(
         state.depth.set(state.depth.get().saturating_sub(1));
         if recorded {
             leave(state, module as u64);
+        }
+        if outermost && result.is_null() {
+            exceptions::passing();
         }
         result
     })

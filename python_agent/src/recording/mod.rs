@@ -21,6 +21,7 @@ pub(crate) mod data;
 mod debug;
 mod device;
 mod drain;
+pub mod exceptions;
 mod first_use;
 mod fork;
 mod forward;
@@ -141,6 +142,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     data::register(module)?;
     debug::register(module)?;
     device::register(module)?;
+    exceptions::register(module)?;
     first_use::register(module)?;
     fork::register(module)?;
     forward::register(module)?;

@@ -49,6 +49,8 @@ struct Session<'a> {
     /// Tables that the newest Hello declared.
     tables_sent: usize,
     flush_sent: bool,
+    /// Of which exceptions the collector was asked to say soon that it has stored them.
+    flushed_for: Option<(u64, u64)>,
     bye_sent: bool,
 }
 
@@ -66,6 +68,7 @@ pub async fn run(link: &Link, outbox: &RefCell<Outbox>, connected: Connected, nu
         identity_sent: link.identity_version(),
         tables_sent: 0,
         flush_sent: false,
+        flushed_for: None,
         bye_sent: false,
     };
     let hello = session.hello();
@@ -103,7 +106,11 @@ impl Session<'_> {
     }
 
     fn welcome(&mut self, welcome: v1::Welcome) {
-        self.outbox.borrow_mut().buffer.restart(welcome.acked_seq);
+        {
+            let mut outbox = self.outbox.borrow_mut();
+            outbox.buffer.restart(welcome.acked_seq);
+            outbox.acknowledge(welcome.acked_seq);
+        }
         self.configure(&v1::Configure { values: welcome.config, plan: welcome.plan });
         self.link.commands.begin(self.number);
         self.link.set_phase(Phase::Connected(welcome.run));
@@ -148,6 +155,7 @@ impl Session<'_> {
             || self.strings_sent < outbox.strings_ready
             || outbox.buffer.has_unsent()
             || outbox.is_waiting() && !self.flush_sent
+            || outbox.wants_word() && self.flushed_for != outbox.awaited
             || outbox.is_done()
     }
 
@@ -188,6 +196,10 @@ impl Session<'_> {
             self.flush_sent = true;
             return Some(agent_frame::Frame::Flush(v1::Flush {}));
         }
+        if outbox.wants_word() && self.flushed_for != outbox.awaited {
+            self.flushed_for = outbox.awaited;
+            return Some(agent_frame::Frame::Flush(v1::Flush {}));
+        }
         if !done {
             return None;
         }
@@ -216,7 +228,7 @@ impl Session<'_> {
             Frame::Ack(ack) => {
                 let mut outbox = self.outbox.borrow_mut();
                 let sent = outbox.buffer.last_sent();
-                outbox.buffer.acknowledge(ack.seq.min(sent));
+                outbox.acknowledge(ack.seq.min(sent));
                 return None;
             }
             Frame::Configure(values) => {

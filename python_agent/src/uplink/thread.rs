@@ -15,6 +15,7 @@ use probe_proto::table::Text;
 use probe_proto::{MAX_STRING_BYTES, MAX_STRINGS};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 
+use crate::recording::exceptions;
 use crate::shared::{self, lock};
 use crate::sink::Sink;
 
@@ -41,6 +42,8 @@ pub struct Outbox {
     pub pace: Pace,
     /// Strings that accepted batches may use.
     pub strings_ready: usize,
+    /// Exceptions that somebody may wait for: how many, and the batch that the last of them is in.
+    pub awaited: Option<(u64, u64)>,
     /// Whether the report before Bye has been made.
     pub last_report_sent: bool,
     source: Box<dyn Source>,
@@ -57,6 +60,7 @@ impl Outbox {
             buffer: SendBuffer::new(capacity),
             pace: Pace::default(),
             strings_ready: 0,
+            awaited: None,
             last_report_sent: false,
             source: Box::new(source),
             string_bytes: 0,
@@ -73,6 +77,19 @@ impl Outbox {
     /// Whether all there will ever be has been drained, and somebody waits until the collector has it.
     pub fn is_waiting(&self) -> bool {
         self.drained && !self.buffer.is_empty() && !self.buffer.has_unsent()
+    }
+
+    /// Whether exceptions that somebody may wait for have all been sent, so that only the collector's word is missing.
+    pub fn wants_word(&self) -> bool {
+        self.awaited.is_some() && !self.buffer.has_unsent()
+    }
+
+    /// The collector has stored everything up to `seq`.
+    pub fn acknowledge(&mut self, seq: u64) {
+        self.buffer.acknowledge(seq);
+        if let Some((count, _)) = self.awaited.take_if(|(_, last)| *last <= seq) {
+            exceptions::stored(count);
+        }
     }
 
     /// Recording to batches to buffer; what does not fit is counted.
@@ -96,6 +113,9 @@ impl Outbox {
             } else {
                 self.sink.unsent(table, "send buffer full", rows);
             }
+        }
+        if exceptions::are_awaited() && self.awaited.is_none() {
+            self.awaited = Some((exceptions::taken(), self.buffer.last_seq()));
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn mark_if(wanted: bool) -> u16 {
 #[inline(never)]
 fn mark_now() -> u16 {
     let (Some(driver), true) = (driver::loaded(), policy::is_on(Layer::DeviceTime)) else { return 0 };
-    let began = (COUNT.fetch_add(1, Ordering::Relaxed) % TIMED == 0).then(ticks);
+    let began = COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(TIMED).then(ticks);
     let mark = record(driver);
     if let (Some(began), Some(_)) = (began, slot_of(mark)) {
         let (now, before) = (ticks().saturating_sub(began), COST.load(Ordering::Relaxed));

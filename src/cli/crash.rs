@@ -1,0 +1,113 @@
+//! `probe [ENDPOINT] crash`.
+
+use std::io::{self, Write};
+
+use serde_json::json;
+
+use super::Status;
+use super::ask::{Connection, ask};
+use crate::crash::{self, Account, Crash};
+use crate::error::Result;
+use crate::output::{self, Format, Terminal, rows};
+
+/// Say how processes ended that did not end well
+///
+/// For each rank: how and when it ended, its last step, module and collective, its memory, what it last logged, the
+/// exception that nobody caught, and its stack where one was taken. Ranks that ended alike are one account, and the one
+/// that ended first comes first. It is told from the run's tables, so it works while the run lives and afterwards.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe [ENDPOINT] crash [OPTIONS]",
+    after_help = "Examples:
+  probe gpt crash
+  probe gpt@1 crash --format json
+  probe gpt query \"SELECT rank, state, ended, exit_status, signal, cause FROM probe.agents ORDER BY ended\""
+)]
+pub(super) struct Args {
+    /// How the answer looks: a page for people, or a row a process
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+    args.format.check_stdout()?;
+    ask(endpoint, &args.connection, async |mut client, target| {
+        let answer = crash::ask(&mut client).await?;
+        match args.format {
+            Format::Table => {
+                let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
+                let page = crash::page(&answer, &name, Terminal::of_stdout().width);
+                output::unless_closed(write!(io::stdout(), "{page}"))?;
+            }
+            format => show(&answer, format)?,
+        }
+        Ok(0)
+    })
+}
+
+fn show(answer: &Crash, format: Format) -> Result<()> {
+    let each = || answer.accounts.iter();
+    let module = |account: &Account| account.module.clone();
+    let collective = |account: &Account| account.collective.clone();
+    let exception = |account: &Account| account.exception().cloned();
+    // What there are several of is JSON; nothing of it is NULL.
+    let several = |value: serde_json::Value| {
+        let is_empty = value.as_array().is_none_or(Vec::is_empty);
+        (!is_empty).then(|| value.to_string())
+    };
+    let memory = |account: &Account| {
+        several(account.memory.iter().map(|of| {
+            json!({ "device": of.device, "first": of.first, "minute_before": of.before, "last": of.last, "peak": of.peak })
+        }).collect())
+    };
+    let metrics = |account: &Account| {
+        several(
+            account
+                .metrics
+                .iter()
+                .map(|(name, value, step)| json!({ "name": name, "value": value, "step": step }))
+                .collect(),
+        )
+    };
+    let spans = |account: &Account| {
+        several(
+            account
+                .spans
+                .iter()
+                .map(|(name, took, step)| json!({ "name": name, "duration": took, "step": step }))
+                .collect(),
+        )
+    };
+    rows::show(
+        vec![
+            ("host", rows::text(each().map(|one| Some(&one.host)))),
+            ("pid", rows::integers(each().map(|one| Some(one.pid)))),
+            ("rank", rows::integers(each().map(|one| one.rank))),
+            ("state", rows::text(each().map(|one| Some(&one.state)))),
+            ("ended", rows::times(each().map(|one| one.ended))),
+            ("exit_status", rows::integers(each().map(|one| one.exit_status))),
+            ("signal", rows::text(each().map(|one| one.signal.as_ref()))),
+            ("cause", rows::text(each().map(|one| one.cause.as_ref()))),
+            ("steps", rows::integers(each().map(|one| Some(one.steps)))),
+            ("last_step", rows::times(each().map(|one| one.last_step))),
+            ("last_seen", rows::times(each().map(|one| Some(one.last_seen)))),
+            ("module", rows::text(each().map(|one| module(one).map(|of| of.module)))),
+            ("stage", rows::text(each().map(|one| module(one).map(|of| of.stage)))),
+            ("operation_type", rows::text(each().map(|one| collective(one).map(|of| of.operation_type)))),
+            ("group_name", rows::text(each().map(|one| collective(one).map(|of| of.group)))),
+            ("seq", rows::integers(each().map(|one| collective(one).map(|of| of.seq)))),
+            ("status", rows::text(each().map(|one| collective(one).map(|of| of.status)))),
+            ("memory", rows::text(each().map(memory))),
+            ("metrics", rows::text(each().map(metrics))),
+            ("spans", rows::text(each().map(spans))),
+            ("exception", rows::text(each().map(|one| exception(one).map(|of| of.exception)))),
+            ("message", rows::text(each().map(|one| exception(one).map(|of| of.message)))),
+            ("uncaught", rows::text(each().map(|one| exception(one).map(|of| of.uncaught.to_string())))),
+            ("traceback", rows::text(each().map(|one| exception(one).map(|of| of.traceback)))),
+            ("stack", rows::text(each().map(|one| several(json!(one.stack))))),
+        ],
+        format,
+    )
+}

@@ -1,0 +1,156 @@
+//! Who watches the processes of agents until they end, and writes down how.
+//!
+//! A process is watched from its agent's Hello on, by the descriptor that the kernel has for it, so that another one that
+//! gets its number later is never taken for it. That works for processes of this node; of others nothing is known.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use probe_proto::v1::{self, record};
+use tokio::time::timeout;
+use tonic::Extensions;
+use tonic::transport::server::UdsConnectInfo;
+
+use super::agent::{Agent, LONGEST_TEXT, Life, Presence, cut};
+use super::events::{Event, Severity};
+use super::{Shared, clock};
+use crate::ends::{End, Process};
+use crate::store::Identity;
+
+/// At the end of a collector, processes that are known to go are waited for this long.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Where a stream comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer {
+    /// The process at the other end of the socket, as the kernel says; None over TCP.
+    pid: Option<i32>,
+}
+
+impl Peer {
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        let socket = extensions.get::<UdsConnectInfo>();
+        Self { pid: socket.and_then(|socket| socket.peer_cred.as_ref()?.pid()).filter(|pid| *pid > 0) }
+    }
+}
+
+/// Watches the process of an agent that has just said Hello, unless somebody does.
+pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
+    let process = {
+        let mut state = agent.state();
+        if state.life != Life::Unknown {
+            return;
+        }
+        let Some(process) = find(&state.identity, &state.about.command, peer) else { return };
+        state.life = Life::Watched;
+        process
+    };
+    let (shared, agent) = (Arc::downgrade(shared), Arc::clone(agent));
+    tokio::spawn(async move {
+        let end = process.ended().await;
+        if let Some(shared) = shared.upgrade() {
+            note(&shared, &agent, end);
+        }
+    });
+}
+
+/// The process that an agent says it is, if it is on this node. Over TCP anybody can say any number, so the command line
+/// has to be its own, too.
+fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
+    if let Some(pid) = peer.pid {
+        return Process::watch(pid, identity.pid).ok();
+    }
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    if *identity.host != *host.to_string_lossy() {
+        return None;
+    }
+    let process = Process::watch(identity.pid, identity.pid).ok()?;
+    let words = std::fs::read(format!("/proc/{}/cmdline", identity.pid)).ok()?;
+    let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let found = words.join(" ");
+    (!command.is_empty() && found.trim_end().starts_with(command)).then_some(process)
+}
+
+/// Writes down how a process ended. Its connection may be open for a moment still.
+fn note(shared: &Shared, agent: &Agent, end: End) {
+    let end = match agent.state().wait_status {
+        Some(status) if end == End::default() => End::of_wait_status(status),
+        _ => end,
+    };
+    let ended = v1::Ended {
+        instance: agent.instance.to_string(),
+        unix_ns: clock::unix_ns(),
+        exit_status: end.exit_status,
+        signal: end.signal.clone(),
+        cause: end.cause.clone().map(|cause| cut(cause, LONGEST_TEXT)),
+    };
+    let event = {
+        let mut state = agent.state();
+        if matches!(state.life, Life::Ended(_)) {
+            return;
+        }
+        state.life = Life::Ended(ended.clone());
+        // With the lock, so that whoever has read the row has it after a restart.
+        shared.journal.record(record::Record::Ended(ended));
+        let said_goodbye = state.presence == Presence::Ended;
+        is_bad(&end, said_goodbye).then(|| event_of(&end, &state.identity, state.step, said_goodbye))
+    };
+    if let Some(event) = event {
+        shared.events.note(event);
+    }
+    agent.over.cancel();
+    shared.registry.notify();
+}
+
+/// Whether somebody would want to know why. A process that ended well in another way than the interpreter does
+/// (`os._exit(0)`) wanted that.
+fn is_bad(end: &End, said_goodbye: bool) -> bool {
+    match *end == End::default() {
+        true => !said_goodbye,
+        false => !end.is_good(),
+    }
+}
+
+fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool) -> Event {
+    let who = match process.rank {
+        Some(rank) => format!("rank {rank} (process {})", process.pid),
+        None => format!("process {}", process.pid),
+    };
+    let how = match (&end.signal, end.exit_status) {
+        (Some(signal), _) => format!("was ended by {signal}"),
+        (None, Some(status)) => format!("ended with exit status {status}"),
+        (None, None) => "is gone, and how it ended is not known".to_owned(),
+    };
+    let cause = end.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    let details = serde_json::json!({
+        "exit_status": end.exit_status, "signal": end.signal, "cause": end.cause, "said_goodbye": said_goodbye,
+    });
+    let message = format!("{who} {how}; its last report said {step} steps{cause}");
+    // Somebody asked for these, or a launcher did because of another rank.
+    let asked_for = matches!(end.signal.as_deref(), Some("SIGTERM" | "SIGINT" | "SIGHUP"));
+    let severity = if asked_for { Severity::Warning } else { Severity::Error };
+    Event::new("process end", severity, message).of(process).at_step(step).with(&details)
+}
+
+/// The parent of a process has heard how it ended. The watch may not: before Linux 6.15 nobody else is told.
+pub(super) fn told(shared: &Shared, pid: u32, wait_status: i32) {
+    for agent in shared.registry.all() {
+        let mut state = agent.state();
+        if state.life == Life::Watched && u32::try_from(state.identity.pid) == Ok(pid) {
+            state.wait_status = Some(wait_status);
+        }
+    }
+}
+
+/// Waits until it is known how those ended that are gone or said that they go; not for ever.
+pub(super) async fn settle(shared: &Shared) {
+    let settled = |shared: &Shared| {
+        let going = |agent: &Arc<Agent>| {
+            let state = agent.state();
+            state.presence != Presence::Live && state.life == Life::Watched
+        };
+        !shared.registry.all().iter().any(going)
+    };
+    // What is not known by then is NULL.
+    let _ = timeout(SETTLE_TIMEOUT, shared.until(settled)).await;
+}

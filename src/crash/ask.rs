@@ -1,0 +1,237 @@
+//! What an account asks of a run.
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use futures::StreamExt;
+
+use super::{Account, Collective, Crash, Interval, MOST, Memory, Raised};
+use crate::client::Client;
+use crate::error::Result;
+
+/// Nanoseconds of the minute before the last measurement.
+const RECENT: i64 = 60_000_000_000;
+/// Stacks that are older than this when a process ended say nothing of its end (ns).
+const STALE: i64 = 600_000_000_000;
+
+/// Asks for all of it.
+///
+/// # Errors
+/// The queries'.
+pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
+    let mut crash = Crash::default();
+    let sql = "SELECT host, pid, rank, state, ended, exit_status, signal, cause, last_seen, step FROM probe.agents \
+               ORDER BY COALESCE(ended, last_seen), rank, pid";
+    for row in rows(client, sql).await? {
+        let account = Account {
+            host: row.text(0).unwrap_or_default(),
+            pid: row.int(1).unwrap_or_default(),
+            rank: row.int(2),
+            state: row.text(3).unwrap_or_default(),
+            ended: row.int(4),
+            exit_status: row.int(5),
+            signal: row.text(6),
+            cause: row.text(7),
+            last_seen: row.int(8).unwrap_or_default(),
+            steps: row.int(9).unwrap_or_default(),
+            ..Account::default()
+        };
+        let unknown = account.exit_status.is_none() && account.signal.is_none();
+        // One that said goodbye and of which no more is known ended well, as far as anybody can tell.
+        let well = account.exit_status == Some(0) || unknown && account.state != "lost";
+        if well {
+            crash.well += 1;
+            crash.live += usize::from(account.state == "live");
+        } else {
+            crash.accounts.push(account);
+        }
+    }
+    for account in crash.accounts.iter_mut().take(MOST) {
+        fill(client, account).await?;
+    }
+    Ok(crash)
+}
+
+/// What its rows say of a process.
+async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
+    let of = format!("pid = {} AND host = '{}'", account.pid, account.host.replace('\'', "''"));
+    let newest = |table: &str| format!("{of} AND step >= (SELECT MAX(step) FROM {table} WHERE {of})");
+
+    let sql = format!(
+        "SELECT CAST(ts AS BIGINT) + CAST(duration * 1e9 AS BIGINT), step FROM python.steps WHERE {} ORDER BY ts DESC LIMIT 1",
+        newest("python.steps")
+    );
+    if let Some(row) = rows(client, &sql).await?.first() {
+        account.last_step = row.int(0);
+        // Its last report may be older than its last rows.
+        account.steps = account.steps.max(row.int(1).map_or(0, |step| step + 1));
+    }
+
+    let sql = format!(
+        "SELECT COALESCE(module, '(outside of modules)'), stage, step FROM python.torch_trace WHERE {} \
+         ORDER BY ts DESC, depth DESC LIMIT 1",
+        newest("python.torch_trace")
+    );
+    account.module = rows(client, &sql).await?.first().map(|row| Interval {
+        module: row.text(0).unwrap_or_default(),
+        stage: row.text(1).unwrap_or_default(),
+        step: row.int(2).unwrap_or_default(),
+    });
+
+    let sql = format!(
+        "SELECT operation_type, group_name, seq, bytes, status, step FROM python.nccl_trace WHERE {of} \
+         ORDER BY ts DESC LIMIT 16"
+    );
+    let issued = rows(client, &sql).await?;
+    let pending = issued.iter().rev().find(|row| row.text(4).as_deref() == Some("pending"));
+    account.collective = pending.or(issued.first()).map(|row| Collective {
+        operation_type: row.text(0).unwrap_or_default(),
+        group: row.text(1).unwrap_or_default(),
+        seq: row.int(2).unwrap_or_default(),
+        bytes: row.int(3).unwrap_or_default(),
+        status: row.text(4).unwrap_or_default(),
+        step: row.int(5).unwrap_or_default(),
+    });
+
+    account.memory = memory(client, &of).await?;
+
+    let sql = format!(
+        "SELECT module, SUM(allocated_delta) FROM python.torch_trace WHERE {of} AND allocated_delta > 0 \
+         AND step > (SELECT MAX(step) - 10 FROM python.torch_trace WHERE {of}) GROUP BY module ORDER BY 2 DESC LIMIT 3"
+    );
+    let grew = rows(client, &sql).await?;
+    account.grew = grew.iter().filter_map(|row| Some((row.text(0)?, row.float(1)?))).collect();
+
+    let sql = format!(
+        "SELECT name, last_value(value ORDER BY ts), MAX(step) FROM python.metrics WHERE {of} \
+         AND step > (SELECT MAX(step) - 100 FROM python.metrics WHERE {of}) GROUP BY name ORDER BY MAX(ts) DESC, name LIMIT 8"
+    );
+    let logged = rows(client, &sql).await?;
+    account.metrics = logged.iter().filter_map(|row| Some((row.text(0)?, row.float(1), row.int(2)?))).collect();
+
+    let sql = format!(
+        "SELECT name, duration, step FROM python.spans WHERE {} ORDER BY ts DESC LIMIT 3",
+        newest("python.spans")
+    );
+    let spans = rows(client, &sql).await?;
+    account.spans = spans.iter().filter_map(|row| Some((row.text(0)?, row.float(1)?, row.int(2)?))).collect();
+
+    account.exceptions = exceptions(client, &of).await?;
+    stack(client, &of, account).await?;
+
+    let sql = format!(
+        "SELECT ts, message FROM probe.events WHERE {of} AND kind <> 'process end' AND severity <> 'info' \
+         ORDER BY ts DESC LIMIT 3"
+    );
+    let events = rows(client, &sql).await?;
+    account.events = events.iter().rev().filter_map(|row| Some((row.int(0)?, row.text(1)?))).collect();
+    Ok(())
+}
+
+async fn memory(client: &mut Client, of: &str) -> Result<Vec<Memory>> {
+    let sql = format!(
+        "SELECT device, first_value(COALESCE(allocated, rss) ORDER BY ts), last_value(COALESCE(allocated, rss) ORDER BY ts), \
+         MAX(COALESCE(max_allocated, max_rss)), CAST(MAX(ts) AS BIGINT) FROM python.memory WHERE {of} GROUP BY device ORDER BY device"
+    );
+    let mut found = Vec::new();
+    for row in rows(client, &sql).await? {
+        let (Some(device), Some(last)) = (row.text(0), row.int(4)) else { continue };
+        let sql = format!(
+            "SELECT COALESCE(allocated, rss) FROM python.memory WHERE {of} AND device = '{}' \
+             AND CAST(ts AS BIGINT) <= {} ORDER BY ts DESC LIMIT 1",
+            device.replace('\'', "''"),
+            last - RECENT
+        );
+        let before = rows(client, &sql).await?.first().and_then(|row| row.float(0));
+        found.push(Memory { device, first: row.float(1), before, last: row.float(2), peak: row.float(3) });
+    }
+    Ok(found)
+}
+
+async fn exceptions(client: &mut Client, of: &str) -> Result<Vec<Raised>> {
+    let sql = format!(
+        "SELECT ts, exception, message, traceback, uncaught, main, module, stage, function, file, line, memory \
+         FROM python.exceptions WHERE {of} ORDER BY ts DESC LIMIT 4"
+    );
+    let found = rows(client, &sql).await?;
+    let raised = found.iter().map(|row| {
+        let file = row.text(9).zip(row.int(10)).map(|(file, line)| format!("{file}:{line}"));
+        Raised {
+            ts: row.int(0).unwrap_or_default(),
+            exception: row.text(1).unwrap_or_default(),
+            message: row.text(2).unwrap_or_default(),
+            traceback: row.text(3).unwrap_or_default(),
+            uncaught: row.flag(4),
+            main: row.flag(5),
+            module: row.text(6),
+            stage: row.text(7),
+            place: row.text(8).zip(file).map(|(function, file)| format!("{function} ({file})")),
+            memory: row.text(11),
+        }
+    });
+    Ok(raised.collect())
+}
+
+/// Where its main thread was when stacks were last taken, if that was near the end.
+async fn stack(client: &mut Client, of: &str, account: &mut Account) -> Result<()> {
+    let sql = format!(
+        "SELECT ts, function, file, line, waits_for, depth FROM python.stacks WHERE {of} AND main AND user_code \
+         AND capture = (SELECT MAX(capture) FROM python.stacks WHERE {of}) ORDER BY depth LIMIT 6"
+    );
+    let frames = rows(client, &sql).await?;
+    let taken = frames.first().and_then(|row| row.int(0));
+    let end = account.ended.unwrap_or(account.last_seen);
+    if taken.is_none_or(|taken| end.saturating_sub(taken) > STALE) {
+        return Ok(());
+    }
+    account.captured = taken;
+    account.stack = frames
+        .iter()
+        .filter_map(|row| {
+            let line = row.int(3).map(|line| format!(":{line}")).unwrap_or_default();
+            let waits = row.text(4).map(|waits| format!(", waiting: {waits}")).unwrap_or_default();
+            Some(format!("{} ({}{line}){waits}", row.text(1)?, row.text(2)?))
+        })
+        .collect();
+    Ok(())
+}
+
+/// A row of an answer that is known to be small.
+struct Row {
+    batch: RecordBatch,
+    place: usize,
+}
+
+impl Row {
+    fn text(&self, column: usize) -> Option<String> {
+        let column = self.batch.column(column);
+        let texts = cast(column, &DataType::Utf8).ok()?;
+        texts.is_valid(self.place).then(|| texts.as_string::<i32>().value(self.place).to_owned())
+    }
+
+    /// Of integers, and of times, which are nanoseconds since 1970.
+    fn int(&self, column: usize) -> Option<i64> {
+        let numbers = cast(self.batch.column(column), &DataType::Int64).ok()?;
+        numbers.is_valid(self.place).then(|| numbers.as_primitive::<Int64Type>().value(self.place))
+    }
+
+    fn float(&self, column: usize) -> Option<f64> {
+        let numbers = cast(self.batch.column(column), &DataType::Float64).ok()?;
+        numbers.is_valid(self.place).then(|| numbers.as_primitive::<Float64Type>().value(self.place))
+    }
+
+    fn flag(&self, column: usize) -> bool {
+        let column = self.batch.column(column);
+        column.as_boolean_opt().is_some_and(|flags| flags.is_valid(self.place) && flags.value(self.place))
+    }
+}
+
+async fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>> {
+    let mut answer = client.query(sql).await?;
+    let mut found = Vec::new();
+    while let Some(batch) = answer.batches.next().await {
+        let batch = batch?;
+        found.extend((0..batch.num_rows()).map(|place| Row { batch: batch.clone(), place }));
+    }
+    Ok(found)
+}

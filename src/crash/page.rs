@@ -1,0 +1,281 @@
+//! The account as people read it: a sentence, and a paragraph for ranks that ended alike.
+
+use std::fmt::Write;
+
+use unicode_width::UnicodeWidthStr;
+
+use super::{Account, Crash, MOST, Memory};
+use crate::stacks::fold::{Owner, names};
+
+/// What stands before a line's facts.
+const LABEL: usize = 13;
+/// Lines of a traceback that are shown, of its end.
+const MOST_LINES: usize = 40;
+
+/// All of it, in lines of at most `width` where there is one.
+pub(crate) fn page(crash: &Crash, of: &str, width: Option<usize>) -> String {
+    let mut page = Page { text: String::new(), width };
+    let groups = groups(&crash.accounts);
+    page.paragraph("", &format!("{of}: {}", headline(crash, &groups)));
+    for group in &groups {
+        page.account(group);
+    }
+    if crash.accounts.len() > MOST {
+        let more = crash.accounts.len() - MOST;
+        page.text.push('\n');
+        page.paragraph("", &format!("Of the last {more} only how they ended was asked."));
+    }
+    page.text
+}
+
+/// Those whose accounts are alike, in the order in which the first of each ended.
+fn groups(accounts: &[Account]) -> Vec<Vec<&Account>> {
+    let mut groups: Vec<Vec<&Account>> = Vec::new();
+    for account in accounts {
+        match groups.iter_mut().find(|group| group[0].is_like(account)) {
+            Some(group) => group.push(account),
+            None => groups.push(vec![account]),
+        }
+    }
+    groups
+}
+
+fn owners(accounts: &[&Account]) -> String {
+    let mut owners: Vec<Owner> = accounts
+        .iter()
+        .map(|account| match account.rank.and_then(|rank| i32::try_from(rank).ok()) {
+            Some(rank) => Owner::Rank(rank),
+            None => Owner::Pid(u32::try_from(account.pid).unwrap_or_default()),
+        })
+        .collect();
+    owners.sort_unstable();
+    names(&owners)
+}
+
+fn headline(crash: &Crash, groups: &[Vec<&Account>]) -> String {
+    let Some(first) = groups.first() else {
+        let others = crash.well - crash.live;
+        return match (crash.live, others) {
+            (0, 0) => "no process has connected, so none crashed".into(),
+            (live, 0) => format!("nothing crashed; {} live", are(live)),
+            (0, ended) => {
+                format!("nothing crashed; {} ended well", are(ended).trim_end_matches(" is").trim_end_matches(" are"))
+            }
+            (live, ended) => format!("nothing crashed; {} live, and {ended} ended well", are(live)),
+        };
+    };
+    // Of several the one that ended first says most: the others may have been ended because of it.
+    let how = first[0].how();
+    let how = if first.len() > 1 { how.replacen("was ", "were ", 1) } else { how };
+    let mut text = format!("{} {how}", owners(first));
+    if let Some(raised) = first[0].exception().filter(|raised| raised.uncaught && raised.main) {
+        let _ = write!(text, " by {}", raised.exception);
+    }
+    let _ = write!(text, " after {} steps", first[0].steps);
+    let rest: usize = groups.iter().skip(1).map(Vec::len).sum();
+    if rest > 0 {
+        let _ = write!(text, "; {rest} more ended badly after that");
+    }
+    text
+}
+
+fn are(count: usize) -> String {
+    if count == 1 { "1 process is".into() } else { format!("{count} processes are") }
+}
+
+struct Page {
+    text: String,
+    width: Option<usize>,
+}
+
+impl Page {
+    fn account(&mut self, group: &[&Account]) {
+        let account = group[0];
+        let whose = match (group.len(), account.rank) {
+            (1, None) => format!("process {} on {}", account.pid, account.host),
+            (1, Some(rank)) => format!("rank {rank}: process {} on {}", account.pid, account.host),
+            _ => {
+                let all = owners(group);
+                format!("{all}, all alike; the figures are of the first: process {} on {}", account.pid, account.host)
+            }
+        };
+        let _ = writeln!(self.text);
+        self.paragraph("", &whose);
+        self.ending(account);
+        if let Some(interval) = &account.module {
+            self.fact("last module", &format!("{} ({}), in step {}", interval.module, interval.stage, interval.step));
+        }
+        if let Some(last) = &account.collective {
+            let what = format!("{} {} of group {}", last.operation_type, last.seq, last.group);
+            let status = if last.status == "pending" { "has not finished".into() } else { last.status.clone() };
+            self.fact("collective", &format!("{what}, {}, in step {}: {status}", bytes(last.bytes), last.step));
+        }
+        for (place, memory) in account.memory.iter().enumerate() {
+            self.fact(if place == 0 { "memory" } else { "" }, &trend(memory));
+        }
+        if !account.grew.is_empty() {
+            let grew = account.grew.iter().map(|(module, by)| format!("{module} +{}", megabytes(*by)));
+            self.fact("grew", &grew.collect::<Vec<_>>().join(", "));
+        }
+        if !account.metrics.is_empty() {
+            let values = account.metrics.iter().map(|(name, value, step)| {
+                format!("{name} {} (step {step})", value.map_or_else(|| "NULL".into(), significant))
+            });
+            self.fact("metrics", &values.collect::<Vec<_>>().join(", "));
+        }
+        if !account.spans.is_empty() {
+            let spans =
+                account.spans.iter().map(|(name, took, step)| format!("{name} {} (step {step})", duration(*took)));
+            self.fact("spans", &spans.collect::<Vec<_>>().join(", "));
+        }
+        for (at, message) in &account.events {
+            self.fact("noticed", &format!("{}: {message}", time(*at)));
+        }
+        self.raised(account);
+        self.stack(account);
+    }
+
+    /// How it ended, and when its last step was.
+    fn ending(&mut self, account: &Account) {
+        let end = account.ended.unwrap_or(account.last_seen);
+        let mut how = vec![match (&account.signal, account.exit_status) {
+            (Some(signal), _) => signal.clone(),
+            (None, Some(status)) => format!("exit status {status}"),
+            (None, None) => "not known how".into(),
+        }];
+        if account.state == "lost" {
+            how.push("without a goodbye".into());
+        }
+        let when = if account.ended.is_some() { "" } else { " (when anything last came from it)" };
+        self.fact("ended", &format!("{}{when}: {}", time(end), how.join(", ")));
+        if let Some(cause) = &account.cause {
+            self.fact("cause", cause);
+        }
+        let ago = account.last_step.map(|at| (end.saturating_sub(at)) as f64 / 1e9).filter(|ago| *ago >= 0.0);
+        let ago = ago.map(|ago| format!("; the last was over {} before", duration(ago))).unwrap_or_default();
+        self.fact("steps", &format!("{}{ago}", account.steps));
+    }
+
+    fn raised(&mut self, account: &Account) {
+        let Some(raised) = account.exception() else { return };
+        let message = raised.message.lines().next().unwrap_or_default();
+        let said =
+            if message.is_empty() { raised.exception.clone() } else { format!("{}: {message}", raised.exception) };
+        let what = match (raised.uncaught, raised.main) {
+            (true, true) => "uncaught",
+            (true, false) => "uncaught in a thread",
+            (false, _) => "met in a module's call",
+        };
+        let within = raised.module.as_ref().map(|module| match &raised.stage {
+            Some(stage) => format!(", in {module} ({stage})"),
+            None => format!(", in {module}"),
+        });
+        let place = raised.place.as_ref().map(|place| format!(", at {place}")).unwrap_or_default();
+        self.fact("exception", &format!("{said} ({what}, {}{}{place})", time(raised.ts), within.unwrap_or_default()));
+        if let Some(memory) = &raised.memory {
+            let first: Vec<&str> = memory.lines().take(8).collect();
+            self.fact("", &first.join(", "));
+        }
+        let lines: Vec<&str> = raised.traceback.trim_end().lines().collect();
+        let left_out = lines.len().saturating_sub(MOST_LINES);
+        let _ = writeln!(self.text);
+        if left_out > 0 {
+            self.line(&format!("({left_out} lines are left out; python.exceptions has them)"));
+        }
+        for line in &lines[left_out..] {
+            self.line(line);
+        }
+    }
+
+    fn stack(&mut self, account: &Account) {
+        let Some(taken) = account.captured else { return };
+        let _ = writeln!(self.text);
+        self.line(&format!("Main thread at {}, innermost first:", time(taken)));
+        for frame in &account.stack {
+            self.line(&format!("  {frame}"));
+        }
+    }
+
+    /// A line of code or of a stack: what is too long is cut by nobody, but wrapped.
+    fn line(&mut self, line: &str) {
+        self.paragraph("  ", line);
+    }
+
+    fn fact(&mut self, label: &str, fact: &str) {
+        self.paragraph(&format!("  {label:LABEL$}"), fact);
+    }
+
+    /// Words in lines, all but the first below where the first one's words begin.
+    fn paragraph(&mut self, before: &str, words: &str) {
+        let indent = before.width();
+        let room = self.width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(20));
+        let mut line = String::new();
+        let mut lines = Vec::new();
+        for word in words.split_inclusive(' ') {
+            if !line.is_empty() && line.width() + word.trim_end().width() > room {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+        for (place, line) in lines.iter().enumerate() {
+            let before = if place == 0 { before.to_owned() } else { " ".repeat(indent) };
+            let _ = writeln!(self.text, "{}", format!("{before}{line}").trim_end());
+        }
+    }
+}
+
+/// "cpu 812 MB at first, 1.20 GB a minute before the end, 1.41 GB at the end, at most 1.50 GB".
+fn trend(memory: &Memory) -> String {
+    let of = |value: Option<f64>, words: &str| value.map(|value| format!("{} {words}", megabytes(value)));
+    let at_most = memory.peak.map(|peak| format!("at most {}", megabytes(peak)));
+    let parts = [
+        of(memory.first, "at first"),
+        of(memory.before, "a minute before the last"),
+        of(memory.last, "at last"),
+        at_most,
+    ];
+    format!("{}: {}", memory.device, parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+fn megabytes(megabytes: f64) -> String {
+    if megabytes < 1000.0 { format!("{megabytes:.0} MB") } else { format!("{:.2} GB", megabytes / 1000.0) }
+}
+
+fn bytes(bytes: i64) -> String {
+    match bytes {
+        ..10_000 => format!("{bytes} B"),
+        10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        ..0.01 => format!("{:.1} ms", seconds * 1e3),
+        0.01..1.0 => format!("{:.0} ms", seconds * 1e3),
+        1.0..180.0 => format!("{seconds:.1} s"),
+        _ => format!("{:.0} min", seconds / 60.0),
+    }
+}
+
+/// Four digits that say something.
+fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let digits = 3 - value.abs().log10().floor() as i64;
+    match digits {
+        0..=9 => {
+            let text = format!("{value:.*}", digits as usize);
+            if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+        }
+        ..0 => format!("{value:.0}"),
+        _ => format!("{value:.3e}"),
+    }
+}
+
+fn time(unix_ns: i64) -> String {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(unix_ns)).unwrap_or_default();
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}

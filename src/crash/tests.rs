@@ -1,0 +1,116 @@
+//! How accounts are folded and worded. That they are told of real processes is tested in tests/e2e.
+
+use super::page;
+use super::{Account, Collective, Crash, Interval, Memory, Raised};
+
+const START: i64 = 1_767_225_600_000_000_000;
+
+fn account(rank: i64) -> Account {
+    Account {
+        host: "node-1".into(),
+        pid: 100 + rank,
+        rank: Some(rank),
+        state: "lost".into(),
+        ended: Some(START + rank),
+        signal: Some("SIGTERM".into()),
+        last_seen: START,
+        steps: 30,
+        last_step: Some(START - 12_500_000_000),
+        module: Some(Interval { module: "layers.3.mlp".into(), stage: "backward".into(), step: 29 }),
+        collective: Some(Collective {
+            operation_type: "all_reduce".into(),
+            group: "0".into(),
+            seq: 120,
+            bytes: 1_071_144,
+            status: "pending".into(),
+            step: 30,
+        }),
+        ..Account::default()
+    }
+}
+
+fn failed(rank: i64) -> Account {
+    let raised = Raised {
+        ts: START - 1_000_000_000,
+        exception: "ValueError".into(),
+        message: "a batch of 7".into(),
+        traceback:
+            "Traceback (most recent call last):\n  File \"train.py\", line 3, in load\nValueError: a batch of 7\n"
+                .into(),
+        uncaught: true,
+        main: true,
+        module: None,
+        stage: None,
+        place: Some("load (train.py:3)".into()),
+        memory: None,
+    };
+    Account {
+        state: "ended".into(),
+        ended: Some(START - 1),
+        signal: None,
+        exit_status: Some(1),
+        exceptions: vec![raised],
+        memory: vec![Memory {
+            device: "cpu".into(),
+            first: Some(812.4),
+            before: None,
+            last: Some(1412.0),
+            peak: Some(1500.0),
+        }],
+        metrics: vec![("loss".into(), Some(2.312_345), 29), ("lr".into(), Some(0.001), 29), ("x".into(), None, 28)],
+        ..account(rank)
+    }
+}
+
+#[test]
+fn ranks_that_ended_alike_are_one_and_the_first_is_the_headline() {
+    let accounts = vec![failed(5), account(0), account(1), account(2), account(7)];
+    let crash = Crash { accounts, well: 0, live: 0 };
+    let page = page(&crash, "gpt", None);
+    assert!(
+        page.starts_with(
+            "gpt: rank 5 ended with exit status 1 by ValueError after 30 steps; 4 more ended badly after that\n"
+        ),
+        "{page}"
+    );
+    assert!(
+        page.contains("\nranks 0-2, 7, all alike; the figures are of the first: process 100 on node-1\n"),
+        "{page}"
+    );
+    assert_eq!(page.matches("all_reduce 120 of group 0, 1071.1 kB, in step 30: has not finished").count(), 2, "{page}");
+    assert!(page.contains("\n  memory       cpu: 812 MB at first, 1.41 GB at last, at most 1.50 GB\n"), "{page}");
+    assert!(page.contains("\n  metrics      loss 2.312 (step 29), lr 0.001 (step 29), x NULL (step 28)\n"), "{page}");
+    assert!(page.contains("\n    File \"train.py\", line 3, in load\n"), "{page}");
+    assert!(page.contains("\n  steps        30; the last was over 12.5 s before\n"), "{page}");
+}
+
+#[test]
+fn other_steps_or_another_end_are_another_account() {
+    let mut later = account(1);
+    later.steps = 31;
+    let unknown = Account { signal: None, ..account(2) };
+    let crash = Crash { accounts: vec![account(0), later, unknown], well: 0, live: 0 };
+    let page = page(&crash, "gpt", None);
+    assert!(page.contains("\nrank 0: ") && page.contains("\nrank 1: ") && page.contains("\nrank 2: "), "{page}");
+    assert!(page.contains("not known how, without a goodbye"), "{page}");
+}
+
+#[test]
+fn lines_fit_and_lose_no_word() {
+    let crash = Crash { accounts: vec![failed(5)], well: 0, live: 0 };
+    let whole = page(&crash, "gpt", None);
+    for width in [40, 80, 120] {
+        let wrapped = page(&crash, "gpt", Some(width));
+        assert!(wrapped.lines().all(|line| line.chars().count() <= width), "{wrapped}");
+        assert!(wrapped.split_whitespace().eq(whole.split_whitespace()), "{wrapped}");
+    }
+}
+
+#[test]
+fn where_nothing_crashed_that_is_said() {
+    let said = |well, live| page(&Crash { accounts: Vec::new(), well, live }, "gpt", None);
+    assert_eq!(said(0, 0), "gpt: no process has connected, so none crashed\n");
+    assert_eq!(said(2, 2), "gpt: nothing crashed; 2 processes are live\n");
+    assert_eq!(said(1, 0), "gpt: nothing crashed; 1 process ended well\n");
+    assert_eq!(said(3, 1), "gpt: nothing crashed; 1 process is live, and 2 ended well\n");
+}

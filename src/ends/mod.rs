@@ -1,0 +1,180 @@
+//! How processes end that are not our children: told by the kernel, through a descriptor held while they live.
+
+mod kernel_log;
+mod out_of_memory;
+mod pidfd;
+mod zombie;
+
+use std::io;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::io::unix::AsyncFd;
+
+use self::kernel_log::KernelLog;
+use self::out_of_memory::Kills;
+use self::pidfd::PidFd;
+use crate::stacks::processes;
+
+/// Between a process's death and its parent's hearing of it, neither the descriptor nor /proc may say how it ended.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+const MOST_ASKED: usize = 50;
+
+/// How a process ended, as far as anybody can tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct End {
+    /// What it gave back, where no signal ended it.
+    pub(crate) exit_status: Option<i32>,
+    /// What ended it: SIGKILL.
+    pub(crate) signal: Option<String>,
+    /// Who or what did that, where the kernel says so.
+    pub(crate) cause: Option<String>,
+}
+
+impl End {
+    /// From a wait status, as the kernel keeps it.
+    pub(crate) fn of_wait_status(status: i32) -> Self {
+        match status & 0x7f {
+            0 => Self { exit_status: Some((status >> 8) & 0xff), ..Self::default() },
+            signal => Self { signal: Some(signal_name(signal)), ..Self::default() },
+        }
+    }
+
+    /// Whether it is known to have ended as a process does that has done its work.
+    pub(crate) fn is_good(&self) -> bool {
+        self.exit_status == Some(0)
+    }
+}
+
+/// SIGKILL; those without a name by their number.
+fn signal_name(number: i32) -> String {
+    Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |signal| signal.as_str().to_owned())
+}
+
+/// A process that is watched until it ends. Whoever gets its number afterwards is another one.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: i32,
+    descriptor: AsyncFd<PidFd>,
+    /// When it began, in ticks of the kernel.
+    started: Option<u64>,
+    kills: Option<Kills>,
+    log: Option<KernelLog>,
+}
+
+impl Process {
+    /// Watches the process `pid` if it calls itself `named` (in a container it may have another number than here). Call
+    /// it within a tokio runtime.
+    ///
+    /// # Errors
+    /// There is no such process, or the kernel is older than 5.3.
+    pub(crate) fn watch(pid: i32, named: i32) -> io::Result<Self> {
+        let descriptor = PidFd::open(pid)?;
+        let started = processes::started(pid);
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        // Read after the descriptor was opened and before it is looked at: of that process, or it has ended.
+        if !zombie::names(pid).contains(&named) {
+            return Err(gone());
+        }
+        let (kills, log) = (Kills::before(pid), KernelLog::open());
+        let descriptor = descriptor.watched()?;
+        Ok(Self { pid, descriptor, started, kills, log })
+    }
+
+    /// Resolves when it has ended, with how.
+    pub(crate) async fn ended(self) -> End {
+        // A descriptor that can't be waited for says nothing, and nothing is known.
+        if self.descriptor.readable().await.is_err() {
+            return End::default();
+        }
+        let mut end = End::default();
+        for _ in 0..MOST_ASKED {
+            if let Some(status) = self.wait_status() {
+                end = End::of_wait_status(status);
+                break;
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+        end.cause = self.cause(&end);
+        end
+    }
+
+    /// What its parent gets or got; None where it is not told (or not yet).
+    fn wait_status(&self) -> Option<i32> {
+        self.descriptor.get_ref().wait_status().or_else(|| zombie::wait_status(self.pid, self.started?))
+    }
+
+    fn cause(&self, end: &End) -> Option<String> {
+        let signal = end.signal.as_deref()?;
+        let killed = (signal == Signal::SIGKILL.as_str()).then(|| self.kills.as_ref()?.since()).flatten();
+        let logged = self.log.as_ref().and_then(|log| log.about(self.pid));
+        let causes: Vec<String> = killed.into_iter().chain(logged).collect();
+        (!causes.is_empty()).then(|| causes.join("; "))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A shell that does this when its input ends.
+    fn shell(what: &str) -> (Child, Process) {
+        let mut command = Command::new("sh");
+        let child = command.args(["-c", &format!("read line; {what}")]).stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as i32;
+        let process = Process::watch(pid, pid).unwrap();
+        (child, process)
+    }
+
+    async fn end_of(what: &str, reaped: bool) -> End {
+        let (mut child, process) = shell(what);
+        drop(child.stdin.take());
+        if reaped {
+            child.wait().unwrap();
+        }
+        let end = tokio::time::timeout(LONG, process.ended()).await.unwrap();
+        child.wait().unwrap();
+        end
+    }
+
+    #[tokio::test]
+    async fn a_process_that_nobody_has_reaped_says_how_it_ended() {
+        assert_eq!(end_of("exit 3", false).await, End { exit_status: Some(3), ..End::default() });
+        assert_eq!(end_of("exit 0", false).await, End { exit_status: Some(0), ..End::default() });
+        assert_eq!(end_of("kill -9 $$", false).await, End { signal: Some("SIGKILL".into()), ..End::default() });
+        assert_eq!(end_of("kill -SEGV $$", false).await.signal.as_deref(), Some("SIGSEGV"));
+    }
+
+    /// From Linux 6.15 on the descriptor says it; before that nobody does, and nothing is made up.
+    #[tokio::test]
+    async fn a_process_that_was_reaped_says_it_too_or_nothing() {
+        let end = end_of("exit 3", true).await;
+        assert!(end == End { exit_status: Some(3), ..End::default() } || end == End::default(), "{end:?}");
+        let end = end_of("kill -9 $$", true).await;
+        assert!(end.signal.as_deref() == Some("SIGKILL") || end == End::default(), "{end:?}");
+    }
+
+    #[tokio::test]
+    async fn a_process_is_only_watched_under_its_own_number() {
+        let (mut child, _process) = shell("exit 0");
+        let pid = child.id() as i32;
+        assert!(Process::watch(pid, pid + 1).is_err());
+        assert!(Process::watch(i32::MAX, i32::MAX).is_err());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(Process::watch(pid, pid).is_err(), "it has ended");
+    }
+
+    #[test]
+    fn wait_statuses() {
+        assert_eq!(End::of_wait_status(768).exit_status, Some(3));
+        assert_eq!(End::of_wait_status(139).signal.as_deref(), Some("SIGSEGV"), "with a core dump");
+        assert_eq!(End::of_wait_status(40).signal.as_deref(), Some("signal 40"));
+        assert!(End::of_wait_status(0).is_good() && !End::default().is_good());
+    }
+}

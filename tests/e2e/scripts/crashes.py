@@ -1,0 +1,89 @@
+"""Ranks that train until the last of them ends in a way of its choosing, after some steps and once there is a file go in the
+given directory.
+
+kill        it kills itself, as the kernel would
+segfault    it reads where nothing is
+exit        it ends at once with status 3, past everything that the interpreter does at its end
+raise       nobody catches an exception
+thread      nobody catches an exception in a thread, and the process goes on to a good end
+hook        nobody catches an exception, and the program's own hook ends the process at once
+memory      it asks the host for more memory than there is, in a module, and nobody catches that
+worker      a forked process that has its connection stands still when it is killed
+normal      it goes on to a good end
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+import probe_agent
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+class Greedy(nn.Module):
+    greedy = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.greedy:
+            torch.empty(1 << 55, dtype=torch.uint8)
+        return x
+
+
+def wait_for_file(name: str) -> None:
+    while not os.path.exists(os.path.join(sys.argv[3], name)):
+        time.sleep(0.05)
+
+
+def end(how: str, model: nn.Module) -> None:
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "segfault":
+        ctypes.string_at(0)
+    elif how == "exit":
+        os._exit(3)
+    elif how in ("raise", "hook"):
+        raise ValueError("a batch of 7")
+    elif how == "thread":
+        thread = threading.Thread(target=lambda: [][1], name="loader")
+        thread.start()
+        thread.join()
+    elif how == "memory":
+        model[1].greedy = True
+        model(torch.ones(2, 8))
+    elif how == "worker":
+        if os.fork() == 0:
+            wait_for_file("leave")
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(how: str, steps: int) -> None:
+    dist.init_process_group("gloo")
+    odd = dist.get_rank() == dist.get_world_size() - 1
+    model = nn.Sequential(nn.Linear(8, 8), Greedy(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step in range(steps + 1):
+        if odd and step == steps:
+            wait_for_file("go")
+            end(how, model)
+        with probe_agent.span("train_step"):
+            loss = model(torch.ones(2, 8)).sum()
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+            optimizer.step()
+            optimizer.zero_grad()
+        probe_agent.log(loss=loss.item())
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1] == "hook":
+        sys.excepthook = lambda *_: os._exit(7)
+    train(sys.argv[1], int(sys.argv[2]))

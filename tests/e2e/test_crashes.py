@@ -1,0 +1,133 @@
+"""Ranks that really crash, each in another way: how they ended, what they left, and the account of it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
+
+STEPS = 12
+SCRIPT = str(SCRIPTS / "crashes.py")
+ALONE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
+
+#: How the last rank ends: exit status, signal, and whether it said goodbye.
+ENDS = {
+    "kill": (None, "SIGKILL", "lost"),
+    "segfault": (None, "SIGSEGV", "lost"),
+    "exit": (3, None, "lost"),
+    "raise": (1, None, "ended"),
+    "thread": (0, None, "ended"),
+    "hook": (7, None, "lost"),
+    "memory": (1, None, "ended"),
+    "normal": (0, None, "ended"),
+}
+
+HOW = "SELECT rank, state, exit_status, signal, cause, ended IS NOT NULL AS ended FROM probe.agents"
+RAISED = "SELECT * FROM python.exceptions ORDER BY ts"
+
+
+def crash(home: Home, command: list[str], how: str, ranks: int = 1, **more: str) -> Run:
+    """The script to its end, which comes when all rows of the steps before it have arrived."""
+    run = home.train(*command, SCRIPT, how, str(STEPS), str(home.directory), **more)
+    run.wait_for_step(STEPS - 1, ranks)
+    (home.directory / "go").touch()
+    run.process.wait(PATIENCE)
+    return run
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_how_a_process_ended_is_known(home: Home, how: str) -> None:
+    status, signal, state = ENDS[how]
+    run = crash(home, ["python"], how, **ALONE)
+    assert run.process.returncode == (status if signal is None else {"SIGKILL": 137, "SIGSEGV": 139}[signal]), (
+        run.errors
+    )
+    (row,) = home.query("gpt@1", HOW)
+    assert (row["exit_status"], row["signal"], row["state"]) == (status, signal, state)
+    assert row["ended"]
+    if signal is None:
+        assert row["cause"] is None
+    noticed = home.query("gpt@1", "SELECT severity, rank, step FROM probe.events WHERE kind = 'process end'")
+    if status == 0:
+        assert noticed == []
+    else:
+        assert [(event["severity"], event["rank"]) for event in noticed] == [("error", 0)]
+        assert noticed[0]["step"] <= STEPS
+
+    raised = home.query("gpt@1", RAISED)
+    page = home.probe("gpt@1", "crash")
+    assert page.returncode == 0, page.stderr
+    if how in ("kill", "segfault", "exit", "normal"):
+        assert raised == []
+    if how in ("raise", "hook"):
+        (row,) = raised
+        assert (row["exception"], row["message"], row["step"]) == ("ValueError", "a batch of 7", STEPS)
+        assert (row["uncaught"], row["main"], row["module"], row["out_of_memory"]) == (True, True, None, False)
+        assert (row["function"], row["file"]) == ("end", SCRIPT)
+        assert row["traceback"].startswith("Traceback") and row["traceback"].rstrip().endswith(
+            "ValueError: a batch of 7"
+        )
+        assert "ValueError: a batch of 7 (uncaught" in page.stdout, page.stdout
+    if how == "thread":
+        (row,) = raised
+        assert (row["exception"], row["uncaught"], row["main"]) == ("IndexError", True, False)
+        assert row["thread_name"] == "loader" and "list index out of range" in row["traceback"]
+    if how == "memory":
+        # As it left the model, and as nobody caught it.
+        assert [row["uncaught"] for row in raised] == [False, True]
+        for row in raised:
+            assert row["out_of_memory"] and "DefaultCPUAllocator" in row["message"]
+            assert (row["module"], row["stage"]) == ("1", "forward")
+            assert row["function"] == "forward" and re.search(r"VmRSS: \d+ kB\n", row["memory"])
+    if status == 0:
+        assert "nothing crashed; 1 process ended well" in page.stdout
+    else:
+        assert re.search(r"rank 0 .* after \d+ steps\n", page.stdout), page.stdout
+        last = f"1 (forward), in step {STEPS}" if how == "memory" else f"SGD (step), in step {STEPS - 1}"
+        assert f"after {STEPS} steps" in page.stdout and f"last module  {last}\n" in page.stdout, page.stdout
+        assert "metrics      loss " in page.stdout and "spans        train_step " in page.stdout, page.stdout
+
+
+def test_a_rank_that_is_killed_has_an_account(home: Home) -> None:
+    run = crash(home, ["torchrun", "--nproc-per-node", "2"], "kill", ranks=2)
+    assert run.process.returncode != 0
+    rows = json.loads(home.probe("gpt@1", "crash", "--format", "json").stdout)
+    killed = next(row for row in rows if row["rank"] == 1)
+    assert (killed["signal"], killed["exit_status"], killed["state"]) == ("SIGKILL", None, "lost")
+    assert killed["operation_type"] == "all_reduce" and json.loads(killed["metrics"])[0]["name"] == "loss"
+    page = home.probe("gpt@1", "crash").stdout
+    assert re.match(rf"gpt@1: rank 1 was ended by SIGKILL after {STEPS} steps", page), page
+    assert "collective   all_reduce" in page and "memory       cpu: " in page, page
+    # torchrun ends the other one, or that one sees its connection break.
+    assert re.search(r"; 1 more ended badly after that\n", page) and "\nrank 0: process " in page, page
+
+
+def test_a_process_that_was_killed_is_gone_although_a_forked_one_has_its_connection(home: Home) -> None:
+    _, address = home.serve("gpt")
+    (home.directory / "go").touch()
+    arguments = ("worker", str(STEPS), str(home.directory))
+    home.spawn("python", SCRIPT, *arguments, PROBE="1", PROBE_COLLECTOR=address, **ALONE)
+    try:
+        lost = wait_for("the end", lambda: [row for row in home.query(address, HOW) if row["state"] == "lost"])
+        assert (lost[0]["signal"], lost[0]["ended"]) == ("SIGKILL", True)
+        # Live, too, there is an account.
+        assert "was ended by SIGKILL" in home.probe(address, "crash").stdout
+    finally:
+        (home.directory / "leave").touch()
+
+
+def test_how_a_process_ended_outlives_the_collector(home: Home) -> None:
+    collector, address = home.serve("gpt")
+    (home.directory / "go").touch()
+    arguments = ("kill", str(STEPS), str(home.directory))
+    home.spawn("python", SCRIPT, *arguments, PROBE="1", PROBE_COLLECTOR=address, **ALONE)
+    wait_for("the end", lambda: [row for row in home.query(address, HOW) if row["ended"]])
+    # On disk a second later at most: a query of the store's table says when.
+    synced = "SELECT COUNT(*) AS rows FROM probe.agents WHERE ended < now() - INTERVAL '3 seconds'"
+    wait_for("the journal's sync", lambda: home.query(address, synced)[0]["rows"])
+    collector.kill()
+    collector.wait()
+    (row,) = home.query("gpt@1", HOW)
+    assert (row["signal"], row["state"]) == ("SIGKILL", "lost")
