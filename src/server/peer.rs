@@ -57,7 +57,7 @@ impl Caller {
     /// Of a call that was let in; one that no gate has seen may do nothing.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         let nobody = || Self {
-            asker: Asker { who: "nobody".into(), peer: None },
+            asker: Peer::of(extensions).asker("nobody"),
             scopes: Scopes::default(),
             over_tcp: true,
             gone: CancellationToken::new(),
