@@ -64,9 +64,7 @@ impl Protection {
             Self::Loopback | Self::InsecureNoTls => Ok(None),
             Self::SelfSigned => {
                 let path = kept(places);
-                if !path.exists() {
-                    make(&path)?;
-                }
+                make_once(&path)?;
                 let pem = secret(&path)?;
                 load(&path, &pem, &pem).map(Some)
             }
@@ -78,12 +76,16 @@ impl Protection {
     }
 }
 
-/// The pin of the certificate that `probe serve --tls-self-signed` shows; None where none has been made.
+/// The pin of the certificate that `probe serve --tls-self-signed` shows, which is made where `wanted`; None where none
+/// has been made.
 ///
 /// # Errors
-/// The file is open to others, or holds no certificate.
-pub fn self_signed_pin(places: &Places) -> Result<Option<Pin>> {
+/// The file is open to others, can't be made, or holds no certificate.
+pub fn self_signed_pin(places: &Places, wanted: bool) -> Result<Option<Pin>> {
     let path = kept(places);
+    if wanted {
+        make_once(&path)?;
+    }
     if !path.exists() {
         return Ok(None);
     }
@@ -133,7 +135,10 @@ fn secret(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn make(path: &Path) -> Result<()> {
+fn make_once(path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
     let directory = path.parent().unwrap_or(path);
     private_directory(directory)?;
     let failed = |error: rcgen::Error| Error::failed(format!("no certificate could be made: {error}"));
@@ -171,11 +176,12 @@ mod tests {
     fn a_certificate_is_made_once_and_its_key_is_ours_alone() {
         let directory = tempfile::tempdir().unwrap();
         let places = Places { home: directory.path().join("home"), runtime: directory.path().join("run") };
-        assert_eq!(self_signed_pin(&places).unwrap(), None);
+        assert_eq!(self_signed_pin(&places, false).unwrap(), None);
         let first = Protection::SelfSigned.identity(&places).unwrap().unwrap();
         let again = Protection::SelfSigned.identity(&places).unwrap().unwrap();
         assert_eq!(first.pin, again.pin);
-        assert_eq!(self_signed_pin(&places).unwrap(), Some(first.pin.clone()));
+        assert_eq!(self_signed_pin(&places, false).unwrap(), Some(first.pin.clone()));
+        assert_eq!(self_signed_pin(&places, true).unwrap(), Some(first.pin.clone()), "it is made once");
         let path = kept(&places);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let certificate = path.with_file_name("certificate.pem");

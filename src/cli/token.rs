@@ -22,7 +22,7 @@ use crate::paths::Places;
 #[command(
     disable_help_subcommand = true,
     after_help = "Examples:
-  probe token make laptop --scope query -o laptop.token
+  probe token make laptop --scope query --tls-self-signed -o laptop.token
   probe serve --name gpt --listen 0.0.0.0:7777 --tls-self-signed
   probe node1:7777 query \"SELECT 1\" --token-file laptop.token     # on the laptop
   probe token revoke laptop"
@@ -53,6 +53,9 @@ struct Make {
     /// Pin of the collector's certificate for that file [default: that of --tls-self-signed, where there is one]
     #[arg(long, value_name = "PIN", value_parser = str::parse::<Pin>)]
     tls_pin: Option<Pin>,
+    /// Make that certificate where there is none yet, so that its pin is in the file
+    #[arg(long, conflicts_with = "tls_pin")]
+    tls_self_signed: bool,
 }
 
 /// List tokens by name, scopes and when they were made
@@ -90,7 +93,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
 fn make(places: &Places, file: &TokenFile, args: Make) -> Result<Status> {
     let pin = match args.tls_pin {
         Some(pin) => Some(pin),
-        None => self_signed_pin(places)?,
+        None => self_signed_pin(places, args.tls_self_signed)?,
     };
     let output = args.output.unwrap_or_else(|| format!("{}.token", args.name).into());
     if output == Path::new("-") {

@@ -51,10 +51,12 @@ impl Bound {
 
 async fn tcp(address: SocketAddr, locks: &Locks) -> Result<Bound> {
     if !locks.has_tokens {
-        return Err(Error::usage(format!(
-            "not listening on {address}: TCP needs a token, or everybody on this machine gets in"
-        ))
-        .hint("make one first: probe token make NAME --scope query; or leave TCP out: the run's unix socket is always there"));
+        let what = format!("not listening on {address}: TCP needs a token, or everybody on this machine gets in");
+        let pinned = if address.ip().is_loopback() { "" } else { " --tls-self-signed" };
+        return Err(Error::usage(what).hint(format!(
+            "make one first: probe token make NAME --scope query{pinned}; or leave TCP out: the run's unix socket is \
+             always there"
+        )));
     }
     if !address.ip().is_loopback() && locks.identity.is_none() && !locks.insecure {
         return Err(Error::usage(format!(
