@@ -12,7 +12,7 @@ use crate::endpoint::{Place, Target};
 use crate::error::{Error, Result};
 use crate::output::{Format, rows};
 use crate::stacks::without_agent;
-use crate::{paths, runs};
+use crate::{gpu, paths, runs};
 
 /// How long a collector may take to say who is there.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -43,6 +43,8 @@ struct Row {
     pid: Option<u32>,
     agent: Option<v1::AgentInfo>,
     command: String,
+    /// GPUs that it computes on; None where the driver tells of none.
+    gpu: Option<String>,
 }
 
 pub(super) fn run(args: Args) -> Result<Status> {
@@ -68,6 +70,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         pid: Some(other.pid),
         agent: None,
         command: other.command,
+        gpu: None,
     }));
     if found.is_empty() && args.format == Format::Table {
         report::note("nothing is live");
@@ -77,6 +80,11 @@ pub(super) fn run(args: Args) -> Result<Status> {
             None => "probe run -- python train.py starts a training run that can be asked".to_owned(),
         });
         return Ok(0);
+    }
+    let gpus = gpu::by_process();
+    for row in &mut found {
+        let on = row.pid.and_then(|pid| gpus.get(&pid));
+        row.gpu = on.map(|on| on.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
     }
     show(&found, args.format)?;
     if let Some(pid) = example
@@ -94,13 +102,14 @@ fn rows_of(description: v1::Description, all: bool) -> Vec<Row> {
     let mut agents: Vec<_> = agents.into_iter().filter(|agent| all || agent.state != "ended").collect();
     agents.sort_by_key(|agent| (agent.rank, agent.pid));
     if agents.is_empty() {
-        return vec![Row { run: Some(run), pid: None, agent: None, command }];
+        return vec![Row { run: Some(run), pid: None, agent: None, command, gpu: None }];
     }
     let row = |agent: v1::AgentInfo| Row {
         run: Some(run.clone()),
         pid: Some(agent.pid),
         command: agent.command.clone(),
         agent: Some(agent),
+        gpu: None,
     };
     agents.into_iter().map(row).collect()
 }
@@ -116,16 +125,19 @@ fn state(row: &Row) -> &str {
 fn show(found: &[Row], format: Format) -> Result<()> {
     let agents = || found.iter().map(|row| row.agent.as_ref());
     let speed = |agent: &v1::AgentInfo| (agent.steps_per_second > 0.0).then_some(agent.steps_per_second);
-    rows::show(
-        vec![
-            ("run", rows::text(found.iter().map(|row| row.run.as_ref()))),
-            ("pid", rows::integers(found.iter().map(|row| row.pid.map(i64::from)))),
-            ("rank", rows::integers(agents().map(|agent| agent?.rank.map(i64::from)))),
-            ("state", rows::text(found.iter().map(|row| Some(state(row))))),
-            ("step", rows::integers(agents().map(|agent| agent.map(|agent| agent.step)))),
-            ("steps_per_second", rows::floats(agents().map(|agent| agent.and_then(speed)))),
-            ("command", rows::text(found.iter().map(|row| Some(&row.command)))),
-        ],
-        format,
-    )
+    let mut columns = vec![
+        ("run", rows::text(found.iter().map(|row| row.run.as_ref()))),
+        ("pid", rows::integers(found.iter().map(|row| row.pid.map(i64::from)))),
+        ("rank", rows::integers(agents().map(|agent| agent?.rank.map(i64::from)))),
+        ("state", rows::text(found.iter().map(|row| Some(state(row))))),
+        ("step", rows::integers(agents().map(|agent| agent.map(|agent| agent.step)))),
+        ("steps_per_second", rows::floats(agents().map(|agent| agent.and_then(speed)))),
+        ("gpu", rows::text(found.iter().map(|row| row.gpu.as_ref()))),
+        ("command", rows::text(found.iter().map(|row| Some(&row.command)))),
+    ];
+    // People without GPUs need no empty column; programs get the same ones everywhere.
+    if format == Format::Table && found.iter().all(|row| row.gpu.is_none()) {
+        columns.retain(|(name, _)| *name != "gpu");
+    }
+    rows::show(columns, format)
 }

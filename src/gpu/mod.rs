@@ -2,7 +2,7 @@
 
 mod visible;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -106,6 +106,20 @@ impl Gpus {
             })
             .collect()
     }
+}
+
+/// Which GPUs each process computes on, as nvidia-smi counts them; nothing where the driver does not tell, as in most
+/// containers.
+pub(crate) fn by_process() -> BTreeMap<u32, BTreeSet<u32>> {
+    let mut found: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    let Ok(nvml) = Nvml::init() else { return found };
+    for index in 0..nvml.device_count().unwrap_or(0) {
+        let processes = nvml.device_by_index(index).and_then(|device| device.running_compute_processes());
+        for process in processes.unwrap_or_default() {
+            found.entry(process.pid).or_default().insert(index);
+        }
+    }
+    found
 }
 
 fn read(device: &Device<'_>, index: u32, uuid: String) -> Reading {

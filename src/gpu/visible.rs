@@ -1,6 +1,7 @@
 //! Which GPUs processes can see: `CUDA_VISIBLE_DEVICES` of each, as it was started.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 
 /// What the processes of a run see together. One that changes its own environment later may see fewer than this says,
 /// and never others.
@@ -17,10 +18,17 @@ struct Seen {
 }
 
 impl Visible {
-    /// Adds a process of this node; one whose environment can't be read may see everything.
+    /// Adds a process of this node. One that is ending sees nothing any more; one whose environment may not be read may
+    /// see everything.
     pub(crate) fn add(&mut self, pid: i32) {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let seen = Seen::of(&environment);
+        let of_process = |file: &str| std::fs::read(format!("/proc/{pid}/{file}"));
+        let seen = match of_process("environ") {
+            // A process without memory has no command line either.
+            Ok(nothing) if nothing.is_empty() && of_process("cmdline").is_ok_and(|line| line.is_empty()) => return,
+            Ok(environment) => Seen::of(&environment),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Seen::of(&[]),
+            Err(_) => return,
+        };
         if !self.0.contains(&seen) {
             self.0.push(seen);
         }
@@ -72,6 +80,7 @@ impl Seen {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -94,6 +103,24 @@ mod tests {
         assert_eq!(chosen("CUDA_VISIBLE_DEVICES=1\0", false), everything);
         assert_eq!(chosen("CUDA_VISIBLE_DEVICES=1\0CUDA_DEVICE_ORDER=PCI_BUS_ID\0", false), "GPU-11");
         assert_eq!(chosen("CUDA_VISIBLE_DEVICES=MIG-77\0", true), everything);
+    }
+
+    #[test]
+    fn a_process_that_ends_sees_nothing() {
+        // Nobody waits for it, so it stays there without memory.
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let ended = || std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty());
+        while !ended() {
+            std::thread::yield_now();
+        }
+        let mut visible = Visible::default();
+        visible.add(pid);
+        child.wait().unwrap();
+        visible.add(pid);
+        assert_eq!(visible, Visible::default());
+        visible.add(i32::try_from(std::process::id()).unwrap());
+        assert_ne!(visible, Visible::default());
     }
 
     #[test]

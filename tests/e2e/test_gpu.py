@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import subprocess
 
@@ -26,7 +27,8 @@ def run(home: Home, driver: pathlib.Path) -> Run:
     return home.train("torchrun", "--nproc-per-node", "1", *TRAIN, PROBE_GPU_METRICS="100ms", **settings)
 
 
-def test_gpus_are_read_every_so_often(home: Home, run: Run) -> None:
+def test_gpus_are_read_every_so_often(home: Home, run: Run, driver: pathlib.Path) -> None:
+    run.wait_for_step(1)
     wait_for("two GPUs", lambda: len(run.query("SELECT DISTINCT uuid FROM gpu.metrics")) == 2)
     columns = "gpu, uuid, name, role, rank, utilization, memory_used, memory_total, power, power_limit, temperature"
     columns += ", sm_clock, memory_clock, throttle_reasons, ecc_corrected, ecc_uncorrected, xid"
@@ -44,6 +46,10 @@ def test_gpus_are_read_every_so_often(home: Home, run: Run) -> None:
     (home.directory / "nvml").write_text(f"{trainer['pid']} 79")
     wait_for("the error", lambda: run.query("SELECT 1 FROM gpu.metrics WHERE xid = 79 AND uuid = 'GPU-22'"))
     wait_for("the rank", lambda: run.query("SELECT 1 FROM gpu.metrics WHERE ranks = '0' AND uuid = 'GPU-22'"))
+    settings = {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML": str(home.directory / "nvml")}
+    listed = json.loads(home.probe("list", "--format", "json", **settings).stdout)
+    assert [row["gpu"] for row in listed if row["pid"] == trainer["pid"]] == ["1"]
+    assert " gpu " in home.probe("list", **settings).stdout and " gpu " not in home.probe("list").stdout
     (event,) = run.query("SELECT severity, message FROM probe.events WHERE kind = 'gpu'")
     assert event["severity"] == "error"
     assert event["message"].startswith("the driver reports Xid 79 of GPU 1 (Fake H200, GPU-22)"), event
@@ -53,9 +59,9 @@ def test_gpus_are_read_every_so_often(home: Home, run: Run) -> None:
 def test_gpus_that_nobody_can_see_are_not_read(home: Home, driver: pathlib.Path) -> None:
     settings = {"LD_LIBRARY_PATH": str(driver), "CUDA_VISIBLE_DEVICES": "1", "PROBE_GPU_METRICS": "100ms"}
     run = home.train("python", *TRAIN, **settings)
+    run.wait_for_step(1)
     wait_for("a GPU", lambda: run.query("SELECT 1 FROM gpu.metrics LIMIT 1"))
     assert run.query("SELECT DISTINCT uuid FROM gpu.metrics") == [{"uuid": "GPU-22"}]
-    run.wait_for_step(1)
     # The rows stay when the run is over.
     home.close()
     assert home.query(run.name, "SELECT DISTINCT uuid FROM gpu.metrics") == [{"uuid": "GPU-22"}]
