@@ -15,6 +15,7 @@ class Command:
     at: str
     step: int
     timeout_s: float
+    waited_s: float
     max_output: int
     mute: bool
     reason: str

@@ -97,6 +97,7 @@ class Command:
     at: str = "auto"
     step: int = -1
     timeout_s: float = 30.0
+    waited_s: float = 0.0
     max_output: int = 1 << 24
     mute: bool = False
     reason: str = ""

@@ -35,7 +35,7 @@ class Job:
         self.end_scratch: bool = command.end_scratch
         self.frame: int | None = command.frame
         self.timeout_s: float = command.timeout_s
-        self.deadline = time.monotonic() + command.timeout_s
+        self.deadline = time.monotonic() + command.timeout_s - command.waited_s
         self.go = threading.Event()
         self.may_run = False
         self.execution = Execution(command.code, filename(command), code)

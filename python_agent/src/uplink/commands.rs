@@ -33,8 +33,10 @@ pub struct Command {
     pub at: String,
     /// Steps finished at the boundary to run at; negative: the next one.
     pub step: i64,
-    /// Seconds from now on.
+    /// Seconds that it may take, and how many of them had gone before it was taken.
     pub timeout_s: f64,
+    /// See `timeout_s`.
+    pub waited_s: f64,
     /// Bytes.
     pub max_output: u64,
     /// Run it, but send no output.
@@ -111,10 +113,10 @@ impl Commands {
         }
     }
 
-    /// The next command, of whose time what it has waited is gone.
+    /// The next command, which knows how long it has waited.
     pub fn take(&self) -> Option<Command> {
         let (came, mut command) = lock(&self.waiting).commands.pop_front()?;
-        command.timeout_s -= came.elapsed().as_secs_f64();
+        command.waited_s = came.elapsed().as_secs_f64();
         Some(command)
     }
 

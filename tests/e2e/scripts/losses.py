@@ -2,6 +2,7 @@
 `well`, `exit` (os._exit with status 7), or `wait` (until somebody ends it)."""
 
 import os
+import signal
 import sys
 import time
 
@@ -9,6 +10,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+# Whatever started the tests may ignore it, which children inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 torch.manual_seed(3)
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 1))
