@@ -201,10 +201,12 @@ def test_ctrl_c_cancels_the_snippet_and_not_the_run(training: Run, console: Term
     training.wait_for_step(step + 2, ranks=2)
 
 
-def test_ctrl_c_cancels_a_query(console: Terminal) -> None:
+def test_ctrl_c_cancels_a_query(console: Terminal, training: Run) -> None:
     many = "SELECT SUM(a.value * b.value) FROM generate_series(1, 999999) a, generate_series(1, 999999) b;"
     console.type(many + "\r")
-    console.until(lambda seen: seen.endswith("\n"))
+    # Before it is under way, the key would be one for the prompt.
+    under_way = "SELECT 1 FROM probe.queries WHERE status = 'running' AND sql LIKE 'SELECT SUM(a.value%'"
+    wait_for("the query", lambda: training.query(under_way))
     console.type(CTRL_C)
     answered(console, "the query was cancelled")
     answer(console, COUNT, "true")

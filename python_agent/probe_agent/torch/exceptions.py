@@ -226,7 +226,8 @@ def is_out_of_memory(value: BaseException) -> bool:
     """Whether an exception says that memory ran out, on the host or on a device."""
     import torch
 
-    if isinstance(value, (MemoryError, torch.OutOfMemoryError)):
+    # Before torch 2.5 it had another name; then the words tell.
+    if isinstance(value, (MemoryError, getattr(torch, "OutOfMemoryError", MemoryError))):
         return True
     if not isinstance(value, RuntimeError):
         return False
