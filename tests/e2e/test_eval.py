@@ -9,7 +9,8 @@ from conftest import Home, Run, wait_for
 
 def digests(output: str) -> dict[int, str]:
     """rank -> digest of the parameters, as the example prints it at its end."""
-    found = re.findall(r"rank (\d+): \d+ steps, loss [\d.]+, parameters (\w+)", output)
+    # Both write to one file, without a buffer: the end of a line may come after the other's line.
+    found = re.findall(r"rank (\d+): \d+ steps, loss [\d.]+, parameters ([0-9a-f]{16})", output)
     return {int(rank): digest for rank, digest in found}
 
 
