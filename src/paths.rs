@@ -215,6 +215,11 @@ pub(crate) fn only_ours_to_change(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What this machine is called; empty where it has no name.
+pub(crate) fn host_name() -> String {
+    nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 /// An input or output error that says which file it was about.
 pub(crate) fn named(path: &Path, error: &io::Error) -> Error {
     Error::failed(format!("{}: {error}", path.display()))

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{Error as TlsError, ServerConfig};
 
 use crate::error::{Error, Result};
-use crate::paths::{Places, named, private_directory};
+use crate::paths::{Places, host_name, named, private_directory};
 
 /// Longest file that is read (bytes).
 const LONGEST: u64 = 1 << 20;
@@ -143,7 +143,7 @@ fn make_once(path: &Path) -> Result<()> {
     private_directory(directory)?;
     let failed = |error: rcgen::Error| Error::failed(format!("no certificate could be made: {error}"));
     // Names are for other programs' clients; ours go by the pin.
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let host = std::iter::once(host_name());
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into_iter();
     let names: Vec<String> = names.chain(host.filter(|name| name.is_ascii() && !name.is_empty())).collect();
     let made = rcgen::generate_simple_self_signed(names).map_err(failed)?;

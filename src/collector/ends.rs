@@ -15,6 +15,7 @@ use super::agent::{Agent, LONGEST_TEXT, Life, Presence, cut};
 use super::events::{Event, Severity};
 use super::{Shared, clock};
 use crate::ends::{End, Process};
+use crate::paths::host_name;
 use crate::store::Identity;
 
 /// At the end of a collector, processes that are known to go are waited for this long.
@@ -60,8 +61,7 @@ fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
     if let Some(pid) = peer.pid {
         return Process::watch(pid, identity.pid).ok();
     }
-    let host = nix::unistd::gethostname().unwrap_or_default();
-    if *identity.host != *host.to_string_lossy() {
+    if *identity.host != *host_name() {
         return None;
     }
     let process = Process::watch(identity.pid, identity.pid).ok()?;

@@ -13,9 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::clock;
 use super::events::{Event, Events, Severity};
 use super::local::Local;
+use super::period;
 use super::registry::Registry;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::gpu::{Gpus, Reading, Visible};
+use crate::paths::host_name;
 use crate::store::Identity;
 
 /// Between two readings, where nobody says.
@@ -28,18 +30,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// # Errors
 /// The variable says what is no duration.
 pub(crate) fn interval() -> Result<Option<Duration>> {
-    let text = std::env::var(PROBE_GPU_METRICS).unwrap_or_default();
-    match text.as_str() {
-        "" => Ok(Some(INTERVAL)),
-        "off" => Ok(None),
-        text => match humantime::parse_duration(text) {
-            Ok(interval) if interval >= SHORTEST => Ok(Some(interval)),
-            Ok(_) => Err(Error::usage(format!("{PROBE_GPU_METRICS}={text} is too often"))
-                .hint(format!("{PROBE_GPU_METRICS}={SHORTEST:?} is the shortest"))),
-            Err(error) => Err(Error::usage(format!("{PROBE_GPU_METRICS}={text} is no duration: {error}"))
-                .hint(format!("{PROBE_GPU_METRICS}=1s, 10s or off"))),
-        },
-    }
+    period::told(PROBE_GPU_METRICS, INTERVAL, SHORTEST, "1s, 10s")
 }
 
 /// Reads and keeps.
@@ -61,10 +52,9 @@ enum Opened {
 
 impl Sampler {
     pub(crate) fn new(registry: Arc<Registry>, events: Arc<Events>, kept: Local, run: Arc<str>) -> Self {
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
         let identity = Identity {
             run,
-            host: host.into(),
+            host: host_name().into(),
             pid: i32::try_from(std::process::id()).unwrap_or(-1),
             rank: None,
             local_rank: None,

@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::agent::Agent;
 use super::clock;
 use super::events::{Event, Events, Severity};
+use super::period;
 use super::registry::Registry;
 use super::stacks::Stacks;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::eval::Broker;
 use crate::hang::{Member, judge};
 use crate::server::peer::Asker;
@@ -44,15 +45,7 @@ pub(crate) struct Hangs {
 /// # Errors
 /// The variable says what is no duration.
 pub(crate) fn after() -> Result<Option<Duration>> {
-    let text = std::env::var(PROBE_HANG_AFTER).unwrap_or_default();
-    match text.as_str() {
-        "" => Ok(Some(AFTER)),
-        "off" => Ok(None),
-        text => humantime::parse_duration(text).map(Some).map_err(|error| {
-            Error::usage(format!("{PROBE_HANG_AFTER}={text} is no duration: {error}"))
-                .hint(format!("{PROBE_HANG_AFTER}=30s, 5m or off"))
-        }),
-    }
+    period::told(PROBE_HANG_AFTER, AFTER, Duration::ZERO, "30s, 5m")
 }
 
 /// An agent as it is now.

@@ -8,7 +8,6 @@ mod budget;
 pub(crate) mod clock;
 mod control;
 mod ends;
-#[allow(dead_code, reason = "written by parts that come one by one")]
 pub(crate) mod events;
 mod governor;
 mod gpus;
@@ -17,6 +16,7 @@ mod hello;
 mod idle;
 mod local;
 mod pending;
+mod period;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 mod service;

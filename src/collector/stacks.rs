@@ -19,6 +19,7 @@ use super::local::Local;
 use super::registry::Registry;
 use crate::error::{Error, Kind, Result};
 use crate::eval::Broker;
+use crate::paths::host_name;
 use crate::query::{Asked, Engine};
 use crate::server::peer::Asker;
 use crate::stacks::sampler::{self, Plan};
@@ -55,7 +56,7 @@ struct Of {
 impl Stacks {
     /// `captures` there have been already.
     pub(crate) fn new(registry: Arc<Registry>, broker: Arc<Broker>, kept: Local, run: Arc<str>, captures: i64) -> Self {
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let host = host_name();
         Self { registry, broker, readers: Arc::default(), kept, run, host, captures: AtomicI64::new(captures) }
     }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::RunName;
 use super::git::Git;
 use crate::error::{Error, Result};
-use crate::paths::named;
+use crate::paths::{host_name, named};
 
 /// The file's name within a run directory.
 const FILE: &str = "run.json";
@@ -97,11 +97,10 @@ impl RunInfo {
     pub fn begin(name: &RunName, command: &str) -> Self {
         let directory = std::env::current_dir().ok();
         let git = directory.as_deref().map(Git::of).unwrap_or_default();
-        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         Self {
             run: name.to_string(),
             command: command.to_owned(),
-            host: host.unwrap_or_default(),
+            host: host_name(),
             pid: std::process::id(),
             state: State::Live,
             started: Timestamp::now(),

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::{Run, RunName, State, list_runs_in, reserve};
 use crate::error::{Error, Result};
-use crate::paths::{Places, named};
+use crate::paths::{Places, host_name, named};
 
 /// Directories of this name hold runs on their way out; one that is left over holds what could not be removed.
 const LEAVING: &str = ".removing-";
@@ -47,7 +47,7 @@ pub fn named_runs(places: &Places, names: &[String]) -> Result<Vec<Run>> {
 /// Why a run has to stay; None where it may go.
 pub fn why_it_stays(places: &Places, run: &Run) -> Option<String> {
     let name = &run.name;
-    let here = nix::unistd::gethostname().map(|host| host.to_string_lossy().into_owned()).unwrap_or_default();
+    let here = host_name();
     match run.info.state {
         State::Ended => None,
         State::Live => Some(format!("{name} is live")),

@@ -24,8 +24,10 @@ impl Town {
         let directory = tempfile::tempdir().unwrap();
         set_permissions(directory.path(), Permissions::from_mode(0o711)).unwrap();
         let binary = directory.path().join("probe");
-        // Where everybody can execute it.
-        std::fs::copy(env!("CARGO_BIN_EXE_probe"), &binary).unwrap();
+        // Where everybody can execute it. By a process of its own: a child that another test forks would hold a copy of
+        // our own open for writing until it executes, and a file open for writing can't be executed (ETXTBSY).
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_probe")).arg(&binary).status().unwrap();
+        assert!(copied.success());
         Self { directory, binary }
     }
 

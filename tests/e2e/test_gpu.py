@@ -21,9 +21,14 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return directory
 
 
+def asked_of(driver: pathlib.Path, home: Home) -> dict[str, str]:
+    """What has a command find the driver, and the driver the file of the test."""
+    return {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML": str(home.directory / "nvml")}
+
+
 @pytest.fixture
 def run(home: Home, driver: pathlib.Path) -> Run:
-    settings = {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML": str(home.directory / "nvml")}
+    settings = asked_of(driver, home)
     return home.train("torchrun", "--nproc-per-node", "1", *TRAIN, PROBE_GPU_METRICS="100ms", **settings)
 
 
@@ -46,7 +51,7 @@ def test_gpus_are_read_every_so_often(home: Home, run: Run, driver: pathlib.Path
     (home.directory / "nvml").write_text(f"{trainer['pid']} 79")
     wait_for("the error", lambda: run.query("SELECT 1 FROM gpu.metrics WHERE xid = 79 AND uuid = 'GPU-22'"))
     wait_for("the rank", lambda: run.query("SELECT 1 FROM gpu.metrics WHERE ranks = '0' AND uuid = 'GPU-22'"))
-    settings = {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML": str(home.directory / "nvml")}
+    settings = asked_of(driver, home)
     listed = json.loads(home.probe("list", "--format", "json", **settings).stdout)
     assert [row["gpu"] for row in listed if row["pid"] == trainer["pid"]] == ["1"]
     assert " gpu " in home.probe("list", **settings).stdout and " gpu " not in home.probe("list").stdout

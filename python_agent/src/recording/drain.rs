@@ -82,7 +82,7 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
     let (until, given_up) = (now.saturating_sub(young), now.saturating_sub(patience));
     let readers = Reader::all();
     device::prepare();
-    let until = merge(&mut analyser, &readers, until, given_up, sink);
+    let until = device::relaxed(|| merge(&mut analyser, &readers, until, given_up, sink));
     for (number, reader) in readers.iter().enumerate() {
         if reader.is_over() {
             analyser.end_thread(number);

@@ -222,11 +222,14 @@ impl ThreadState {
 
     /// The same, where its layer is on.
     pub(crate) fn open_if(&self, on: bool, bits: &Bits, class: Class, kind: Kind, payload: u64) {
-        let wanted = on && self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
-        bits.open(|| wanted && self.begin(class, Record::new(kind, payload, ticks(), 0, 0)));
+        if on {
+            self.open_marked(bits, class, kind, payload, 0);
+        } else {
+            bits.open(|| false);
+        }
     }
 
-    /// The same with a device's event; whether it was recorded.
+    /// The same with a device's event (0: none); whether it was recorded.
     pub(crate) fn open_marked(&self, bits: &Bits, class: Class, kind: Kind, payload: u64, mark: u16) -> bool {
         let wanted = self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
         let mut begun = false;

@@ -10,6 +10,7 @@ use super::super::ask::Connection;
 use crate::client::Client;
 use crate::endpoint::{self, Endpoint};
 use crate::error::{Error, Kind, Result};
+use crate::paths::host_name;
 use crate::stacks::sampler::{self, Plan};
 use crate::stacks::{Readers, Subject};
 
@@ -41,8 +42,7 @@ impl Whom {
         if !Path::new(&format!("/proc/{pid}")).exists() {
             return None;
         }
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        let subject = Subject { host: host.into(), pid: number, rank: None };
+        let subject = Subject { host: host_name().into(), pid: number, rank: None };
         Some(Self::Process { subject, name: format!("process {pid}, which has no agent"), readers: Arc::default() })
     }
 

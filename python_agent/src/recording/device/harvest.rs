@@ -27,7 +27,7 @@ pub(crate) struct Harvest {
 
 impl Harvest {
     /// Looks at the event that `mark` names. With `give_up` one that has not come is not waited for. Then the event is
-    /// free again; it is asked for once.
+    /// free again; it is asked for once. Within [`super::relaxed`].
     pub(crate) fn resolve(&mut self, mark: u16, give_up: bool) -> Resolved {
         let slot = match mark {
             0 => return Resolved::As(Device::None),
@@ -36,7 +36,7 @@ impl Harvest {
         };
         let Some(driver) = driver::loaded() else { return Resolved::As(Device::Unknown) };
         let device = pool::device(slot);
-        match driver.relaxed(|| self.look(driver, device, slot)) {
+        match self.look(driver, device, slot) {
             State::Done(milliseconds) => {
                 if let Some((before, _)) = self.newest[device].replace((slot, milliseconds)) {
                     pool::give(before);

@@ -81,6 +81,14 @@ fn record(driver: &Driver) -> u16 {
     }
 }
 
+/// Runs `work`, in which events are asked for.
+pub(super) fn relaxed<T>(work: impl FnOnce() -> T) -> T {
+    match driver::loaded() {
+        Some(driver) => driver.relaxed(work),
+        None => work(),
+    }
+}
+
 /// The record of a mark was not written.
 #[cold]
 pub(super) fn take_back(mark: u16) {

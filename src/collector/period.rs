@@ -1,0 +1,24 @@
+//! Durations that environment variables give to what the collector does again and again, or not at all.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// What `variable` says, `default` where it is not set, None where it is `off`. `examples` are for the hint.
+///
+/// # Errors
+/// It says what is no duration, or one below `shortest`.
+pub(super) fn told(variable: &str, default: Duration, shortest: Duration, examples: &str) -> Result<Option<Duration>> {
+    let text = std::env::var(variable).unwrap_or_default();
+    match text.as_str() {
+        "" => Ok(Some(default)),
+        "off" => Ok(None),
+        text => match humantime::parse_duration(text) {
+            Ok(period) if period >= shortest => Ok(Some(period)),
+            Ok(_) => Err(Error::usage(format!("{variable}={text} is too often"))
+                .hint(format!("{variable}={shortest:?} is the shortest"))),
+            Err(error) => Err(Error::usage(format!("{variable}={text} is no duration: {error}"))
+                .hint(format!("{variable}={examples} or off"))),
+        },
+    }
+}
