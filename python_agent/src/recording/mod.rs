@@ -33,7 +33,6 @@ pub(crate) mod operators;
 mod optimizer;
 mod overhead;
 pub mod policy;
-pub mod record;
 mod record_function;
 mod ring;
 mod shape;
@@ -44,11 +43,11 @@ mod test_mode;
 mod thread;
 pub(crate) mod usage;
 
+pub use crate::analysis::record;
 pub use drain::{drain, flush_open};
 pub use overhead::{cost, set_budget, set_buffer_bytes};
 use record::{Kind, Record};
 use ring::Class;
-pub(crate) use shape::DIMENSIONS as SHAPE_DIMENSIONS;
 
 static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> = LazyLock::new(|| Mutex::new(Analyser::new(names::Known)));
 

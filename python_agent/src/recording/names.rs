@@ -186,6 +186,10 @@ impl Names for Known {
         super::spans::name_of(is_span, id)
     }
 
+    fn line(&self, id: u64) -> Option<String> {
+        super::operators::line_of(id)
+    }
+
     fn forget_before(&self, ticks: u64) {
         let mut registry = shared::lock(&REGISTRY);
         let registry = &mut *registry;

@@ -35,15 +35,10 @@ pub(super) static UNNAMED_METRICS: AtomicU64 = AtomicU64::new(0);
 /// Ranges given up because too many were open.
 pub(super) static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
 
-/// Who named a range.
-pub(crate) const KINDS: [&str; 3] = ["span", "record_function", "nvtx"];
 const OURS: u64 = 0;
 /// A range of torch's RecordFunction.
 const TORCH: u64 = 1;
 const NVTX: u64 = 2;
-
-/// Why a number is NULL: one less is its place here; 0 where it is not.
-pub(crate) const REASONS: [&str; 2] = ["on a device", "not a number"];
 
 /// A range that is open.
 #[derive(Debug, Clone, Copy)]

@@ -5,9 +5,8 @@ use probe_proto::tables::memory;
 
 use super::Analyser;
 use super::names::Names;
-use crate::recording::memory::COUNT;
-use crate::recording::record::Record;
-use crate::sampling::MB;
+use crate::payload::{MB, MEMORY_VALUES as COUNT};
+use crate::record::Record;
 use crate::sink::Sink;
 
 /// A device's values on their way, two a record.

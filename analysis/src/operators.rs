@@ -6,8 +6,8 @@ use probe_proto::tables::{copies, sync_points};
 use super::Analyser;
 use super::clock::seconds;
 use super::names::Names;
-use crate::recording::operators::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, line_of};
-use crate::recording::record::Record;
+use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS};
+use crate::record::Record;
 use crate::sink::Sink;
 
 /// Places remembered in a step; what more there are become rows of their own.
@@ -39,9 +39,10 @@ fn device(said: u8, sink: &mut Sink) -> Text {
 }
 
 /// File and line.
-fn line(payload: u64, sink: &mut Sink) -> (Option<Text>, Option<i32>) {
-    match line_of(payload >> 8 & 0xffff) {
-        Some((file, line)) => (Some(sink.strings.id(&file)), Some(line)),
+fn line(names: &impl Names, payload: u64, sink: &mut Sink) -> (Option<Text>, Option<i32>) {
+    let said = names.line(payload >> 8 & 0xffff).unwrap_or_default();
+    match said.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?))) {
+        Some((file, line)) => (Some(sink.strings.id(file)), Some(line)),
         None => (None, None),
     }
 }
@@ -58,7 +59,7 @@ impl<N: Names> Analyser<N> {
             _ if from == to => "within device",
             _ => "device to device",
         };
-        let (file, line) = line(said, sink);
+        let (file, line) = line(&self.names, said, sink);
         let (source, destination) = (device(from, sink), device(to, sink));
         let (operation, direction) = (sink.strings.id(operator(said)), sink.strings.id(direction));
         sink.push(copies::Row {
@@ -92,7 +93,7 @@ impl<N: Names> Analyser<N> {
             known.row.waited += waited;
             return;
         }
-        let (file, line) = line(said, sink);
+        let (file, line) = line(&self.names, said, sink);
         let row = sync_points::Row {
             step: self.step,
             stride: (said >> 24) as i32,

@@ -64,6 +64,8 @@ pub trait Names: Debug + Send {
     fn operation(&self, id: u64) -> Option<Operation>;
     /// The name of a range (`is_span`) or of a logged number.
     fn named(&self, is_span: bool, id: u64) -> Option<String>;
+    /// The line of the program behind a number, as `file:line`.
+    fn line(&self, id: u64) -> Option<String>;
     /// Nothing before `ticks` will be asked for any more.
     fn forget_before(&self, ticks: u64);
 }

@@ -7,7 +7,16 @@
 
 use std::collections::VecDeque;
 
-use crate::recording::clock::Sample;
+/// The same moment on three clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// Of the records' clock.
+    pub ticks: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC`, which Python's `perf_counter` shows.
+    pub monotonic_ns: u64,
+    /// Nanoseconds since 1970, UTC.
+    pub unix_ns: i64,
+}
 
 /// Units in a second.
 pub(super) const SECOND: u64 = probe_proto::TIMES_PER_SECOND;

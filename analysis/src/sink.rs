@@ -11,7 +11,7 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table};
 use probe_proto::tables::{TABLES, steps, torch_trace};
 
-use crate::recording::tables::{Value, Waiting};
+use crate::custom::{Value, Waiting};
 
 /// Intervals are held no longer than this.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);

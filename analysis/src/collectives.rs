@@ -10,7 +10,7 @@ use super::clock::{SECOND, seconds};
 use super::modules::IntMap;
 use super::names::{Names, Operation};
 use super::{Analyser, NCCL_TRACE};
-use crate::recording::record::{Kind, Record};
+use crate::record::{Kind, Record};
 use crate::sink::Sink;
 
 /// An operation whose completion has not been seen for this long, while later ones of its group were completed, gets its

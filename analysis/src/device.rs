@@ -6,7 +6,7 @@ use super::thread::{Frame, Thread};
 
 /// When a device came to a record, as far as anybody knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) enum Device {
+pub enum Device {
     /// No device has to do with it.
     #[default]
     None,
