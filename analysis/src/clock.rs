@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use super::keep::keep;
+
 /// The same moment on three clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
@@ -47,6 +49,10 @@ struct Stretch {
     at: u64,
     ns_per_tick: f64,
 }
+
+keep!(Sample { ticks, monotonic_ns, unix_ns });
+keep!(Clock { first, unix_minus_monotonic, line, newest });
+keep!(Stretch { ticks, at, ns_per_tick });
 
 impl Clock {
     /// A clock whose ticks are nanoseconds until a second sample says otherwise.

@@ -18,19 +18,26 @@ mod calls;
 pub mod clock;
 mod collectives;
 pub mod custom;
+pub mod cut;
 mod data;
 mod device;
+pub mod keep;
+pub mod known;
+pub mod mapping;
 mod memory;
 mod meter;
 mod modules;
 pub mod names;
+pub mod open;
 mod operators;
 mod parts;
 pub mod payload;
 pub mod record;
+pub mod recover;
 mod settling;
 pub mod sink;
 mod spans;
+mod state;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -461,7 +468,7 @@ impl<N: Names> Analyser<N> {
             self.flush_reads(sink);
         }
         self.give_up_collectives(now, last, sink);
-        self.report_groups(now, sink);
+        self.report_groups(now.saturating_sub(collectives::PENDING), sink);
         if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
             sink.last_record_ns = clock.unix_ns(self.newest);
         }

@@ -4,6 +4,7 @@ use probe_proto::table::Time;
 use probe_proto::tables::memory;
 
 use super::Analyser;
+use super::keep::keep;
 use super::names::Names;
 use crate::payload::{MB, MEMORY_VALUES as COUNT};
 use crate::record::Record;
@@ -18,6 +19,8 @@ pub(super) struct Sample {
     ts: u64,
     values: [u64; COUNT],
 }
+
+keep!(Sample { next, device, ts, values });
 
 impl<N: Names> Analyser<N> {
     pub(super) fn memory(&mut self, number: usize, record: Record, sink: &mut Sink) {

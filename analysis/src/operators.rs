@@ -5,6 +5,7 @@ use probe_proto::tables::{copies, sync_points};
 
 use super::Analyser;
 use super::clock::seconds;
+use super::keep::{Keep, Kept};
 use super::names::Names;
 use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS};
 use crate::record::Record;
@@ -20,6 +21,31 @@ pub(super) struct Read {
     key: (u64, u8),
     thread: usize,
     row: sync_points::Row,
+}
+
+impl Keep for Read {
+    fn put(&self, to: &mut Vec<u8>) {
+        let row = self.row;
+        self.key.put(to);
+        self.thread.put(to);
+        (row.step, row.ts).put(to);
+        row.stride.put(to);
+        (row.operation, row.device).put(to);
+        row.count.put(to);
+        row.waited.put(to);
+        (row.file, row.line).put(to);
+        row.thread.put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        let (key, thread) = (Keep::get(from)?, Keep::get(from)?);
+        let ((step, ts), stride) = (Keep::get(from)?, Keep::get(from)?);
+        let ((operation, device), count) = (Keep::get(from)?, Keep::get(from)?);
+        let (waited, (file, line)) = (Keep::get(from)?, Keep::get(from)?);
+        let os_thread = Keep::get(from)?;
+        let row =
+            sync_points::Row { step, stride, ts, operation, device, count, waited, file, line, thread: os_thread };
+        Some(Self { key, thread, row })
+    }
 }
 
 fn operator(payload: u64) -> &'static str {

@@ -41,7 +41,7 @@ impl Names for Everyone {
     }
     fn operation(&self, id: u64) -> Option<Operation> {
         (id < 4).then(|| Operation {
-            name: "all_reduce",
+            name: "all_reduce".into(),
             group_id: 0,
             group_name: "0".into(),
             group_size: 2,

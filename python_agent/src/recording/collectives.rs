@@ -39,6 +39,11 @@ pub(crate) fn operation(id: u64) -> Option<Operation> {
     shared::lock(&OPERATIONS).all.get(id as usize).cloned()
 }
 
+/// All of them, by id.
+pub(super) fn operations() -> Vec<Operation> {
+    shared::lock(&OPERATIONS).all.clone()
+}
+
 /// torch.distributed's word for an operation that a hook names.
 fn word(name: &str) -> &'static str {
     match name {
@@ -219,7 +224,7 @@ impl CollectiveGroup {
         };
         let backend = self.backends.iter().find(|(at, _)| *at == device).or(self.backends.first());
         let operation = Operation {
-            name: operation,
+            name: operation.into(),
             group_id: self.id,
             group_name: self.name.clone(),
             group_size: self.size,
@@ -231,6 +236,7 @@ impl CollectiveGroup {
         let id = operations.all.len() as u64;
         operations.all.push(operation);
         operations.ids.insert(key, id);
+        super::names::learned();
         Ok(id)
     }
 }

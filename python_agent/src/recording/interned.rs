@@ -59,6 +59,7 @@ impl Interned {
                     place.length.store(name.len() as u8, Ordering::Relaxed);
                     place.hash.store(hash, Ordering::Relaxed);
                     place.state.store(2, Ordering::Release);
+                    super::names::learned();
                     return Some(id as u16);
                 }
                 _ => {}

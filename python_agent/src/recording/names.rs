@@ -11,16 +11,9 @@ use pyo3::types::PyType;
 
 use super::clock::ticks;
 use super::thread::ThreadState;
+use crate::analysis::known::{self, Entry, KnownNames, Numbered};
 use crate::analysis::names::{Found, ModuleInfo, Names};
 use crate::shared;
-
-/// What was at an address, since when it was known and until when it was there (ticks; `u64::MAX`: it still is).
-#[derive(Debug)]
-pub(super) struct Entry {
-    since: u64,
-    until: u64,
-    info: Arc<ModuleInfo>,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -138,7 +131,46 @@ pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
     }
     let name: Arc<str> = class.name()?.to_string().into();
     shared::lock(&REGISTRY).types.insert(class.as_ptr() as u64, name);
+    learned();
     Ok(())
+}
+
+/// Grows when anything but a module gets a name.
+static LEARNED: AtomicU64 = AtomicU64::new(0);
+
+/// Something but a module has got a name.
+pub(super) fn learned() {
+    LEARNED.fetch_add(1, Ordering::Release);
+}
+
+/// Changes with every name.
+pub(super) type Version = (u64, u64);
+
+/// See there.
+pub(super) fn version() -> Version {
+    (GENERATION.load(Ordering::Acquire), LEARNED.load(Ordering::Acquire))
+}
+
+/// All that is known.
+pub(super) fn dump() -> KnownNames {
+    // Before looking: what is learned meanwhile makes another generation.
+    let generation = GENERATION.load(Ordering::Acquire);
+    let numbered = |name: &dyn Fn(u64) -> Option<String>| -> Numbered {
+        (0..=super::interned::NAMES as u64).filter_map(|id| Some((id, name(id)?))).collect()
+    };
+    let registry = shared::lock(&REGISTRY);
+    let (modules, classes) = (registry.modules.clone(), registry.types.clone());
+    drop(registry);
+    KnownNames {
+        generation,
+        modules,
+        classes,
+        optimizers: numbered(&|id| Known.optimizer(id)),
+        operations: super::collectives::operations(),
+        spans: numbered(&|id| Known.named(true, id)),
+        metrics: numbered(&|id| Known.named(false, id)),
+        lines: numbered(&|id| Known.line(id)),
+    }
 }
 
 /// The registry as the analysis sees it.
@@ -152,18 +184,7 @@ impl Names for Known {
 
     fn module(&self, address: u64, at: u64) -> Found {
         let registry = shared::lock(&REGISTRY);
-        let entries = registry.modules.get(&address).map_or(&[][..], Vec::as_slice);
-        let mut stranger = Found { info: None, since: 0, until: u64::MAX };
-        for entry in entries {
-            if entry.until <= at {
-                stranger.since = stranger.since.max(entry.until);
-            } else if entry.since > at {
-                stranger.until = stranger.until.min(entry.since);
-            } else {
-                return Found { info: Some(Arc::clone(&entry.info)), since: entry.since, until: entry.until };
-            }
-        }
-        stranger
+        known::find(registry.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
     }
 
     fn class(&self, address: u64) -> Option<Arc<str>> {

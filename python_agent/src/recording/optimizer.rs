@@ -43,6 +43,7 @@ fn intern(name: &[u8]) -> u64 {
                 place.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
                 place.length.store(name.len() as u8, Ordering::Relaxed);
                 place.state.store(2, Ordering::Release);
+                super::names::learned();
                 return id as u64;
             }
             _ => {}
