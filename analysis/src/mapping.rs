@@ -37,6 +37,17 @@ const VERSION: usize = 40;
 const SLOTS_AT: u64 = 64;
 const SLOT: usize = 32;
 
+/// Where names are written as they are learned, until they are put down with all others: [`LOG_BYTES`] of entries, each
+/// a word of [`log_mark`] and as many bytes as that says, up to the next multiple of eight. A word of zero ends them.
+pub const LOG_AT: u64 = 352 * MEGABYTE;
+/// See there.
+pub const LOG_BYTES: u64 = MEGABYTE;
+
+/// What stands before an entry of the log: its length below its checksum.
+pub fn log_mark(entry: &[u8]) -> u64 {
+    entry.len() as u64 | u64::from(crc32fast::hash(entry)) << 32
+}
+
 /// Where a ring begins.
 pub const fn ring_at(number: usize) -> u64 {
     RINGS_AT + number as u64 * RING_BYTES
@@ -211,6 +222,24 @@ impl<'a> Reader<'a> {
             self.0.read_exact_at(&mut bytes, at).ok()?;
             (crc32fast::hash(&bytes) == slot.checksum).then_some(bytes)
         })
+    }
+
+    /// Entries of the log, as far as they can be read.
+    pub(crate) fn log(&self) -> Vec<Vec<u8>> {
+        let mut bytes = vec![0; LOG_BYTES as usize];
+        let mut entries = Vec::new();
+        if self.0.read_exact_at(&mut bytes, LOG_AT).is_err() {
+            return entries;
+        }
+        let mut rest = bytes.as_slice();
+        while let Some((mark, behind)) = rest.split_first_chunk::<8>() {
+            let mark = u64::from_le_bytes(*mark);
+            let length = (mark & 0xffff_ffff) as usize;
+            let Some(entry) = behind.get(..length).filter(|entry| length > 0 && log_mark(entry) == mark) else { break };
+            entries.push(entry.to_vec());
+            rest = behind.get(length.next_multiple_of(8)..).unwrap_or_default();
+        }
+        entries
     }
 
     /// Head and thread of a ring; None where there is none.

@@ -107,7 +107,12 @@ pub fn recover(file: &File) -> Result<Recovered, String> {
 fn read(file: &File) -> Result<Recovered, String> {
     let reader = Reader::open(file)?;
     let state = reader.part(Part::State).ok_or("nothing whole was put down beside them")?;
-    let names = reader.part(Part::Names).and_then(|names| KnownNames::get(&mut Kept::new(&names))).unwrap_or_default();
+    let names = reader.part(Part::Names).and_then(|names| KnownNames::get(&mut Kept::new(&names)));
+    let mut names = names.unwrap_or_default();
+    for entry in reader.log() {
+        // What can't be understood is not known.
+        let _ = names.learn(&entry);
+    }
     let understood = |mut kept: Kept<'_>| {
         let analyser = Analyser::restore(names, &mut kept)?;
         Some((analyser, Sink::restore(&mut kept)?, Outgoing::get(&mut kept)?))

@@ -19,6 +19,7 @@ use super::policy::{self, Layer};
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
+use crate::analysis::known::Learned;
 use crate::analysis::names::Operation;
 use crate::shared::{self, ENABLED};
 
@@ -234,9 +235,9 @@ impl CollectiveGroup {
         };
         let mut operations = shared::lock(&OPERATIONS);
         let id = operations.all.len() as u64;
+        super::names::learned(&Learned::Operation(id, &operation));
         operations.all.push(operation);
         operations.ids.insert(key, id);
-        super::names::learned();
         Ok(id)
     }
 }

@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::clock::ticks;
+use super::shared_memory;
 use super::thread::ThreadState;
-use crate::analysis::known::{self, Entry, KnownNames, Numbered};
+use crate::analysis::known::{self, Entry, KnownNames, Learned, Numbered};
 use crate::analysis::names::{Found, ModuleInfo, Names};
 use crate::shared;
 
@@ -103,6 +104,9 @@ fn name_modules(modules: Vec<Described>) {
             Some(entry) => entry.info = info,
             None => entries.push(Entry { since: now, until: u64::MAX, info }),
         }
+        if let Some(entry) = entries.last() {
+            shared_memory::log(&Learned::Module(address, entry));
+        }
     }
     GENERATION.fetch_add(1, Ordering::Release);
 }
@@ -118,6 +122,7 @@ fn forget_module(address: u64) {
     if let Some(entry) = registry.modules.get_mut(&address).and_then(|entries| entries.last_mut()) {
         entry.until = entry.until.min(now);
         registry.past.push(address);
+        shared_memory::log(&Learned::Gone(address, now));
     }
     GENERATION.fetch_add(1, Ordering::Release);
     ROOTS_GENERATION.fetch_add(1, Ordering::Release);
@@ -130,8 +135,11 @@ pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
         return Ok(());
     }
     let name: Arc<str> = class.name()?.to_string().into();
-    shared::lock(&REGISTRY).types.insert(class.as_ptr() as u64, name);
-    learned();
+    let address = class.as_ptr() as u64;
+    let before = shared::lock(&REGISTRY).types.insert(address, Arc::clone(&name));
+    if before.as_ref() != Some(&name) {
+        learned(&Learned::Class(address, &name));
+    }
     Ok(())
 }
 
@@ -139,7 +147,8 @@ pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
 static LEARNED: AtomicU64 = AtomicU64::new(0);
 
 /// Something but a module has got a name.
-pub(super) fn learned() {
+pub(super) fn learned(what: &Learned<'_>) {
+    shared_memory::log(what);
     LEARNED.fetch_add(1, Ordering::Release);
 }
 

@@ -23,6 +23,7 @@ use super::record::{Kind, Record};
 use super::record_function::{self as torch, name_of, symbol};
 use super::ring::Class;
 use super::thread::{self, RECORD};
+use crate::analysis::known::Learned;
 use crate::analysis::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS};
 use crate::shared::{self, ENABLED};
 
@@ -55,7 +56,8 @@ static COST: AtomicU64 = AtomicU64::new(0);
 /// Ticks of torch's way to the callback and back.
 static WAY: AtomicU64 = AtomicU64::new(0);
 /// Lines that had no place.
-static LINES: Interned = Interned::new();
+// Records say one more, so that 0 is none.
+static LINES: Interned = Interned::new(|id, line| Learned::Line(id + 1, line));
 /// Where files lie that are not the program's own.
 static LIBRARIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 

@@ -6,11 +6,15 @@
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use super::fork;
 use super::record::Record;
-use crate::analysis::mapping::{CAPACITY, MARK_AT, MOST_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, ring_at};
+use crate::analysis::known::Learned;
+use crate::analysis::mapping::{
+    CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MOST_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
+};
 use crate::shared;
 use crate::uplink::connect::Address;
 
@@ -27,8 +31,10 @@ pub(super) struct Region {
 static FILE: OnceLock<Option<Mutex<Writer>>> = OnceLock::new();
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 static RINGS: AtomicUsize = AtomicUsize::new(0);
-/// What a forked child has to cover.
-static MAPPED: [AtomicPtr<u8>; MOST_RINGS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST_RINGS];
+/// What a forked child has to cover: rings, and behind them the log of names.
+static MAPPED: [AtomicPtr<u8>; MOST_RINGS + 1] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST_RINGS + 1];
+/// Bytes of the log that are taken.
+static LOGGED: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes the file. Before the first ring; again does nothing.
 pub(super) fn begin() {
@@ -49,6 +55,9 @@ pub(super) fn begin() {
         match Writer::begin(file) {
             Ok(writer) => {
                 DESCRIPTOR.store(descriptor, Ordering::Release);
+                if let Err(error) = map(MOST_RINGS, LOG_AT, LOG_BYTES) {
+                    not_shared(&error);
+                }
                 Some(Mutex::new(writer))
             }
             Err(error) => {
@@ -81,7 +90,15 @@ pub(super) fn ring() -> Option<Region> {
     writer()?;
     let number =
         RINGS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| (made < MOST_RINGS).then_some(made + 1));
-    let made = number.map_err(|_| std::io::Error::other("there are too many threads")).and_then(map);
+    let made = number.map_err(|_| std::io::Error::other("there are too many threads")).and_then(|number| {
+        let page = map(number, ring_at(number), RING_BYTES)?;
+        // SAFETY: within the mapping just made, whose pages are all there; aligned, and nobody else knows it yet.
+        unsafe {
+            page.add(MARK_AT).cast::<u64>().write(RING_MARK);
+            let records = page.add(PAGE as usize).cast::<Record>();
+            Ok(Region { number: number as u32, page, records })
+        }
+    });
     match made {
         Ok(region) => Some(region),
         Err(error) => {
@@ -91,9 +108,9 @@ pub(super) fn ring() -> Option<Region> {
     }
 }
 
-fn map(number: usize) -> std::io::Result<Region> {
+/// Maps bytes of the file that are there.
+fn map(number: usize, at: u64, bytes: u64) -> std::io::Result<*mut u8> {
     let descriptor: RawFd = DESCRIPTOR.load(Ordering::Acquire);
-    let (at, bytes) = (ring_at(number), RING_BYTES);
     // The kernel would send SIGXFSZ.
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is ours; the other calls take numbers, and their results are checked.
@@ -118,11 +135,28 @@ fn map(number: usize) -> std::io::Result<Region> {
         page.cast::<u8>()
     };
     MAPPED[number].store(page, Ordering::Release);
-    // SAFETY: within the mapping just made, whose pages are all there; aligned, and nobody else knows it yet.
+    Ok(page)
+}
+
+/// Writes a name down as it is learned. It may be asked for by a record that comes before names are put down again. Takes
+/// no lock: names are learned anywhere. What has no room waits for that.
+#[cold]
+pub(super) fn log(learned: &Learned<'_>) {
+    let page = MAPPED[MOST_RINGS].load(Ordering::Acquire);
+    if page.is_null() || fork::is_child() {
+        return;
+    }
+    let mut entry = Vec::with_capacity(256);
+    learned.put(&mut entry);
+    let needed = 8 + entry.len().next_multiple_of(8);
+    // The last word stays zero, which ends the log.
+    let fits = |taken: usize| Some(taken + needed).filter(|end| *end + 8 <= LOG_BYTES as usize);
+    let Ok(at) = LOGGED.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits) else { return };
+    // SAFETY: within the log, at a place that is this call's alone; a multiple of eight. The mark comes last: before it there
+    // is no entry.
     unsafe {
-        page.add(MARK_AT).cast::<u64>().write(RING_MARK);
-        let records = page.add(PAGE as usize).cast::<Record>();
-        Ok(Region { number: number as u32, page, records })
+        std::ptr::copy_nonoverlapping(entry.as_ptr(), page.add(at + 8), entry.len());
+        AtomicU64::from_ptr(page.add(at).cast()).store(log_mark(&entry), Ordering::Release);
     }
 }
 
@@ -133,11 +167,12 @@ const _: () = assert!(RING_BYTES as usize == PAGE as usize + CAPACITY * size_of:
 pub(super) fn leave() {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    for page in &MAPPED {
+    for (number, page) in MAPPED.iter().enumerate() {
         let page = page.load(Ordering::Acquire);
+        let bytes = if number < MOST_RINGS { RING_BYTES } else { LOG_BYTES };
         if !page.is_null() {
-            // SAFETY: nothing of this process lies there: it was mapped for a ring and left out of the fork.
-            unsafe { libc::mmap(page.cast(), RING_BYTES as usize, access, flags, -1, 0) };
+            // SAFETY: nothing of this process lies there: it was mapped for that and left out of the fork.
+            unsafe { libc::mmap(page.cast(), bytes as usize, access, flags, -1, 0) };
         }
     }
     let descriptor = DESCRIPTOR.swap(-1, Ordering::AcqRel);

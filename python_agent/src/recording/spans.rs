@@ -15,13 +15,14 @@ use super::record::{Kind, Record};
 use super::ring::Class;
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
+use crate::analysis::known::Learned;
 use crate::shared::{ENABLED, STEP};
 
 /// Ranges open on a thread; the oldest is given up when there are more.
 const OPEN: usize = 32;
 
-static SPAN_NAMES: Interned = Interned::new();
-static METRIC_NAMES: Interned = Interned::new();
+static SPAN_NAMES: Interned = Interned::new(|id, name| Learned::Span(id, name));
+static METRIC_NAMES: Interned = Interned::new(|id, name| Learned::Metric(id, name));
 
 /// Whether ranges are wanted, and numbers.
 static SPANS: AtomicBool = AtomicBool::new(false);
