@@ -17,6 +17,12 @@ use super::record::Record;
 use super::sink::{Counted, Sink};
 use super::{Analyser, Device};
 
+#[cfg(test)]
+mod tests;
+
+/// Threads that a process may have had at a time.
+const MOST_THREADS: usize = 1 << 14;
+
 /// How far a ring had been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -120,6 +126,9 @@ fn read(file: &File) -> Result<Recovered, String> {
     let (mut analyser, (mut sink, counted), outgoing) =
         understood(Kept::new(&state)).ok_or("what was put down beside them makes no sense")?;
     let known = "what was put down beside them makes no sense";
+    if outgoing.rings.len() > MOST_THREADS {
+        return Err(known.to_owned());
+    }
     let status = Status::decode(outgoing.status.0).map_err(|_| known)?;
     let tables: Result<Vec<_>, _> = outgoing.tables.iter().map(|table| TableSchema::decode(table.0.clone())).collect();
     let batches: Result<Vec<_>, _> = outgoing.batches.iter().map(|batch| Batch::decode(batch.0.clone())).collect();
