@@ -34,7 +34,8 @@ impl Image {
         let bytes = fs::read(&path).map_err(|error| unreadable(error.to_string()))?;
         let elf = Elf::parse(&bytes).map_err(|error| unreadable(error.to_string()))?;
         let page = |address: u64| address & !(PAGE - 1);
-        let loaded = elf.program_headers.iter().find(|part| part.p_type == PT_LOAD && page(part.p_offset) == first.offset);
+        let loaded =
+            elf.program_headers.iter().find(|part| part.p_type == PT_LOAD && page(part.p_offset) == first.offset);
         let Some(loaded) = loaded else { return Err(unreadable("it is not what is mapped".into())) };
         let bias = first.addresses.start.wrapping_sub(page(loaded.p_vaddr));
         drop(elf);
@@ -67,11 +68,14 @@ impl Symbols<'_> {
     /// Where `code` stands in its executable part.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn find_code(&self, code: &[u8]) -> Option<u64> {
-        let executable = self.elf.program_headers.iter().filter(|part| part.p_type == PT_LOAD && part.p_flags & PF_X != 0);
-        executable.filter_map(|part| {
-            let bytes = self.image.bytes.get(part.file_range())?;
-            let place = bytes.windows(code.len()).position(|window| window == code)?;
-            Some(self.image.bias.wrapping_add(part.p_vaddr).wrapping_add(place as u64))
-        }).next()
+        let executable =
+            self.elf.program_headers.iter().filter(|part| part.p_type == PT_LOAD && part.p_flags & PF_X != 0);
+        executable
+            .filter_map(|part| {
+                let bytes = self.image.bytes.get(part.file_range())?;
+                let place = bytes.windows(code.len()).position(|window| window == code)?;
+                Some(self.image.bias.wrapping_add(part.p_vaddr).wrapping_add(place as u64))
+            })
+            .next()
     }
 }

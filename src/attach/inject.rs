@@ -76,7 +76,8 @@ pub(crate) fn inject(pid: i32, interpreter: &Interpreter, statement: &str) -> Re
         }
         if Instant::now() > deadline {
             return Err(Error::limit(format!(
-                "no thread of process {pid} came to a place where it can be borrowed within {} s", PATIENCE.as_secs()
+                "no thread of process {pid} came to a place where it can be borrowed within {} s",
+                PATIENCE.as_secs()
             ))
             .hint(format!("probe {pid} stack says where they are")));
         }
@@ -121,9 +122,9 @@ fn borrow<T>(
             let done = work(borrowed.thread, &borrowed.saved);
             borrowed.give_back().map_err(Failure::from).and(done)
         }
-        Ok(Stop::Group) => Err(Failure::For(
-            Error::failed("the process is stopped").hint(format!("kill -CONT {id} has it go on")),
-        )),
+        Ok(Stop::Group) => {
+            Err(Failure::For(Error::failed("the process is stopped").hint(format!("kill -CONT {id} has it go on"))))
+        }
         Ok(_) => Err(Failure::NotNow),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Failure::NotNow),
         Err(error) => Err(error.into()),
@@ -202,13 +203,16 @@ fn push(
     trap(thread, libc::PTRACE_CONT)?;
     let after = thread.registers()?;
     if registers::program_counter(&after) != interpreter.trap + registers::TRAP.len() as u64 {
-        return Err(Failure::For(Error::failed("the interpreter's function faulted; the thread has its registers back")));
+        return Err(Failure::For(Error::failed(
+            "the interpreter's function faulted; the thread has its registers back",
+        )));
     }
     match registers::result(&after) as i32 {
         0 => Ok(()),
-        _ => Err(Failure::For(Error::failed("the interpreter's list of pending calls is full").hint(
-            "its main thread has not run Python code for long; probe PID stack says where it is",
-        ))),
+        _ => Err(Failure::For(
+            Error::failed("the interpreter's list of pending calls is full")
+                .hint("its main thread has not run Python code for long; probe PID stack says where it is"),
+        )),
     }
 }
 
@@ -234,7 +238,8 @@ fn system_call(
     thread.set_registers(&registers::for_system_call(&saved.registers, at, number, arguments))?;
     trap(thread, libc::PTRACE_SINGLESTEP)?;
     let after = thread.registers()?;
-    let failed = |why: String| Failure::For(Error::failed(format!("a system call in process could not be made: {why}")));
+    let failed =
+        |why: String| Failure::For(Error::failed(format!("a system call in process could not be made: {why}")));
     if registers::program_counter(&after) != at + registers::SYSTEM_CALL.len() as u64 {
         return Err(failed("a seccomp filter or a debugger came in between".into()));
     }
@@ -250,7 +255,9 @@ fn trap(thread: &mut Thread, how: libc::c_uint) -> Result<(), Failure> {
     thread.resume(how, 0)?;
     loop {
         match thread.wait(until) {
-            Ok(Stop::Signal(libc::SIGTRAP | libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE)) => return Ok(()),
+            Ok(Stop::Signal(libc::SIGTRAP | libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE)) => {
+                return Ok(());
+            }
             // Signals that can't be held: the process is to stop, which it will when we are done.
             Ok(Stop::Signal(signal)) => {
                 thread.give_later(signal);

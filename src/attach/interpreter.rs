@@ -1,9 +1,9 @@
 //! The Python interpreter of another process: which it is, and where in it things are.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 #[cfg(target_arch = "x86_64")]
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use super::image::{Image, Symbols};
 use super::maps::{self, Mapping};
@@ -58,16 +58,20 @@ impl Interpreter {
         // The library first: the program is but a shell around it then.
         let library = |mapping: &&Mapping| mapping.name().starts_with("libpython") && mapping.name().contains(".so");
         let found = maps.iter().find(library).or_else(|| maps.iter().find(|mapping| mapping.path == program));
-        let no_python = || Error::failed(format!("process {pid} is no Python process")).hint("probe list shows those that train");
+        let no_python =
+            || Error::failed(format!("process {pid} is no Python process")).hint("probe list shows those that train");
         let first = found.ok_or_else(no_python)?;
         let image = Image::read(pid, first, first.path == program)?;
         let symbols = image.symbols()?;
         let Some(runtime) = symbols.find("_PyRuntime") else { return Err(no_python()) };
-        let memory = File::open(format!("/proc/{pid}/mem")).map_err(|_| crate::stacks::permission::denied_to_trace(pid))?;
+        let memory =
+            File::open(format!("/proc/{pid}/mem")).map_err(|_| crate::stacks::permission::denied_to_trace(pid))?;
         let version = version(&symbols, &memory, first, &program);
         // New in 3.9, as the oldest that the agent knows.
         if version.is_some_and(|version| version < (3, 9)) || symbols.find("PyModule_AddType").is_none() {
-            return Err(Error::failed(format!("process {pid} runs a Python before 3.9, which the agent does not know")));
+            return Err(Error::failed(format!(
+                "process {pid} runs a Python before 3.9, which the agent does not know"
+            )));
         }
         Self::in_image(pid, version, first, runtime.start, &symbols, &memory, &maps)
     }
@@ -140,7 +144,10 @@ fn version(symbols: &Symbols<'_>, memory: &File, first: &Mapping, program: &str)
 #[cfg(target_arch = "x86_64")]
 fn entrance(memory: &File, maps: &[Mapping]) -> Option<u64> {
     let is_library = |mapping: &&Mapping| {
-        mapping.executable && (mapping.name().starts_with("libc.") || mapping.name().starts_with("libc-") || mapping.name().starts_with("ld-musl"))
+        mapping.executable
+            && (mapping.name().starts_with("libc.")
+                || mapping.name().starts_with("libc-")
+                || mapping.name().starts_with("ld-musl"))
     };
     let own = |mapping: &&Mapping| mapping.executable && mapping.path.starts_with('/');
     maps.iter().filter(is_library).chain(maps.iter().filter(own)).find_map(|mapping| {

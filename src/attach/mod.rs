@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
+mod bootstrap;
 mod image;
 #[cfg(target_arch = "x86_64")]
 mod inject;
@@ -25,6 +26,7 @@ mod threads;
 #[cfg(target_arch = "x86_64")]
 mod trace;
 
+pub(crate) use bootstrap::{Desk, Report, Settings};
 pub(crate) use interpreter::{Interpreter, Method};
 
 /// A statement is on its way: it runs when the main thread comes to it.
@@ -75,8 +77,13 @@ pub(crate) fn check_machine(interpreter: &Interpreter) -> Result<()> {
     if interpreter.method() == Method::RemoteDebugging || cfg!(target_arch = "x86_64") {
         return Ok(());
     }
-    let what = format!("attaching to Python {} works on x86-64 only, and this is {}", interpreter.shown(), std::env::consts::ARCH);
-    Err(Error::failed(what).hint("Python 3.14 and later can be attached to on any machine; probe run records from the start"))
+    let what = format!(
+        "attaching to Python {} works on x86-64 only, and this is {}",
+        interpreter.shown(),
+        std::env::consts::ARCH
+    );
+    Err(Error::failed(what)
+        .hint("Python 3.14 and later can be attached to on any machine; probe run records from the start"))
 }
 
 /// Whether process `pid` may be traced, which the kernel is asked without doing it.
@@ -90,7 +97,9 @@ pub(crate) fn check(pid: i32) -> Result<()> {
     }
     match state(pid) {
         Some('Z' | 'X') => Err(Error::unreachable(format!("process {pid} has ended"))),
-        Some('T' | 't') => Err(Error::failed(format!("process {pid} is stopped")).hint(format!("kill -CONT {pid} has it go on"))),
+        Some('T' | 't') => {
+            Err(Error::failed(format!("process {pid} is stopped")).hint(format!("kill -CONT {pid} has it go on")))
+        }
         _ => Ok(()),
     }
 }

@@ -53,7 +53,10 @@ fn write(memory: &File, runtime: u64, script: &str) -> io::Result<Answer> {
     };
     let offset = |place: u64| word(runtime + 8 * place);
     if offset(0)?.to_ne_bytes() != *COOKIE || offset(VERSION)? >> 16 != 0x030e {
-        return Ok(Answer::Refused("its table of offsets is not that of Python 3.14", "a newer version of probe may know it"));
+        return Ok(Answer::Refused(
+            "its table of offsets is not that of Python 3.14",
+            "a newer version of probe may know it",
+        ));
     }
     let state = word(runtime + offset(INTERPRETERS_HEAD)?)?;
     let thread = word(state + offset(THREADS_MAIN)?)?;
@@ -70,7 +73,10 @@ fn write(memory: &File, runtime: u64, script: &str) -> io::Result<Answer> {
     }
     let support = thread + offset(SUPPORT)?;
     if script.len() as u64 >= offset(SCRIPT_PATH_SIZE)? {
-        return Ok(Answer::Refused("the path of the script is too long", "name a shorter directory in PROBE_RUNTIME_DIR"));
+        return Ok(Answer::Refused(
+            "the path of the script is too long",
+            "name a shorter directory in PROBE_RUNTIME_DIR",
+        ));
     }
     let mut path = script.as_bytes().to_vec();
     path.push(0);

@@ -17,7 +17,9 @@ fn pythons() -> Vec<PathBuf> {
     let versions = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
     let entries = versions.and_then(|path| fs::read_dir(path).ok()).into_iter().flatten().flatten();
     let installed = entries.map(|entry| entry.path().join("bin/python3"));
-    for python in installed.chain(std::env::var_os("PROBE_TEST_PYTHON").map(PathBuf::from)).chain([PathBuf::from("python3")]) {
+    for python in
+        installed.chain(std::env::var_os("PROBE_TEST_PYTHON").map(PathBuf::from)).chain([PathBuf::from("python3")])
+    {
         let asked = Command::new(&python).args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).output();
         let Ok(asked) = asked else { continue };
         let version = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
@@ -38,7 +40,8 @@ struct Script {
 
 impl Script {
     fn start(command: &mut Command, script: &str) -> Self {
-        let mut child = command.args(["-u", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.args(["-u", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         let mut script = Self { child, lines };
         assert_eq!(script.line(), "ready");
