@@ -38,7 +38,6 @@ def why_not(patience: float) -> str:
 
 def _import_first() -> None:
     """Everything that is imported when recording begins or ends."""
-    import torch.utils.data
     from torch.optim import optimizer  # noqa: F401
     from torch.utils.data import dataloader  # noqa: F401
 

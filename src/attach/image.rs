@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_X, PT_LOAD};
@@ -24,8 +25,7 @@ pub(super) struct Image {
 impl Image {
     /// The file behind `name`d mappings. `first` is the one with the lowest address.
     pub(super) fn read(pid: i32, first: &Mapping, is_program: bool) -> Result<Self> {
-        // The program's own file can be opened whatever became of its path.
-        let path = if is_program { format!("/proc/{pid}/exe") } else { format!("/proc/{pid}/root{}", first.path) };
+        let path = place(pid, first, is_program);
         let unreadable = |why: String| Error::failed(format!("{} of process {pid} can't be read: {why}", first.path));
         let size = fs::metadata(&path).map_err(|error| unreadable(error.to_string()))?.len();
         if size > LARGEST {
@@ -47,6 +47,23 @@ impl Image {
         let elf = Elf::parse(&self.bytes).map_err(|error| Error::failed(error.to_string()))?;
         Ok(Symbols { image: self, elf })
     }
+}
+
+/// Where the file can be opened from here. The kernel gives the very file that is mapped to administrators only; everybody
+/// gets a path, as it is within the process's root, or beyond that where the process is in a chroot.
+fn place(pid: i32, first: &Mapping, is_program: bool) -> PathBuf {
+    if is_program {
+        return format!("/proc/{pid}/exe").into();
+    }
+    let Range { start, end } = first.addresses;
+    let mapped = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let path = Path::new(&first.path);
+    let jail = fs::read_link(&root).unwrap_or_default();
+    let within = path.strip_prefix(jail).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
+    let places = [mapped, root.join(within)];
+    let found = places.into_iter().find(|place| fs::metadata(place).is_ok_and(|file| file.is_file()));
+    found.unwrap_or_else(|| root.join(path.strip_prefix("/").unwrap_or(path)))
 }
 
 /// See [`Image::symbols`].

@@ -12,6 +12,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigSet, SigmaskHow};
+
 use super::interpreter::Interpreter;
 use super::registers::{self, Registers};
 use super::threads;
@@ -110,6 +112,7 @@ fn borrow<T>(
     stopped: &mut Duration,
     work: impl FnOnce(&mut Thread, &Saved) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
+    let _undisturbed = Undisturbed::begin();
     let mut thread = Thread::seize(id).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Failure::For(not_permitted(id)),
         _ => error.into(),
@@ -132,6 +135,23 @@ fn borrow<T>(
     drop(thread);
     *stopped += begun.elapsed();
     done
+}
+
+/// Ctrl-C must not end this process while a thread of another one has registers of ours: it comes a moment later.
+struct Undisturbed(Option<SigSet>);
+
+impl Undisturbed {
+    fn begin() -> Self {
+        Self(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok())
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            let _ = before.thread_set_mask();
+        }
+    }
 }
 
 /// A thread whose registers are to be put back, also when what is done with it panics.

@@ -57,7 +57,11 @@ impl Interpreter {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().to_string_lossy().into_owned();
         // The library first: the program is but a shell around it then.
         let library = |mapping: &&Mapping| mapping.name().starts_with("libpython") && mapping.name().contains(".so");
-        let found = maps.iter().find(library).or_else(|| maps.iter().find(|mapping| mapping.path == program));
+        // Or neither, where the program was started through its loader.
+        let started = |mapping: &&Mapping| mapping.name().starts_with("python3");
+        let found = maps.iter().find(library);
+        let found = found.or_else(|| maps.iter().find(|mapping| mapping.path == program && !is_loader(mapping)));
+        let found = found.or_else(|| maps.iter().find(started));
         let no_python =
             || Error::failed(format!("process {pid} is no Python process")).hint("probe list shows those that train");
         let first = found.ok_or_else(no_python)?;
@@ -122,6 +126,10 @@ impl Interpreter {
     pub(crate) fn shown(&self) -> String {
         self.version.map_or_else(|| "before 3.11".into(), |(major, minor)| format!("{major}.{minor}"))
     }
+}
+
+fn is_loader(mapping: &Mapping) -> bool {
+    mapping.name().starts_with("ld-")
 }
 
 /// `Py_Version` of 3.11 and later has it in its upper two bytes; before, names of files do (libpython3.9.so.1.0).

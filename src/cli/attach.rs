@@ -6,7 +6,7 @@ mod whom;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::collector::Found;
+use self::collector::{Found, Known};
 use self::whom::Whom;
 use super::{Status, ask, report};
 use crate::attach::{self, Desk, Method, Report, Settings};
@@ -54,12 +54,12 @@ const MORE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: Args) -> Result<Status> {
     let finding = ask::one_thread()?;
-    let known = finding.block_on(collector::live_agents())?;
-    let everyone = whom::find(args.pid, &known)?;
+    let known = finding.block_on(collector::known())?;
+    let everyone = whom::find(args.pid)?;
     let mut to_do = Vec::new();
     for one in everyone {
-        match known.iter().find(|(pid, _)| *pid == one.pid) {
-            Some((pid, run)) => {
+        match known.iter().find(|known| known.live && known.pid == one.pid) {
+            Some(Known { pid, run, .. }) => {
                 report::note(format_args!("process {pid} has an agent already, in run {run}"));
                 report::hint(format_args!("probe {run} query …"));
             }
@@ -85,13 +85,13 @@ pub(super) fn run(args: Args) -> Result<Status> {
     if args.dry_run {
         return Ok(0);
     }
-    let found = finding.block_on(collector::find_or_start(args.name.as_deref(), &to_do))?;
+    let found = finding.block_on(collector::find_or_start(args.name.as_deref(), &to_do, &known))?;
     let packages: Vec<PathBuf> = args.agent.clone().map_or_else(whom::packages, |directory| vec![directory]);
     let mut failed = None;
     let mut attached = Vec::new();
     for one in &to_do {
         match attach_to(one, &found, &args, &packages) {
-            Ok(()) => attached.push(one.pid),
+            Ok(state) => attached.push((one.pid, state)),
             // The others are attached to all the same: half a run is better than none.
             Err(error) if to_do.len() > 1 => {
                 report::note(format_args!("process {} is not attached to: {error}", one.pid));
@@ -102,6 +102,8 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
     if !attached.is_empty() {
         let run = &found.run;
+        let recorded = attached.iter().filter(|(_, state)| *state == State::Recorded).map(|(pid, _)| *pid);
+        finding.block_on(found.wait_for(&recorded.collect::<Vec<u32>>()))?;
         report::note(format_args!(
             "ask with: probe {run} query \"SELECT …\", probe {run} eval CODE; probe detach {run}"
         ));
@@ -109,7 +111,15 @@ pub(super) fn run(args: Args) -> Result<Status> {
     failed.map_or(Ok(0), Err)
 }
 
-fn attach_to(one: &Whom, found: &Found, args: &Args, packages: &[PathBuf]) -> Result<()> {
+/// What became of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Recorded,
+    /// It has no torch, or an agent of somebody else.
+    Other,
+}
+
+fn attach_to(one: &Whom, found: &Found, args: &Args, packages: &[PathBuf]) -> Result<State> {
     let pid = one.pid as i32;
     let desk = Desk::set_up(&paths::runtime_dir()?, pid)?;
     let patience_s = args.timeout.as_secs_f64();
@@ -133,7 +143,7 @@ fn attach_to(one: &Whom, found: &Found, args: &Args, packages: &[PathBuf]) -> Re
 }
 
 /// Says how it went.
-fn tell(one: &Whom, report: &Report, sent: &attach::Sent, found: &Found) -> Result<()> {
+fn tell(one: &Whom, report: &Report, sent: &attach::Sent, found: &Found) -> Result<State> {
     let pid = one.pid;
     if let Some(error) = &report.error {
         let hint = match error.contains("probe_agent") {
@@ -145,8 +155,10 @@ fn tell(one: &Whom, report: &Report, sent: &attach::Sent, found: &Found) -> Resu
     if let Some(why) = &report.refused {
         return Err(Error::failed(format!("process {pid} is not attached to: {why}")));
     }
+    let mut state = State::Other;
     match report.state.as_deref() {
         Some("recording") => {
+            state = State::Recorded;
             let stood = sent.stopped.map_or_else(String::new, |(time, main)| {
                 format!(
                     "a thread{} stood still for {:.2} ms, ",
@@ -171,13 +183,15 @@ fn tell(one: &Whom, report: &Report, sent: &attach::Sent, found: &Found) -> Resu
             report::note(format_args!("process {pid} has an agent already, in run {run}"));
         }
         _ => {
-            return Err(Error::failed(format!("process {pid} answered what this version of probe does not understand")));
+            return Err(Error::failed(format!(
+                "process {pid} answered what this version of probe does not understand"
+            )));
         }
     }
     if let Some(problem) = report.problem.as_deref().filter(|problem| !problem.is_empty()) {
         report::note(format_args!("process {pid} says: {problem}"));
     }
-    Ok(())
+    Ok(state)
 }
 
 fn milliseconds(time: Duration) -> f64 {

@@ -32,23 +32,58 @@ pub(super) struct Found {
     pub(super) address: String,
 }
 
-/// Processes that live collectors have a live agent of, and its run.
-pub(super) async fn live_agents() -> Result<Vec<(u32, String)>> {
+impl Found {
+    /// Until the agents of these processes are connected, so that whoever asks next is answered.
+    pub(super) async fn wait_for(&self, pids: &[u32]) -> Result<()> {
+        let target = endpoint::find(Some(&self.run)).await?;
+        let mut client = Client::open(&target, None).await?;
+        let connected = async {
+            loop {
+                let agents = client.describe().await?.agents;
+                let live = |pid: &u32| agents.iter().any(|agent| agent.pid == *pid && agent.state == "live");
+                if pids.iter().all(live) {
+                    return Ok(());
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, connected).await.unwrap_or_else(|_| {
+            Err(Error::limit(format!(
+                "the agent has not connected to run {} within {} s",
+                self.run,
+                PATIENCE.as_secs()
+            ))
+            .hint("the standard error of the training process says why"))
+        })
+    }
+}
+
+/// A process that a live collector knows.
+pub(super) struct Known {
+    pub(super) pid: u32,
+    /// Whether its agent is connected.
+    pub(super) live: bool,
+    pub(super) run: String,
+}
+
+/// Processes that live collectors know.
+pub(super) async fn known() -> Result<Vec<Known>> {
     let mut found = Vec::new();
     for (run, socket) in paths::list_sockets()? {
         let target = Target { place: Place::Socket(socket), pid: None };
         // One that does not answer knows nobody.
         let asked = async { Client::open(&target, None).await?.describe().await };
         let Ok(Ok(description)) = tokio::time::timeout(Duration::from_secs(2), asked).await else { continue };
-        let live = description.agents.iter().filter(|agent| agent.state == "live");
-        found.extend(live.map(|agent| (agent.pid, run.clone())));
+        let agents = description.agents.into_iter();
+        found.extend(agents.map(|agent| Known { pid: agent.pid, live: agent.state == "live", run: run.clone() }));
     }
     Ok(found)
 }
 
-/// The live run called `name`, or a new one.
-pub(super) async fn find_or_start(name: Option<&str>, whom: &[Whom]) -> Result<Found> {
-    if let Some(name) = name {
+/// The live run called `name`; without a name that which one of them was in before. Else a new one.
+pub(super) async fn find_or_start(name: Option<&str>, whom: &[Whom], known: &[Known]) -> Result<Found> {
+    let before = known.iter().rfind(|known| whom.iter().any(|one| one.pid == known.pid));
+    if let Some(name) = name.or(before.map(|known| known.run.as_str())) {
         match endpoint::find(Some(name)).await {
             Ok(Target { place: Place::Socket(socket), .. }) => {
                 return Ok(Found {
@@ -70,7 +105,9 @@ pub(super) async fn find_or_start(name: Option<&str>, whom: &[Whom]) -> Result<F
 
 async fn start(name: &str, pid: u32) -> Result<Found> {
     let runtime = paths::runtime_dir()?;
-    let (socket, log) = (runtime.join(format!("attach-{pid}.sock")), runtime.join(format!("attach-{pid}.log")));
+    // Of no other collector, which may still be there for the same process.
+    let base = format!("attach-{pid}-{}", std::process::id());
+    let (socket, log) = (runtime.join(format!("{base}.sock")), runtime.join(format!("{base}.log")));
     let program = std::env::current_exe()?;
     let mut child = Command::new(&program)
         .args(["serve", "--name", name, "--exit-when-idle", IDLE, "--listen"])

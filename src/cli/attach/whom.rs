@@ -18,8 +18,8 @@ pub(super) struct Whom {
     pub(super) command: Vec<OsString>,
 }
 
-/// The process, or those that train below it where it trains not itself: a launcher, or a shell. `known` have agents.
-pub(super) fn find(pid: u32, known: &[(u32, String)]) -> Result<Vec<Whom>> {
+/// The process, or those that train below it where it trains not itself: a launcher, or a shell.
+pub(super) fn find(pid: u32) -> Result<Vec<Whom>> {
     let number = i32::try_from(pid).map_err(|_| Error::unreachable(format!("there is no process {pid}")))?;
     check_user(pid)?;
     attach::check(number)?;
@@ -42,8 +42,8 @@ pub(super) fn find(pid: u32, known: &[(u32, String)]) -> Result<Vec<Whom>> {
     for pid in below {
         match attach::check(pid as i32).and_then(|()| Interpreter::find(pid as i32)) {
             Ok(interpreter) => found.push(Whom { pid, interpreter, command: command_of(pid) }),
-            // It has ended since, or is none of its own.
-            Err(error) if error.kind() == Kind::Unreachable && !known.is_empty() => {}
+            // It has ended since.
+            Err(error) if error.kind() == Kind::Unreachable => {}
             Err(error) => return Err(error),
         }
     }
