@@ -106,13 +106,26 @@ fn memory(pid: i32) -> Result<File> {
     opened.map_err(|error| Error::denied(format!("the memory of process {pid} can't be written: {error}")))
 }
 
-/// Stops a thread, does `work`, and puts it back as it was, whatever comes of it.
-fn borrow<T>(
+/// Stops a thread, does `work`, and puts it back as it was, whatever comes of it. By a thread of our own that ends then:
+/// with a tracer's end the kernel lets go of whom it traces, also of one that nothing reached.
+fn borrow<T: Send>(
+    id: i32,
+    stopped: &mut Duration,
+    work: impl FnOnce(&mut Thread, &Saved) -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    // Inherited by the thread.
+    let _undisturbed = Undisturbed::begin();
+    std::thread::scope(|scope| {
+        let tracer = scope.spawn(|| borrow_here(id, stopped, work));
+        tracer.join().unwrap_or_else(|_| Err(Failure::For(Error::failed("a defect in probe attach (see above)"))))
+    })
+}
+
+fn borrow_here<T>(
     id: i32,
     stopped: &mut Duration,
     work: impl FnOnce(&mut Thread, &Saved) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let _undisturbed = Undisturbed::begin();
     let mut thread = Thread::seize(id).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Failure::For(not_permitted(id)),
         _ => error.into(),
@@ -194,13 +207,28 @@ fn call(
     let place = system_call(thread, saved, interpreter, libc::SYS_mmap, arguments)?;
     let stack = place + text..place + text + STACK;
     let pushed = push(thread, saved, interpreter, memory, statement, place, stack.end);
-    // Where the call has not come back, its stack and its text may still be used.
-    let returned = !matches!(pushed, Err(Failure::For(ref error)) if error.kind() == crate::error::Kind::Limit);
-    if returned {
-        let from = if pushed.is_ok() { stack.start } else { place };
+    // Where it is not known whether the interpreter has the statement, both stay: it may still read it.
+    let unused = match &pushed {
+        Ok(Pushed::Taken) => Some(stack.start),
+        Ok(Pushed::Refused) => Some(place),
+        Err(_) => None,
+    };
+    if let Some(from) = unused {
         system_call(thread, saved, interpreter, libc::SYS_munmap, [from, stack.end - from, 0, 0, 0, 0])?;
     }
-    pushed.map(|()| place..place + text)
+    match pushed? {
+        Pushed::Taken => Ok(place..place + text),
+        Pushed::Refused => Err(Failure::For(
+            Error::failed("the interpreter's list of pending calls is full")
+                .hint("its main thread has run no Python code for long; probe PID stack says where it is"),
+        )),
+    }
+}
+
+/// What the interpreter said.
+enum Pushed {
+    Taken,
+    Refused,
 }
 
 /// Writes the statement and calls the interpreter's function with it.
@@ -212,7 +240,7 @@ fn push(
     statement: &str,
     place: u64,
     end: u64,
-) -> Result<(), Failure> {
+) -> Result<Pushed, Failure> {
     // The page is zero behind it, which ends it.
     memory.write_all_at(statement.as_bytes(), place)?;
     // As behind a call instruction: the return address at a place that is 8 more than a multiple of 16.
@@ -227,13 +255,7 @@ fn push(
             "the interpreter's function faulted; the thread has its registers back",
         )));
     }
-    match registers::result(&after) as i32 {
-        0 => Ok(()),
-        _ => Err(Failure::For(
-            Error::failed("the interpreter's list of pending calls is full")
-                .hint("its main thread has not run Python code for long; probe PID stack says where it is"),
-        )),
-    }
+    Ok(if registers::result(&after) as i32 == 0 { Pushed::Taken } else { Pushed::Refused })
 }
 
 /// Whether the interpreter's function may be called where a thread was stopped. It takes one lock of the interpreter's,
