@@ -1,5 +1,7 @@
 //! What a step's time went into, on one thread.
 
+use super::keep::keep;
+
 /// Where a moment belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -29,6 +31,20 @@ pub(crate) struct Parts {
     /// Of the batches that were handed over.
     pub(crate) batch_samples: Option<i64>,
 }
+
+keep!(Parts {
+    data,
+    forward,
+    backward,
+    optimizer,
+    comm,
+    suspended,
+    pending,
+    comm_until,
+    micro_steps,
+    samples,
+    batch_samples,
+});
 
 impl Parts {
     /// `time` more for `part`.
