@@ -85,7 +85,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     if args.dry_run {
         return Ok(0);
     }
-    let found = finding.block_on(collector::find_or_start(args.name.as_deref(), &to_do, &known))?;
+    let mut found = finding.block_on(collector::find_or_start(args.name.as_deref(), &to_do, &known))?;
     let packages: Vec<PathBuf> = args.agent.clone().map_or_else(whom::packages, |directory| vec![directory]);
     let mut failed = None;
     let mut attached = Vec::new();
@@ -93,12 +93,16 @@ pub(super) fn run(args: Args) -> Result<Status> {
         match attach_to(one, &found, &args, &packages) {
             Ok(state) => attached.push((one.pid, state)),
             // The others are attached to all the same: half a run is better than none.
-            Err(error) if to_do.len() > 1 => {
-                report::note(format_args!("process {} is not attached to: {error}", one.pid));
+            Err(error) => {
+                if to_do.len() > 1 {
+                    report::note(format_args!("process {} is not attached to: {error}", one.pid));
+                }
                 failed = Some(error);
             }
-            Err(error) => return Err(error),
         }
+    }
+    if attached.is_empty() {
+        found.give_up();
     }
     if !attached.is_empty() {
         let run = &found.run;

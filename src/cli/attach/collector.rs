@@ -30,9 +30,20 @@ pub(super) struct Found {
     pub(super) run: String,
     /// `unix:PATH`.
     pub(super) address: String,
+    /// Where it was started just now.
+    started: Option<Child>,
 }
 
 impl Found {
+    /// Nobody came of it: one that was started for this ends now, and not when it has waited long enough.
+    pub(super) fn give_up(&mut self) {
+        if let Some(mut child) = self.started.take() {
+            let pid = i32::try_from(child.id()).unwrap_or_default();
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+            let _ = child.wait();
+        }
+    }
+
     /// Until the agents of these processes are connected, so that whoever asks next is answered.
     pub(super) async fn wait_for(&self, pids: &[u32]) -> Result<()> {
         let target = endpoint::find(Some(&self.run)).await?;
@@ -89,6 +100,7 @@ pub(super) async fn find_or_start(name: Option<&str>, whom: &[Whom], known: &[Kn
                 return Ok(Found {
                     run: Place::Socket(socket.clone()).name(),
                     address: format!("unix:{}", socket.display()),
+                    started: None,
                 });
             }
             // Over, or never there: the new one has its name, and the next number.
@@ -131,7 +143,8 @@ async fn start(name: &str, pid: u32) -> Result<Found> {
             && let Ok(description) = client.describe().await
         {
             let own = paths::socket_for(&description.run)?;
-            return Ok(Found { run: description.run, address: format!("unix:{}", own.display()) });
+            let address = format!("unix:{}", own.display());
+            return Ok(Found { run: description.run, address, started: Some(child) });
         }
         if let Some(why) = ended(&mut child, &log) {
             return Err(why);
