@@ -6,6 +6,8 @@ mod whom;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use probe_proto::config;
+
 use self::collector::{Found, Known};
 use self::whom::Whom;
 use super::{Status, ask, report};
@@ -17,8 +19,9 @@ use crate::paths;
 ///
 /// It is recorded from its next step on, in a run that ends when it does or when it is detached from. Modules,
 /// optimizers, process groups and data loaders that it has are found. A torchrun is attached to by its workers. Training
-/// is not changed by a bit: one thread of the process, an idle one where there is one, stands still for less than a
-/// millisecond, and its main thread for some ten milliseconds while hooks are put in.
+/// is not changed by a bit: one thread of the process, an idle one where there is one, stands still for a
+/// fraction of a millisecond, and its main thread for some ten milliseconds while hooks are put in; more where every core
+/// is busy.
 ///
 /// What does it is said before it is done: from Python 3.14 on the interpreter's own protocol for debuggers (PEP 768),
 /// before that ptrace (on x86-64). Both need the right to trace the process; probe doctor says what is missing.
@@ -74,6 +77,9 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
     if let Some(name) = &args.name {
         crate::runs::RunName::parse(name)?;
+    }
+    if let Some(detail) = &args.detail {
+        config::check(config::DETAIL, detail).map_err(|why| Error::usage(format!("--detail {detail}: {why}")))?;
     }
     if to_do.is_empty() {
         return Ok(0);
