@@ -54,7 +54,7 @@ pub enum Kind {
     WaitBegin,
     /// It has waited.
     WaitEnd,
-    /// Recording was off, and is on again.
+    /// Recording was off, and is on again. `a` is 1 in the middle of a step that is to get no row.
     Resume,
     /// What a device's allocator says: two values, `a` and `b`, of [`super::memory`]. Payload: which two | device << 8.
     Memory,
