@@ -143,6 +143,15 @@ impl Record {
         Self { ts, a, b, meta: (kind as u64) << 56 | (payload & PAYLOAD) }
     }
 
+    #[cfg(test)]
+    pub(crate) fn to_bytes(&self) -> [u8; size_of::<Self>()] {
+        let mut bytes = [0; size_of::<Self>()];
+        for (place, word) in [self.ts, self.a, self.b, self.meta].into_iter().enumerate() {
+            bytes[8 * place..8 * place + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
     /// As it lies in memory (little-endian).
     pub fn of_bytes(bytes: &[u8; size_of::<Self>()]) -> Self {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| bytes[8 * at + place]));
