@@ -1,5 +1,7 @@
 //! What a step's time went into, on one thread.
 
+use super::device_step::DeviceParts;
+
 /// Where a moment belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -28,6 +30,10 @@ pub(crate) struct Parts {
     pub(crate) samples: Option<i64>,
     /// Of the batches that were handed over.
     pub(crate) batch_samples: Option<i64>,
+    /// On the device's clock.
+    pub(super) device: DeviceParts,
+    /// Intervals of the step were lost, which its device times are made of.
+    pub(super) lost: bool,
 }
 
 impl Parts {
