@@ -6,7 +6,7 @@ use probe_proto::tables::{copies, sync_points};
 use super::Analyser;
 use super::clock::seconds;
 use super::names::Names;
-use crate::recording::operators::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, line_of};
+use crate::recording::operators::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, line_of};
 use crate::recording::record::Record;
 use crate::sink::Sink;
 
@@ -33,6 +33,7 @@ fn operator(payload: u64) -> &'static str {
 fn device(said: u8, sink: &mut Sink) -> Text {
     let kind = DEVICES.get(usize::from(said >> 4)).copied().unwrap_or_default();
     match said >> 4 {
+        _ if said == SOME_CUDA => sink.strings.id("cuda"),
         0 => sink.strings.id(kind),
         _ => sink.strings.id(&format!("{kind}:{}", said & 15)),
     }

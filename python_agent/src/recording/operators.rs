@@ -37,14 +37,31 @@ const FRAMES: usize = 64;
 const FILE: usize = 110;
 
 /// Operators that mean something: their place here is in the record.
-pub(crate) const OPERATORS: [&str; 9] =
-    ["copy_", "_local_scalar_dense", "to", "_to_copy", "clone", "contiguous", "item", "is_nonzero", "nonzero"];
+pub(crate) const OPERATORS: [&str; 12] = [
+    "copy_",
+    "_local_scalar_dense",
+    "to",
+    "_to_copy",
+    "clone",
+    "contiguous",
+    "item",
+    "is_nonzero",
+    "nonzero",
+    "synchronize",
+    "Stream.synchronize",
+    "Event.synchronize",
+];
+/// Those before it are torch's operators, the others functions of its Python.
+const SYNCHRONIZE: usize = 9;
 const COPY: u8 = 0;
 const SCALAR: u8 = 1;
 const NONZERO: u8 = 8;
 
 /// torch's numbers of devices: what has a name here is recorded.
 pub(crate) const DEVICES: [&str; 2] = ["cpu", "cuda"];
+const CUDA: u64 = 1;
+/// A device of CUDA's, and which one is not known.
+pub(crate) const SOME_CUDA: u8 = 0x1f;
 
 static COPIES: AtomicBool = AtomicBool::new(false);
 static SYNC_POINTS: AtomicBool = AtomicBool::new(false);
@@ -145,7 +162,9 @@ unsafe extern "C" fn start(context: *mut *mut c_void, range: *const u8) -> *mut 
     // SAFETY: torch gave us `range`.
     let Some(name) = (unsafe { name_of(range) }) else { return context };
     let Some(name) = name.to_bytes().strip_prefix(b"aten::") else { return context };
-    let Some(operator) = OPERATORS.iter().position(|known| known.as_bytes() == name) else { return context };
+    let Some(operator) = OPERATORS[..SYNCHRONIZE].iter().position(|known| known.as_bytes() == name) else {
+        return context;
+    };
     let began = ticks();
     if thread::with(|state| state.mode.get()) == RECORD && SUSPENSIONS.load(Ordering::Relaxed) == 0 {
         // SAFETY: as above.
@@ -202,6 +221,32 @@ unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
     OURS.fetch_add(ticks().saturating_sub(now), Ordering::Relaxed);
 }
 
+/// The program is about to wait for a device: when that was; 0 where nobody watches.
+#[pyfunction]
+fn sync_begin() -> u64 {
+    let watched = WATCHING.load(Ordering::Relaxed)
+        && ENABLED.load(Ordering::Relaxed)
+        && SYNC_POINTS.load(Ordering::Relaxed)
+        && is_on(Layer::SyncPoints)
+        && SUSPENSIONS.load(Ordering::Relaxed) == 0
+        && thread::with(|state| state.mode.get()) == RECORD;
+    if watched { ticks() } else { 0 }
+}
+
+/// It has waited since `began`. `device` says which one it was, if it can.
+#[pyfunction]
+fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
+    let now = ticks();
+    let Some(operation) = OPERATORS.iter().position(|known| *known == operation) else { return };
+    let device = match device.call0().and_then(|index| index.extract::<u64>()) {
+        Ok(index) => CUDA << 4 | index.min(14),
+        Err(_) => u64::from(SOME_CUDA),
+    };
+    let payload = operation as u64 | line() << 8 | u64::from(STRIDE.load(Ordering::Relaxed)) << 24;
+    thread::with(|state| state.instant(Class::Sync, Record::new(Kind::Sync, payload, now, began, device << 48)));
+    OURS.fetch_add(ticks().saturating_sub(now), Ordering::Relaxed);
+}
+
 /// Bits of the payload, above the operator's four.
 pub(crate) const NON_BLOCKING: u64 = 1 << 4;
 /// See there.
@@ -248,7 +293,7 @@ impl Tensor {
         };
         let contiguous: bool = ask(&CONTIGUOUS, handle)?;
         let bytes = numel.checked_mul(i64::try_from(element).ok()?)?;
-        Some(Self { bytes, dtype, device: (device_type as u8) << 4 | index.clamp(0, 15) as u8, contiguous })
+        Some(Self { bytes, dtype, device: (device_type as u8) << 4 | index.clamp(0, 14) as u8, contiguous })
     }
 }
 
@@ -466,5 +511,7 @@ fn watch_operators(on: bool) {
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(calibrate_operators, module)?)?;
     module.add_function(wrap_pyfunction!(use_operators, module)?)?;
+    module.add_function(wrap_pyfunction!(sync_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(sync_end, module)?)?;
     module.add_function(wrap_pyfunction!(watch_operators, module)?)
 }
