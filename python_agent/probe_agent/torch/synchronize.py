@@ -23,7 +23,8 @@ def patch() -> None:
     if _originals:
         return
     streams = sys.modules.get("torch.cuda.streams")
-    cuda = torch.version.cuda or torch.version.hip  # Else the accelerator is another one, which the table has no word for.
+    # Else the accelerator is another one, which the table has no word for.
+    cuda = torch.version.cuda or torch.version.hip
     for namespace, name, operation, device in (
         (torch._C, "_cuda_synchronize", "synchronize", _current_device),
         (torch._C if cuda else None, "_accelerator_synchronizeDevice", "synchronize", _first_argument),
