@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
-SOURCES := $(shell find Cargo.toml Cargo.lock proto src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
+SOURCES := $(shell find Cargo.toml Cargo.lock proto analysis src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
 PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
 # A test that hangs shows where and ends the run, instead of using up the time that a run of CI has.

@@ -47,6 +47,25 @@ impl BatchBuilder {
         }
     }
 
+    /// What waits, a column's values and the numbers of its NULL rows at a time; [`BatchBuilder::of_columns`] takes it.
+    pub fn columns(&self) -> impl Iterator<Item = (&[i64], &[u32])> {
+        self.columns.iter().map(|column| (column.values.as_slice(), column.nulls.as_slice()))
+    }
+
+    /// One of `table` with these columns; None where they are no rows of it.
+    pub fn of_columns(table: &'static Table, columns: Vec<(Vec<i64>, Vec<u32>)>) -> Option<Self> {
+        let rows = columns.first().map_or(0, |(values, _)| values.len());
+        let fits = |(values, nulls): &(Vec<i64>, Vec<u32>)| {
+            values.len() == rows && nulls.len() <= rows && nulls.iter().all(|row| (*row as usize) < rows)
+        };
+        if columns.len() != table.columns.len() || !columns.iter().all(fits) {
+            return None;
+        }
+        let of =
+            |(column, (values, nulls)): (&crate::table::Column, _)| ColumnBuilder { kind: column.kind, values, nulls };
+        Some(Self { columns: table.columns.iter().zip(columns).map(of).collect(), rows })
+    }
+
     /// Takes what is waiting as columns, and leaves the builder empty. `seq`, `table` and `recorded` are the caller's.
     pub fn take(&mut self) -> v1::Batch {
         let rows = std::mem::take(&mut self.rows);

@@ -6,11 +6,12 @@
 
 use pyo3::prelude::*;
 
-pub mod analysis;
+pub use probe_analysis as analysis;
+pub use probe_analysis::sink;
+
 pub mod recording;
 pub mod sampling;
 pub mod shared;
-pub mod sink;
 pub mod uplink;
 
 /// The extension module. Each part registers its own functions.

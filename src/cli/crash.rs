@@ -95,6 +95,7 @@ fn show(answer: &Crash, format: Format) -> Result<()> {
             ("last_seen", rows::times(each().map(|one| Some(one.last_seen)))),
             ("module", rows::text(each().map(|one| module(one).map(|of| of.module)))),
             ("stage", rows::text(each().map(|one| module(one).map(|of| of.stage)))),
+            ("inside", rows::text(each().map(|one| module(one).map(|of| of.inside.to_string())))),
             ("operation_type", rows::text(each().map(|one| collective(one).map(|of| of.operation_type)))),
             ("group_name", rows::text(each().map(|one| collective(one).map(|of| of.group)))),
             ("seq", rows::integers(each().map(|one| collective(one).map(|of| of.seq)))),

@@ -63,6 +63,8 @@ pub(crate) enum Life {
     Unknown,
     /// It is watched, and lives.
     Watched,
+    /// It has ended, and what it left in memory is being read.
+    Rescued,
     /// It has ended.
     Ended(v1::Ended),
 }
@@ -102,6 +104,8 @@ pub(crate) struct Agent {
 pub(crate) struct AgentState {
     pub(crate) identity: Arc<Identity>,
     pub(crate) about: About,
+    /// What it said first, the newest.
+    pub(crate) hello: v1::Hello,
     pub(crate) presence: Presence,
     /// Whether its process is watched, and how that ended.
     pub(crate) life: Life,
@@ -169,6 +173,7 @@ impl Agent {
         let state = AgentState {
             identity,
             about,
+            hello: v1::Hello::default(),
             presence: Presence::Lost,
             life: Life::Unknown,
             wait_status: None,
@@ -255,6 +260,13 @@ impl Agent {
         state.connection = connection;
         state.downlink = Some(downlink);
         state.durable_seq
+    }
+
+    /// Its process is gone, and `connection` speaks for what it left: whatever else is still open is cut off.
+    pub(crate) fn succeed(&self, connection: u64) {
+        let mut state = self.state();
+        state.connection = connection;
+        state.downlink = None;
     }
 
     /// The connection is over. Returns whether it still spoke for the agent.

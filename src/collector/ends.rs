@@ -13,6 +13,7 @@ use tonic::transport::server::UdsConnectInfo;
 
 use super::agent::{Agent, LONGEST_TEXT, Life, Presence, cut};
 use super::events::{Event, Severity};
+use super::rings::{Left, Rings};
 use super::{Shared, clock};
 use crate::ends::{End, Process};
 use crate::paths::host_name;
@@ -20,6 +21,10 @@ use crate::store::Identity;
 
 /// At the end of a collector, processes that are known to go are waited for this long.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// What those left that are gone is read for this long at most.
+const RESCUE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Threads of which an event says where they were.
+const MOST_OPEN: usize = 8;
 
 /// Where a stream comes from.
 #[derive(Debug, Clone, Copy)]
@@ -37,21 +42,36 @@ impl Peer {
 
 /// Watches the process of an agent that has just said Hello, unless somebody does.
 pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
-    let process = {
+    let (process, rings) = {
         let mut state = agent.state();
         if state.life != Life::Unknown {
             return;
         }
         let Some(process) = find(&state.identity, &state.about.command, peer) else { return };
         state.life = Life::Watched;
-        process
+        // Of the process that is watched: it lives, and the kernel says that it is the one that speaks.
+        let rings = peer.pid.zip(state.hello.rings).map(|(pid, descriptor)| Rings::open(pid, descriptor));
+        if let Some(Err(problem)) = &rings {
+            state.remark(format!(
+                "its rings can't be read from here ({problem}): if it is killed, its last tenth of a second is lost"
+            ));
+        }
+        (process, rings.and_then(Result::ok))
     };
     let (shared, agent) = (Arc::downgrade(shared), Arc::clone(agent));
     tokio::spawn(async move {
         let end = process.ended().await;
-        if let Some(shared) = shared.upgrade() {
-            note(&shared, &agent, end);
-        }
+        let Some(shared) = shared.upgrade() else { return };
+        // What it had sent is read at once, and then its stream ends.
+        agent.over.cancel();
+        let left = match rings {
+            Some(rings) => {
+                agent.state().life = Life::Rescued;
+                rings.inherit(&shared, &agent).await
+            }
+            None => Left::default(),
+        };
+        note(&shared, &agent, end, &left);
     });
 }
 
@@ -72,7 +92,7 @@ fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
 }
 
 /// Writes down how a process ended. Its connection may be open for a moment still.
-fn note(shared: &Shared, agent: &Agent, end: End) {
+fn note(shared: &Shared, agent: &Agent, end: End, left: &Left) {
     let end = match agent.state().wait_status {
         Some(status) if end == End::default() => End::of_wait_status(status),
         _ => end,
@@ -93,12 +113,12 @@ fn note(shared: &Shared, agent: &Agent, end: End) {
         // With the lock, so that whoever has read the row has it after a restart.
         shared.journal.record(record::Record::Ended(ended));
         let said_goodbye = state.presence == Presence::Ended;
-        is_bad(&end, said_goodbye).then(|| event_of(&end, &state.identity, state.step, said_goodbye))
+        state.remark(left.remark().unwrap_or_default());
+        is_bad(&end, said_goodbye).then(|| event_of(&end, &state.identity, state.step, said_goodbye, left))
     };
     if let Some(event) = event {
         shared.events.note(event);
     }
-    agent.over.cancel();
     shared.registry.notify();
 }
 
@@ -111,7 +131,7 @@ fn is_bad(end: &End, said_goodbye: bool) -> bool {
     }
 }
 
-fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool) -> Event {
+fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, left: &Left) -> Event {
     let who = match process.rank {
         Some(rank) => format!("rank {rank} (process {})", process.pid),
         None => format!("process {}", process.pid),
@@ -122,8 +142,20 @@ fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool) -> Eve
         (None, None) => "is gone, and how it ended is not known".to_owned(),
     };
     let cause = end.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    let inside: Vec<_> = left
+        .open
+        .iter()
+        .take(MOST_OPEN)
+        .map(|open| {
+            serde_json::json!({
+                "module": open.module, "stage": open.stage, "step": open.step, "since": open.since_ns,
+                "main": open.thread == i64::from(process.pid),
+            })
+        })
+        .collect();
     let details = serde_json::json!({
         "exit_status": end.exit_status, "signal": end.signal, "cause": end.cause, "said_goodbye": said_goodbye,
+        "inside": inside, "recovered_rows": left.rows, "unread_records": left.unread,
     });
     let message = format!("{who} {how}; its last report said {step} steps{cause}");
     // Somebody asked for these, or a launcher did because of another rank.
@@ -136,7 +168,7 @@ fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool) -> Eve
 pub(super) fn told(shared: &Shared, pid: u32, wait_status: i32) {
     for agent in shared.registry.all() {
         let mut state = agent.state();
-        if state.life == Life::Watched && u32::try_from(state.identity.pid) == Ok(pid) {
+        if matches!(state.life, Life::Watched | Life::Rescued) && u32::try_from(state.identity.pid) == Ok(pid) {
             state.wait_status = Some(wait_status);
         }
     }
@@ -153,4 +185,6 @@ pub(super) async fn settle(shared: &Shared) {
     };
     // What is not known by then is NULL.
     let _ = timeout(SETTLE_TIMEOUT, shared.until(settled)).await;
+    let rescued = |shared: &Shared| !shared.registry.all().iter().any(|agent| agent.state().life == Life::Rescued);
+    let _ = timeout(RESCUE_TIMEOUT, shared.until(rescued)).await;
 }

@@ -19,6 +19,7 @@ mod pending;
 mod period;
 pub(crate) mod recovery;
 pub(crate) mod registry;
+mod rings;
 mod service;
 mod session;
 mod settings;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use probe_analysis::recover::Recovered;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame, record, said};
 use probe_proto::{MAX_ROWS, VERSION};
 use tokio::time::timeout;
@@ -146,6 +147,50 @@ async fn speak(
     }
 }
 
+/// Bytes of strings that are taken at once, about.
+const STRINGS_AT_ONCE: usize = 1 << 20;
+
+/// Takes what a process that is gone had recorded and not sent, or sent and not heard of. How many rows that were; the error
+/// says what was wrong with it, and what came before is kept.
+pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Recovered) -> Result<u64, String> {
+    let wrong = |end: End| match end {
+        End::Malformed(problem) | End::BadBatch(problem) => problem,
+        End::Refused(refused) => refused.message,
+        End::Closed(status) => status.message().to_owned(),
+        End::Bye | End::Broken => "it ended".to_owned(),
+    };
+    let mut session = Session::succeed(shared, agent, left.tables).map_err(wrong)?;
+    let taken = async {
+        let (mut first, mut rows) = (0, 0);
+        while let Some(strings) = left.strings.since(first) {
+            let mut bytes = 0;
+            let within = |text: &&String| {
+                bytes += text.len();
+                bytes < STRINGS_AT_ONCE
+            };
+            let count = strings.values.iter().take_while(within).count().max(1);
+            let values = strings.values.into_iter().take(count).collect();
+            session.take_what(shared, agent_frame::Frame::Strings(v1::Strings { first: strings.first, values }))?;
+            first += count;
+        }
+        for batch in left.batches {
+            let is_new = batch.seq > session.done;
+            let count = u64::from(batch.rows);
+            shared.store.room().await;
+            shared.journal.room().await;
+            session.take_what(shared, agent_frame::Frame::Batch(batch))?;
+            rows += if is_new { count } else { 0 };
+        }
+        session.take_what(shared, agent_frame::Frame::Status(left.status))?;
+        Ok(rows)
+    };
+    let taken = taken.await.inspect_err(|end| session.note(end, shared));
+    let closed = v1::Closed { connection: session.connection, bye: false, unix_ns: clock::unix_ns() };
+    shared.journal.record(record::Record::Closed(closed));
+    shared.journal.hurry();
+    taken.map_err(wrong)
+}
+
 /// What is wrong with a stream that ended in an error: the frame, or the connection.
 fn broken(status: Status) -> End {
     // Errors of the connection carry their cause; those of decoding a frame are tonic's own words.
@@ -175,7 +220,7 @@ struct Session {
 impl Session {
     fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
         let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
-        let greeting = understand(hello, &shared.run, &shared.store)?;
+        let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
         let connected = shared.registry.connect(
             &greeting.instance,
             Arc::clone(&greeting.identity),
@@ -196,6 +241,7 @@ impl Session {
             state.last_seen = clock::unix_ns();
             state.clock_offset = Some(clock::seconds(greeting.unix_ns.saturating_sub(state.last_seen)));
             state.remark(greeting.remark);
+            state.hello = hello;
             state.done_seq
         };
         let (config, plan) = shared.settings.all();
@@ -224,6 +270,27 @@ impl Session {
         })
     }
 
+    /// One with nobody at the other end: what a process left that is gone is taken as if it had sent it.
+    fn succeed(shared: &Shared, agent: &Arc<Agent>, tables: Vec<v1::TableSchema>) -> Result<Self, End> {
+        let connection = shared.registry.new_connection();
+        let hello = v1::Hello { tables, ..agent.state().hello.clone() };
+        let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
+        let greeting = understand(hello, &shared.run, &shared.store)?;
+        agent.succeed(connection);
+        shared.journal.record(record::Record::Opened(opened));
+        let done = agent.state().done_seq;
+        Ok(Self {
+            agent: Arc::clone(agent),
+            connection,
+            instance: greeting.instance,
+            identity: greeting.identity,
+            tables: greeting.tables,
+            strings: Strings::default(),
+            done,
+            acknowledged: done,
+        })
+    }
+
     /// Keeps what was wrong with what the agent sent.
     fn note(&self, end: &End, shared: &Shared) {
         let (End::Malformed(problem) | End::BadBatch(problem)) = end else { return };
@@ -239,6 +306,10 @@ impl Session {
                 ..v1::Lost::default()
             }));
         }
+    }
+
+    fn take_what(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), End> {
+        self.take(shared, AgentFrame { frame: Some(frame) })
     }
 
     fn take(&mut self, shared: &Shared, frame: AgentFrame) -> Result<(), End> {
@@ -283,7 +354,7 @@ impl Session {
     /// Something of the identity has become known: rows from now on belong to the new one.
     fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
         let opened = v1::Opened { connection: self.connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
-        let greeting = understand(hello, &shared.run, &shared.store)?;
+        let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
         if greeting.instance != self.instance {
             return Err(End::Malformed("a second Hello is of another instance".into()));
         }
@@ -294,6 +365,7 @@ impl Session {
             }
             state.identity = Arc::clone(&greeting.identity);
             state.about = greeting.about;
+            state.hello = hello;
             state.remark(greeting.remark);
             state.last_seen = clock::unix_ns();
             shared.journal.record(record::Record::Opened(opened));

@@ -72,11 +72,17 @@ async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
          ORDER BY ts DESC, depth DESC LIMIT 1",
         newest("python.torch_trace")
     );
-    account.module = rows(client, &sql).await?.first().map(|row| Interval {
+    let recorded = rows(client, &sql).await?.first().map(|row| Interval {
         module: row.text(0).unwrap_or_default(),
         stage: row.text(1).unwrap_or_default(),
         step: row.int(2).unwrap_or_default(),
+        inside: false,
     });
+    let sql = format!(
+        "SELECT details FROM probe.events WHERE {of} AND kind = 'process end' AND details IS NOT NULL ORDER BY ts DESC LIMIT 1"
+    );
+    let details = rows(client, &sql).await?.first().and_then(|row| row.text(0));
+    account.module = details.and_then(|details| inside(&details)).or(recorded);
 
     let sql = format!(
         "SELECT operation_type, group_name, seq, bytes, status, step FROM python.nccl_trace WHERE {of} \
@@ -126,6 +132,20 @@ async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
     let events = rows(client, &sql).await?;
     account.events = events.iter().rev().filter_map(|row| Some((row.int(0)?, row.text(1)?))).collect();
     Ok(())
+}
+
+/// What it was in when it ended, from the details of that event: of several threads the one that entered something last,
+/// and a module before what no module stands for.
+fn inside(details: &str) -> Option<Interval> {
+    let details: serde_json::Value = serde_json::from_str(details).ok()?;
+    let threads = details["inside"].as_array()?;
+    let innermost = threads.iter().find(|thread| thread["module"].is_string()).or(threads.first())?;
+    Some(Interval {
+        module: innermost["module"].as_str().unwrap_or("(outside of modules)").to_owned(),
+        stage: innermost["stage"].as_str()?.to_owned(),
+        step: innermost["step"].as_i64()?,
+        inside: true,
+    })
 }
 
 async fn memory(client: &mut Client, of: &str) -> Result<Vec<Memory>> {

@@ -57,12 +57,15 @@ pub(crate) struct Account {
     pub(crate) events: Vec<(i64, String)>,
 }
 
-/// The interval of a module that was recorded last.
+/// The module that was entered last and not left; where there was none, or that is not known, the one whose interval was
+/// recorded last.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) module: String,
     pub(crate) stage: String,
     pub(crate) step: i64,
+    /// It was not left.
+    pub(crate) inside: bool,
 }
 
 /// The collective that was issued last; one that has not finished before one that has.
@@ -120,7 +123,7 @@ impl Account {
     /// What those have in common whose accounts are one.
     fn key(&self) -> impl PartialEq + '_ {
         let exception = self.exception().map(|raised| (&raised.exception, &raised.place));
-        let module = self.module.as_ref().map(|interval| (&interval.module, &interval.stage));
+        let module = self.module.as_ref().map(|interval| (&interval.module, &interval.stage, interval.inside));
         (self.how(), self.cause.is_some(), self.steps, exception, module)
     }
 

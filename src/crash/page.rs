@@ -103,7 +103,9 @@ impl Page {
         self.paragraph("", &whose);
         self.ending(account);
         if let Some(interval) = &account.module {
-            self.fact("last module", &format!("{} ({}), in step {}", interval.module, interval.stage, interval.step));
+            let what = format!("{} ({}), in step {}", interval.module, interval.stage, interval.step);
+            let inside = if interval.inside { ": entered and not left" } else { "" };
+            self.fact("last module", &format!("{what}{inside}"));
         }
         if let Some(last) = &account.collective {
             let what = format!("{} {} of group {}", last.operation_type, last.seq, last.group);

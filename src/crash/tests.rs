@@ -16,7 +16,7 @@ fn account(rank: i64) -> Account {
         last_seen: START,
         steps: 30,
         last_step: Some(START - 12_500_000_000),
-        module: Some(Interval { module: "layers.3.mlp".into(), stage: "backward".into(), step: 29 }),
+        module: Some(Interval { module: "layers.3.mlp".into(), stage: "backward".into(), step: 29, inside: false }),
         collective: Some(Collective {
             operation_type: "all_reduce".into(),
             group: "0".into(),

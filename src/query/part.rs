@@ -1,4 +1,4 @@
-//! What a scan reads or skips as a whole: a segment in memory, or a row group of a file.
+//! What a scan reads or skips as a whole: rows in memory, or a row group of a file.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Statistics};
 use probe_proto::table::Table;
 
-use crate::store::{Batch, Identity, ParquetFile, RowGroup, Segment};
+use crate::store::{Batch, Identity, ParquetFile, Place, RowGroup, Sealed, Segment};
 
 /// Smallest and largest value, where they are known and there are any; and how many values are NULL.
 pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);
@@ -15,8 +15,10 @@ pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);
 /// One of them.
 #[derive(Debug, Clone)]
 pub(super) enum Part {
-    /// In memory.
+    /// In memory, and still growing there, or the collector's own.
     Segment(Arc<Segment>),
+    /// In memory when the query began; it may be in a file alone when it is read.
+    Sealed(Arc<Sealed>),
     /// The row group of this number.
     Group(Arc<ParquetFile>, usize),
 }
@@ -31,6 +33,7 @@ impl Part {
     pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
         match self {
             Self::Segment(segment) => segment.identity.as_ref(),
+            Self::Sealed(sealed) => sealed.identity.as_ref(),
             Self::Group(file, number) => file.groups[*number].identity.as_ref(),
         }
     }
@@ -38,15 +41,15 @@ impl Part {
     /// The sum of the float column at `place`, where it is known and exact.
     pub(super) fn sum(&self, table: &Table, place: usize) -> Option<f64> {
         match self {
-            Self::Segment(_) => None,
+            Self::Segment(_) | Self::Sealed(_) => None,
             Self::Group(file, number) => file.groups[*number].sum(table, place),
         }
     }
 
-    /// The file that it is in.
+    /// The file that it was in when the query began, and not in memory.
     pub(super) fn file(&self) -> Option<&Arc<ParquetFile>> {
         match self {
-            Self::Segment(_) => None,
+            Self::Segment(_) | Self::Sealed(_) => None,
             Self::Group(file, _) => Some(file),
         }
     }
@@ -78,18 +81,29 @@ impl Known for Part {
     fn rows(&self) -> usize {
         match self {
             Self::Segment(segment) => segment.rows,
+            Self::Sealed(sealed) => sealed.rows,
             Self::Group(file, number) => file.groups[*number].rows,
         }
     }
     fn bytes(&self) -> usize {
         match self {
             Self::Segment(segment) => segment.bytes,
+            Self::Sealed(sealed) => match &*sealed.place() {
+                Place::Memory(segments) => segments.iter().map(|segment| segment.bytes).sum(),
+                Place::File(file, number) => Known::bytes(&file.groups[*number]),
+            },
             Self::Group(file, number) => Known::bytes(&file.groups[*number]),
         }
     }
     fn range(&self, table: &Table, place: usize) -> Range {
         match self {
             Self::Segment(segment) => segment.range(place),
+            Self::Sealed(sealed) => match &*sealed.place() {
+                Place::Memory(segments) => {
+                    together(segments.iter().map(|segment| (segment.range(place), segment.rows)))
+                }
+                Place::File(file, number) => Known::range(&file.groups[*number], table, place),
+            },
             Self::Group(file, number) => Known::range(&file.groups[*number], table, place),
         }
     }
@@ -121,13 +135,25 @@ pub(super) fn statistics(parts: &[Part], table: &Table, places: &[usize]) -> Sta
 }
 
 fn column(parts: &[Part], table: &Table, place: usize, rows: usize) -> ColumnStatistics {
+    let (bounds, nulls) = together(parts.iter().map(|part| (part.range(table, place), part.rows())));
+    let unknown = ColumnStatistics { null_count: Precision::Exact(nulls), ..ColumnStatistics::new_unknown() };
+    match bounds {
+        Some((low, high)) if nulls < rows => {
+            ColumnStatistics { min_value: Precision::Exact(low), max_value: Precision::Exact(high), ..unknown }
+        }
+        _ => unknown,
+    }
+}
+
+/// What is known of several together, given the number of rows of each: the bounds only where those of each are known
+/// that has values.
+fn together(ranges: impl Iterator<Item = (Range, usize)>) -> Range {
     let mut bounds: Option<(ScalarValue, ScalarValue)> = None;
     let mut nulls = 0;
     let mut known = true;
-    for part in parts {
-        let (range, more) = part.range(table, place);
+    for ((range, more), rows) in ranges {
         nulls += more;
-        known &= range.is_some() || more == part.rows();
+        known &= range.is_some() || more == rows;
         bounds = match (bounds, range) {
             (None, range) => range,
             (bounds, None) => bounds,
@@ -136,11 +162,5 @@ fn column(parts: &[Part], table: &Table, place: usize, rows: usize) -> ColumnSta
             }
         };
     }
-    let unknown = ColumnStatistics { null_count: Precision::Exact(nulls), ..ColumnStatistics::new_unknown() };
-    match bounds {
-        Some((low, high)) if known && nulls < rows => {
-            ColumnStatistics { min_value: Precision::Exact(low), max_value: Precision::Exact(high), ..unknown }
-        }
-        _ => unknown,
-    }
+    (bounds.filter(|_| known), nulls)
 }

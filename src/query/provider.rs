@@ -59,7 +59,8 @@ impl RowsTable {
         if let Some(system) = &self.system {
             parts.extend(self.filled(system.as_ref())?.into_iter().map(Part::Segment));
         }
-        parts.extend(self.snapshot.segments().cloned().map(Part::Segment));
+        parts.extend(self.snapshot.all_sealed().cloned().map(Part::Sealed));
+        parts.extend(self.snapshot.active.iter().cloned().map(Part::Segment));
         let Some(pid) = self.pid else { return Ok((parts, Vec::new())) };
         let (known, unknown): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| part.identity().is_some());
         let within = known.into_iter().filter(|part| part.identity().is_some_and(|identity| identity.pid == pid));

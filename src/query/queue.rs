@@ -8,7 +8,15 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, 
 
 use super::part::{Known, Part};
 use super::prune::Pruner;
-use crate::store::ParquetFile;
+use crate::store::{ParquetFile, Place, Segment};
+
+/// What is to be read next.
+pub(super) enum Taken {
+    /// Segments in memory, each with which of its batches may have rows for the query, where not all may.
+    Segments(Vec<(Arc<Segment>, Option<Vec<bool>>)>),
+    /// A row group. `counted`: it was on disk when the query began.
+    Group { file: Arc<ParquetFile>, number: usize, counted: bool },
+}
 
 /// One scan's.
 #[derive(Debug)]
@@ -65,8 +73,8 @@ impl Queue {
         Self { left: Mutex::new(Left { parts, pruner, opened: HashSet::new(), files: Vec::new() }), counts }
     }
 
-    /// Takes the next part; of a segment, which batches may have rows for the query, where not all may.
-    pub(super) fn next(&self) -> Option<(Part, Option<Vec<bool>>)> {
+    /// Takes the next part.
+    pub(super) fn next(&self) -> Option<Taken> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let Left { parts, pruner, opened, files } = &mut *left;
         if pruner.has_news() {
@@ -74,28 +82,39 @@ impl Queue {
         }
         let part = parts.pop()?;
         let pruner = pruner.clone();
-        match &part {
-            Part::Segment(segment) => {
-                self.counts.segments_scanned.add(1);
-                drop(left);
-                let needed = pruner.batches(segment);
-                Some((part, needed))
-            }
-            Part::Group(file, _) => {
+        let segments = match part {
+            Part::Segment(segment) => vec![segment],
+            Part::Sealed(sealed) => match &*sealed.place() {
+                Place::Memory(segments) => segments.clone(),
+                Place::File(file, number) => {
+                    self.counts.segments_scanned.add(1);
+                    return Some(Taken::Group { file: Arc::clone(file), number: *number, counted: false });
+                }
+            },
+            Part::Group(file, number) => {
                 self.counts.row_groups_scanned.add(1);
-                if opened.insert(address(file)) {
-                    files.push(Arc::clone(file));
+                if opened.insert(address(&file)) {
+                    files.push(Arc::clone(&file));
                     self.counts.files_scanned.add(1);
                 }
-                Some((part, None))
+                return Some(Taken::Group { file, number, counted: true });
             }
-        }
+        };
+        self.counts.segments_scanned.add(1);
+        drop(left);
+        let needed = |segment: Arc<Segment>| {
+            let needed = pruner.batches(&segment);
+            (segment, needed)
+        };
+        Some(Taken::Segments(segments.into_iter().map(needed).collect()))
     }
 
-    /// So many bytes of columns were read from files.
-    pub(super) fn read(&self, bytes: usize) {
+    /// So many bytes of columns were read from a file, which was one of those that were there (`counted`) or not.
+    pub(super) fn read(&self, bytes: usize, counted: bool) {
         self.counts.bytes_read.add(bytes);
-        self.counts.bytes_skipped.sub(bytes);
+        if counted {
+            self.counts.bytes_skipped.sub(bytes);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One partition of a scan: takes parts from the queue and makes batches of the columns that are asked for.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -8,8 +9,7 @@ use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 
-use super::part::Part;
-use super::queue::Queue;
+use super::queue::{Queue, Taken};
 use super::running::Guard;
 use crate::store::{GroupReader, Segment};
 
@@ -31,25 +31,26 @@ pub(super) struct Scan {
 
 /// What is being read.
 pub(super) enum Current {
-    Segment(Position),
+    Segments(Position),
     Group(GroupReader),
 }
 
-/// Where in a segment.
+/// Where in segments, the first of which is being read.
 pub(super) struct Position {
-    segment: Arc<Segment>,
-    /// Which batches may have rows for the query; None for all.
-    needed: Option<Vec<bool>>,
+    /// With which of its batches may have rows for the query; None for all.
+    segments: VecDeque<(Arc<Segment>, Option<Vec<bool>>)>,
     batch: usize,
     row: usize,
 }
 
 impl Scan {
-    fn begin(&self, part: Part, needed: Option<Vec<bool>>) -> Result<Current> {
-        match part {
-            Part::Segment(segment) => Ok(Current::Segment(Position { segment, needed, batch: 0, row: 0 })),
-            Part::Group(file, number) => {
-                let read = |bytes| self.queue.read(bytes);
+    fn begin(&self, taken: Taken) -> Result<Current> {
+        match taken {
+            Taken::Segments(segments) => {
+                Ok(Current::Segments(Position { segments: segments.into(), batch: 0, row: 0 }))
+            }
+            Taken::Group { file, number, counted } => {
+                let read = |bytes| self.queue.read(bytes, counted);
                 let reader = GroupReader::open(&file, number, &self.places, &self.projected, self.batch_rows, read);
                 Ok(Current::Group(reader.map_err(external)?))
             }
@@ -64,9 +65,14 @@ impl Scan {
                 let left = self.left;
                 Some(batch.map(|batch| if batch.num_rows() > left { batch.slice(0, left) } else { batch }))
             }
-            Current::Segment(position) => loop {
-                let batch = position.segment.batches.get(position.batch)?;
-                let needed = position.needed.as_ref().is_none_or(|needed| needed.get(position.batch) != Some(&false));
+            Current::Segments(position) => loop {
+                let (segment, needed) = position.segments.front()?;
+                let Some(batch) = segment.batches.get(position.batch) else {
+                    position.segments.pop_front();
+                    position.batch = 0;
+                    continue;
+                };
+                let needed = needed.as_ref().is_none_or(|needed| needed.get(position.batch) != Some(&false));
                 if !needed || position.row >= batch.rows {
                     position.batch += 1;
                     position.row = 0;
@@ -74,7 +80,7 @@ impl Scan {
                 }
                 let (offset, rows) = (position.row, (batch.rows - position.row).min(self.batch_rows).min(self.left));
                 position.row += rows;
-                let made = position.segment.record_batch(batch, offset, rows, &self.places, &self.projected);
+                let made = segment.record_batch(batch, offset, rows, &self.places, &self.projected);
                 return Some(made.map_err(Into::into));
             },
         }
@@ -89,8 +95,8 @@ impl Iterator for Scan {
         let _timer = time.timer();
         while self.left > 0 {
             if self.current.is_none() {
-                let (part, needed) = self.queue.next()?;
-                match self.begin(part, needed) {
+                let taken = self.queue.next()?;
+                match self.begin(taken) {
                     Ok(current) => self.current = Some(current),
                     Err(error) => return Some(Err(error)),
                 }

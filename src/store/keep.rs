@@ -16,6 +16,7 @@ use super::budget::Graveyard;
 use super::file_writer::write_file;
 use super::files::table_directory;
 use super::merge::{NEIGHBOURS, numbers_in};
+use super::sealed::Sealed;
 use super::segment::Segment;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
@@ -172,8 +173,8 @@ impl Store {
         let pressed = self.memory() > self.soft_limit();
         for (place, table) in self.tables.iter().enumerate() {
             table.seal(|segment| all || pressed || segment.began.elapsed() >= SEAL_AFTER);
-            while let Some(segments) = self.next_chunk(kept, place) {
-                let result = self.spill_chunk(kept, place, segments);
+            while let Some(chunk) = self.next_chunk(kept, place) {
+                let result = self.spill_chunk(kept, place, chunk);
                 kept.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 result?;
                 self.unload();
@@ -182,24 +183,25 @@ impl Store {
         Ok(())
     }
 
-    /// Segments for the next file, marked so that they stay.
-    fn next_chunk(&self, kept: &Kept, place: usize) -> Option<Vec<Arc<Segment>>> {
+    /// What the next file is made of, marked so that it stays.
+    fn next_chunk(&self, kept: &Kept, place: usize) -> Option<Vec<Arc<Sealed>>> {
         // Eviction takes this too: what it has taken is not in the snapshot that is read here.
         let mut writing = kept.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.tables[place].snapshot();
         let (mut rows, mut bytes) = (0, 0);
-        let chunk = snapshot.sealed.iter().take_while(|segment| {
-            let fits = rows == 0 || rows + segment.rows <= FILE_ROWS && bytes + segment.bytes <= self.limit() / 8;
-            rows += segment.rows;
-            bytes += segment.bytes;
+        let chunk = snapshot.sealed.iter().take_while(|sealed| {
+            let more: usize = sealed.segments().iter().map(|segment| segment.bytes).sum();
+            let fits = rows == 0 || rows + sealed.rows <= FILE_ROWS && bytes + more <= self.limit() / 8;
+            rows += sealed.rows;
+            bytes += more;
             fits
         });
-        let chunk: Vec<Arc<Segment>> = chunk.cloned().collect();
-        writing.extend(chunk.iter().map(|segment| segment.id));
+        let chunk: Vec<Arc<Sealed>> = chunk.cloned().collect();
+        writing.extend(chunk.iter().flat_map(|sealed| sealed.segments()).map(|segment| segment.id));
         (!chunk.is_empty()).then_some(chunk)
     }
 
-    fn spill_chunk(&self, kept: &Kept, place: usize, segments: Vec<Arc<Segment>>) -> Result<()> {
+    fn spill_chunk(&self, kept: &Kept, place: usize, chunk: Vec<Arc<Sealed>>) -> Result<()> {
         // No file has a row that the journal has not: a batch that comes again after a crash is known by its number.
         drop(self.taking.write().unwrap_or_else(PoisonError::into_inner));
         kept.journal.sync();
@@ -207,8 +209,9 @@ impl Store {
         let directory = table_directory(&kept.directory, table);
         fs::create_dir_all(&directory)?;
         let name = format!("{:08}.parquet", kept.number.fetch_add(1, Ordering::Relaxed));
+        let segments: Vec<Arc<Segment>> = chunk.iter().flat_map(|sealed| sealed.segments()).collect();
         let file = write_file(&directory, &name, table, &segments)?;
-        self.tables[place].spilled(segments, Arc::new(file));
+        self.tables[place].spilled(chunk, Arc::new(file));
         Ok(())
     }
 

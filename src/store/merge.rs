@@ -78,7 +78,7 @@ impl Store {
                 return Err(error);
             }
         };
-        self.tables[place].replace(files, Arc::new(merged), &self.counters);
+        self.tables[place].replace(files, Arc::new(merged), &groups, &self.counters);
         kept.graveyard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(files.iter().cloned());
         Ok(())
     }

@@ -21,6 +21,7 @@ mod merge;
 mod range;
 mod rows;
 mod schema;
+mod sealed;
 mod segment;
 mod strings;
 mod sums;
@@ -52,6 +53,7 @@ pub(crate) use self::write::write_system;
 
 pub(crate) use self::file_reader::GroupReader;
 pub(crate) use self::files::{ParquetFile, RowGroup};
+pub(crate) use self::sealed::{Place, Sealed};
 pub(crate) use self::segment::Segment;
 pub(crate) use self::table::TableSnapshot;
 

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use super::files::ParquetFile;
 use super::identity::{Identity, Origin};
 use super::rows::Rows;
+use super::sealed::Sealed;
 use super::segment::Segment;
 
 /// A segment of so many rows is sealed.
@@ -22,7 +23,7 @@ pub(crate) struct TableSnapshot {
     /// Rows in memory that are in a file too.
     pub(crate) spilled: Arc<Vec<Arc<Spilled>>>,
     /// Segments that grow no more, and are in no file yet.
-    pub(crate) sealed: Arc<Vec<Arc<Segment>>>,
+    pub(crate) sealed: Arc<Vec<Arc<Sealed>>>,
     /// Segments that grow, one a process.
     pub(crate) active: Vec<Arc<Segment>>,
 }
@@ -30,7 +31,8 @@ pub(crate) struct TableSnapshot {
 /// Segments that a file was made of, for as long as memory has room for them.
 #[derive(Debug)]
 pub(crate) struct Spilled {
-    pub(crate) segments: Vec<Arc<Segment>>,
+    /// By row group of the file.
+    pub(crate) sealed: Vec<Arc<Sealed>>,
     pub(crate) file: Arc<ParquetFile>,
     /// Number of the newest append in them.
     pub(crate) newest: u64,
@@ -38,15 +40,30 @@ pub(crate) struct Spilled {
     pub(crate) bytes: usize,
 }
 
+impl Spilled {
+    /// Whoever reads on reads the file.
+    fn leave(&self) {
+        for (group, sealed) in self.sealed.iter().enumerate() {
+            sealed.leave(&self.file, group);
+        }
+    }
+}
+
 impl TableSnapshot {
     /// All segments in memory.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        self.spilled.iter().flat_map(|spilled| &spilled.segments).chain(self.unspilled())
+    pub(crate) fn segments(&self) -> impl Iterator<Item = Arc<Segment>> {
+        let spilled = self.spilled.iter().flat_map(|spilled| &spilled.sealed);
+        spilled.flat_map(|sealed| sealed.segments()).chain(self.unspilled())
     }
 
     /// Those that are in no file.
-    pub(crate) fn unspilled(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        self.sealed.iter().chain(&self.active)
+    pub(crate) fn unspilled(&self) -> impl Iterator<Item = Arc<Segment>> {
+        self.sealed.iter().flat_map(|sealed| sealed.segments()).chain(self.active.iter().cloned())
+    }
+
+    /// All that were in memory when this was the table, and grow no more.
+    pub(crate) fn all_sealed(&self) -> impl Iterator<Item = &Arc<Sealed>> {
+        self.spilled.iter().flat_map(|spilled| &spilled.sealed).chain(&*self.sealed)
     }
 
     /// All files, also those whose rows are in memory.
@@ -171,14 +188,15 @@ impl TableStore {
         }
     }
 
-    /// `segments`, which are sealed, are in `file` by now.
-    pub(crate) fn spilled(&self, segments: Vec<Arc<Segment>>, file: Arc<ParquetFile>) {
+    /// `sealed` are in `file` by now, each its row group.
+    pub(crate) fn spilled(&self, sealed: Vec<Arc<Sealed>>, file: Arc<ParquetFile>) {
         self.change(|next| {
-            let written: HashSet<u64> = segments.iter().map(|segment| segment.id).collect();
-            Arc::make_mut(&mut next.sealed).retain(|segment| !written.contains(&segment.id));
+            let written: HashSet<*const Sealed> = sealed.iter().map(Arc::as_ptr).collect();
+            Arc::make_mut(&mut next.sealed).retain(|sealed| !written.contains(&Arc::as_ptr(sealed)));
+            let segments: Vec<Arc<Segment>> = sealed.iter().flat_map(|sealed| sealed.segments()).collect();
             let newest = segments.iter().map(|segment| segment.newest).max().unwrap_or(0);
             let bytes = segments.iter().map(|segment| segment.bytes).sum();
-            Arc::make_mut(&mut next.spilled).push(Arc::new(Spilled { segments, file, newest, bytes }));
+            Arc::make_mut(&mut next.spilled).push(Arc::new(Spilled { sealed, file, newest, bytes }));
         });
     }
 
@@ -190,28 +208,43 @@ impl TableStore {
             }
             let gone = Arc::make_mut(&mut next.spilled).remove(0);
             Arc::make_mut(&mut next.files).push(Arc::clone(&gone.file));
+            gone.leave();
             counters.memory.fetch_sub(gone.bytes, Ordering::Relaxed);
             true
         })
     }
 
-    /// `merged` has the rows of `files`, which are neighbours, and takes their place.
-    pub(crate) fn replace(&self, files: &[Arc<ParquetFile>], merged: Arc<ParquetFile>, counters: &Counters) {
+    /// `merged` has the rows of `files`, which are neighbours, and takes their place; `groups` says of which row groups
+    /// of them each of its own was made.
+    pub(crate) fn replace(
+        &self,
+        files: &[Arc<ParquetFile>],
+        merged: Arc<ParquetFile>,
+        groups: &[Vec<(Arc<ParquetFile>, usize)>],
+        counters: &Counters,
+    ) {
         let is_old = |file: &Arc<ParquetFile>| files.iter().any(|old| Arc::ptr_eq(old, file));
         self.change(|next| {
             let (gone, spilled): (Vec<_>, Vec<_>) = next.spilled.iter().cloned().partition(|s| is_old(&s.file));
             if gone.len() == files.len() {
                 // All of them are in memory too, and stay there.
                 let place = next.spilled.iter().position(|s| is_old(&s.file)).unwrap_or_default();
-                let segments = gone.iter().flat_map(|gone| gone.segments.iter().cloned()).collect();
+                // A query that has the old ones keeps their memory until it ends, which takes small files to happen.
+                let of = |(file, group): &(Arc<ParquetFile>, usize)| {
+                    let of_file = gone.iter().find(|gone| Arc::ptr_eq(&gone.file, file));
+                    of_file.and_then(|of_file| of_file.sealed.get(*group)).map_or_else(Vec::new, |s| s.segments())
+                };
+                let sealed = groups.iter().map(|groups| Arc::new(Sealed::new(groups.iter().flat_map(of).collect())));
+                let sealed = sealed.collect();
                 let newest = gone.iter().map(|gone| gone.newest).max().unwrap_or(0);
                 let bytes = gone.iter().map(|gone| gone.bytes).sum();
                 let mut spilled = spilled;
-                spilled.insert(place, Arc::new(Spilled { segments, file: merged, newest, bytes }));
+                spilled.insert(place, Arc::new(Spilled { sealed, file: merged, newest, bytes }));
                 next.spilled = Arc::new(spilled);
                 return;
             }
             // Some have left memory, or left it meanwhile: then the others do, too.
+            gone.iter().for_each(|gone| gone.leave());
             counters.memory.fetch_sub(gone.iter().map(|gone| gone.bytes).sum(), Ordering::Relaxed);
             next.spilled = Arc::new(spilled);
             let place = next.files.iter().position(is_old).unwrap_or(next.files.len());
@@ -241,8 +274,8 @@ impl TableStore {
             let removed = if let Some(place) = next.active.iter().position(|segment| segment.id == id) {
                 next.active.remove(place)
             } else {
-                let place = next.sealed.iter().position(|segment| segment.id == id)?;
-                Arc::make_mut(&mut next.sealed).remove(place)
+                let place = next.sealed.iter().position(|s| s.segments().first().is_some_and(|one| one.id == id))?;
+                Arc::make_mut(&mut next.sealed).remove(place).segments().pop()?
             };
             counters.memory.fetch_sub(removed.bytes, Ordering::Relaxed);
             Some(removed)
@@ -250,8 +283,8 @@ impl TableStore {
     }
 }
 
-fn seal(sealed: &mut Arc<Vec<Arc<Segment>>>, segments: Vec<Arc<Segment>>) {
+fn seal(sealed: &mut Arc<Vec<Arc<Sealed>>>, segments: Vec<Arc<Segment>>) {
     if !segments.is_empty() {
-        Arc::make_mut(sealed).extend(segments);
+        Arc::make_mut(sealed).extend(segments.into_iter().map(|segment| Arc::new(Sealed::new(vec![segment]))));
     }
 }

@@ -52,7 +52,7 @@ impl Store {
         for (table, snapshot) in tables.iter().zip(self.snapshot()) {
             let directory = table_directory(directory, table);
             std::fs::create_dir_all(&directory)?;
-            let segments: Vec<Arc<Segment>> = snapshot.segments().cloned().collect();
+            let segments: Vec<Arc<Segment>> = snapshot.segments().collect();
             for (number, segments) in segments.chunks(SEGMENTS).enumerate() {
                 write_file(&directory, &format!("{number:08}.parquet"), table, segments)?;
             }

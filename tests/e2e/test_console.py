@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pathlib
 import re
+import signal
 import stat
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -237,6 +239,20 @@ def test_lines_of_a_pipe_are_done_until_one_fails(training: Run) -> None:
     status, out, err = done(">>> raise ValueError('planted')\nSELECT 1;\n")
     assert (status, out) == (1, "") and "ValueError: planted" in err
     assert done("\\nonsense\n")[0] == 2
+
+
+def test_ctrl_c_between_two_lines_of_a_pipe_ends_it(training: Run) -> None:
+    command = [PROBE, "gpt"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": training.home.environment(), "text": True}
+    with subprocess.Popen(command, **pipes) as child:
+        assert child.stdin and child.stdout
+        child.stdin.write("SELECT 42 AS answer;\n")
+        child.stdin.flush()
+        while "42" not in child.stdout.readline():
+            pass
+        # Nothing is under way now, and nothing will come.
+        child.send_signal(signal.SIGINT)
+        assert child.wait(PATIENCE) == 130
 
 
 def test_a_run_that_ends_goes_on_being_asked(home: Home) -> None:

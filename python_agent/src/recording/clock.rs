@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub(crate) use crate::analysis::clock::Sample;
+
 static COUNTER: AtomicBool = AtomicBool::new(false);
 
 /// Chooses the clock. Called once, before the first record.
@@ -28,17 +30,6 @@ fn nanoseconds(clock: libc::clockid_t) -> u64 {
     // SAFETY: `time` is a timespec of ours; both clocks exist on every Linux.
     unsafe { libc::clock_gettime(clock, &mut time) };
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
-}
-
-/// The same moment on three clocks.
-#[derive(Debug, Clone, Copy)]
-pub struct Sample {
-    /// Of [`ticks`].
-    pub ticks: u64,
-    /// Nanoseconds of `CLOCK_MONOTONIC`, which Python's `perf_counter` shows.
-    pub monotonic_ns: u64,
-    /// Nanoseconds since 1970, UTC.
-    pub unix_ns: i64,
 }
 
 /// Reads all clocks as closely together as a few tries allow.

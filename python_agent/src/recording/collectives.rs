@@ -19,6 +19,7 @@ use super::policy::{self, Layer};
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
+use crate::analysis::known::Learned;
 use crate::analysis::names::Operation;
 use crate::shared::{self, ENABLED};
 
@@ -37,6 +38,11 @@ pub(super) static OPERATIONS: LazyLock<Mutex<Operations>> = LazyLock::new(Mutex:
 /// What operations issued under this id have in common.
 pub(crate) fn operation(id: u64) -> Option<Operation> {
     shared::lock(&OPERATIONS).all.get(id as usize).cloned()
+}
+
+/// All of them, by id.
+pub(super) fn operations() -> Vec<Operation> {
+    shared::lock(&OPERATIONS).all.clone()
 }
 
 /// torch.distributed's word for an operation that a hook names.
@@ -219,7 +225,7 @@ impl CollectiveGroup {
         };
         let backend = self.backends.iter().find(|(at, _)| *at == device).or(self.backends.first());
         let operation = Operation {
-            name: operation,
+            name: operation.into(),
             group_id: self.id,
             group_name: self.name.clone(),
             group_size: self.size,
@@ -229,6 +235,7 @@ impl CollectiveGroup {
         };
         let mut operations = shared::lock(&OPERATIONS);
         let id = operations.all.len() as u64;
+        super::names::learned(&Learned::Operation(id, &operation));
         operations.all.push(operation);
         operations.ids.insert(key, id);
         Ok(id)

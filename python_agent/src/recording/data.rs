@@ -17,23 +17,11 @@ use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD};
 use super::{boundary, names, shape};
+use crate::analysis::payload::{HANDED, LOADER, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use crate::shared::ENABLED;
 
 /// Items of a batch that are looked at; a batch of more has no size.
 const MOST_ITEMS: isize = 64;
-
-/// Payload of [`Kind::DataEnd`]: a batch was handed over.
-pub(crate) const HANDED: u64 = 1;
-/// A DataLoader said what follows.
-pub(crate) const LOADER: u64 = 1 << 1;
-/// Batches are copied into pinned memory.
-pub(crate) const PINNED: u64 = 1 << 2;
-/// Workers live on between epochs.
-pub(crate) const PERSISTENT: u64 = 1 << 3;
-/// Number of workers: 16 bits from here.
-pub(crate) const WORKERS: u32 = 4;
-/// Batches each worker may be ahead: 16 bits from here, 0 without workers.
-pub(crate) const PREFETCH: u32 = 20;
 
 /// `collections.UserDict`, whose content is a plain dictionary (batches of tokenizers are of a subclass); kept alive.
 static USER_DICT: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());

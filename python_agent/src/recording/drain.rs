@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
-use super::{ANALYSER, exceptions, fork, names, overhead, spans, tables};
+use super::{ANALYSER, exceptions, fork, names, overhead, shared_memory, spans, tables};
 use crate::analysis::{
     Analyser, COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE,
 };
@@ -55,6 +55,7 @@ static COUNTERS: [(&AtomicU64, &str, &str); 12] = [
 pub(super) fn prepare() {
     if !PREPARED.swap(true, Ordering::AcqRel) {
         clock::choose();
+        shared_memory::begin();
         shared::lock(&ANALYSER).compare_clocks(clock::sample());
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 
-use super::{boundary, collectives, first_use, forward, names, thread};
+use super::{boundary, collectives, first_use, forward, names, shared_memory, thread};
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
 static ONCE: Once = Once::new();
@@ -76,6 +76,7 @@ extern "C" fn in_child() {
     BOUNDARY_WANTED.store(false, Ordering::Relaxed);
     let _ = HELD.try_with(|held| drop(held.take()));
     thread::retire();
+    shared_memory::leave();
 }
 
 /// Switches the agent off in children that this process forks from now on.

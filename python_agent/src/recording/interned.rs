@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::analysis::known::Learned;
+
 /// Names a table holds.
 pub(super) const NAMES: usize = 1024;
 /// Bytes of a name that are kept.
@@ -19,10 +21,11 @@ struct Name {
 }
 
 /// A table of names.
-pub(super) struct Interned([Name; NAMES]);
+pub(super) struct Interned([Name; NAMES], fn(u64, &str) -> Learned<'_>);
 
 impl Interned {
-    pub(super) const fn new() -> Self {
+    /// One of names that `learned` says what they are.
+    pub(super) const fn new(learned: fn(u64, &str) -> Learned<'_>) -> Self {
         Self(
             [const {
                 Name {
@@ -32,6 +35,7 @@ impl Interned {
                     bytes: [const { AtomicU8::new(0) }; LENGTH],
                 }
             }; NAMES],
+            learned,
         )
     }
 
@@ -59,6 +63,7 @@ impl Interned {
                     place.length.store(name.len() as u8, Ordering::Relaxed);
                     place.hash.store(hash, Ordering::Relaxed);
                     place.state.store(2, Ordering::Release);
+                    super::names::learned(&self.1(id as u64, &String::from_utf8_lossy(name)));
                     return Some(id as u16);
                 }
                 _ => {}
@@ -80,7 +85,7 @@ impl Interned {
 mod tests {
     use super::*;
 
-    static NAMES_OF_A_TEST: Interned = Interned::new();
+    static NAMES_OF_A_TEST: Interned = Interned::new(|id, name| Learned::Span(id, name));
 
     #[test]
     fn names_are_kept_once_and_no_more_than_fit() {

@@ -10,12 +10,13 @@ use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD};
+use crate::analysis::payload::MEMORY_VALUES as COUNT;
 use crate::sampling;
 use crate::shared::ENABLED;
 
 /// Where a value is in the dictionary of `torch._C._cuda_memoryStats`: statistic, and below `all` its aspect; without an
 /// aspect it is a plain number.
-const VALUES: [(&str, &str); 8] = [
+const VALUES: [(&str, &str); COUNT] = [
     ("allocated_bytes", "current"),
     ("allocated_bytes", "peak"),
     ("reserved_bytes", "current"),
@@ -25,9 +26,6 @@ const VALUES: [(&str, &str); 8] = [
     ("num_alloc_retries", ""),
     ("num_ooms", ""),
 ];
-
-/// Values of a device: as many as [`VALUES`], `u64::MAX` for what the allocator does not say.
-pub(crate) const COUNT: usize = VALUES.len();
 
 /// Records what the allocator of a device says now.
 #[pyfunction]

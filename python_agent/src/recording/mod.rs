@@ -28,16 +28,17 @@ mod fork;
 mod forward;
 mod forward_hooks;
 mod interned;
+pub mod keep;
 pub(crate) mod memory;
 mod names;
 pub(crate) mod operators;
 mod optimizer;
 mod overhead;
 pub mod policy;
-pub mod record;
 mod record_function;
 mod ring;
 mod shape;
+mod shared_memory;
 mod slot;
 pub(crate) mod spans;
 pub mod tables;
@@ -45,11 +46,11 @@ mod test_mode;
 mod thread;
 pub(crate) mod usage;
 
+pub use crate::analysis::record;
 pub use drain::{drain, flush_open};
 pub use overhead::{cost, set_budget, set_buffer_bytes};
 use record::{Kind, Record};
 use ring::Class;
-pub(crate) use shape::DIMENSIONS as SHAPE_DIMENSIONS;
 
 static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> = LazyLock::new(|| Mutex::new(Analyser::new(names::Known)));
 

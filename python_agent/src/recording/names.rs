@@ -10,17 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::clock::ticks;
+use super::shared_memory;
 use super::thread::ThreadState;
+use crate::analysis::known::{self, Entry, KnownNames, Learned, Numbered};
 use crate::analysis::names::{Found, ModuleInfo, Names};
 use crate::shared;
-
-/// What was at an address, since when it was known and until when it was there (ticks; `u64::MAX`: it still is).
-#[derive(Debug)]
-pub(super) struct Entry {
-    since: u64,
-    until: u64,
-    info: Arc<ModuleInfo>,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -110,6 +104,9 @@ fn name_modules(modules: Vec<Described>) {
             Some(entry) => entry.info = info,
             None => entries.push(Entry { since: now, until: u64::MAX, info }),
         }
+        if let Some(entry) = entries.last() {
+            shared_memory::log(&Learned::Module(address, entry));
+        }
     }
     GENERATION.fetch_add(1, Ordering::Release);
 }
@@ -125,6 +122,7 @@ fn forget_module(address: u64) {
     if let Some(entry) = registry.modules.get_mut(&address).and_then(|entries| entries.last_mut()) {
         entry.until = entry.until.min(now);
         registry.past.push(address);
+        shared_memory::log(&Learned::Gone(address, now));
     }
     GENERATION.fetch_add(1, Ordering::Release);
     ROOTS_GENERATION.fetch_add(1, Ordering::Release);
@@ -137,8 +135,51 @@ pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
         return Ok(());
     }
     let name: Arc<str> = class.name()?.to_string().into();
-    shared::lock(&REGISTRY).types.insert(class.as_ptr() as u64, name);
+    let address = class.as_ptr() as u64;
+    let before = shared::lock(&REGISTRY).types.insert(address, Arc::clone(&name));
+    if before.as_ref() != Some(&name) {
+        learned(&Learned::Class(address, &name));
+    }
     Ok(())
+}
+
+/// Grows when anything but a module gets a name.
+static LEARNED: AtomicU64 = AtomicU64::new(0);
+
+/// Something but a module has got a name.
+pub(super) fn learned(what: &Learned<'_>) {
+    shared_memory::log(what);
+    LEARNED.fetch_add(1, Ordering::Release);
+}
+
+/// Changes with every name.
+pub(super) type Version = (u64, u64);
+
+/// See there.
+pub(super) fn version() -> Version {
+    (GENERATION.load(Ordering::Acquire), LEARNED.load(Ordering::Acquire))
+}
+
+/// All that is known.
+pub(super) fn dump() -> KnownNames {
+    // Before looking: what is learned meanwhile makes another generation.
+    let generation = GENERATION.load(Ordering::Acquire);
+    let numbered = |name: &dyn Fn(u64) -> Option<String>| -> Numbered {
+        (0..=super::interned::NAMES as u64).filter_map(|id| Some((id, name(id)?))).collect()
+    };
+    let registry = shared::lock(&REGISTRY);
+    let (modules, classes) = (registry.modules.clone(), registry.types.clone());
+    drop(registry);
+    KnownNames {
+        generation,
+        modules,
+        classes,
+        optimizers: numbered(&|id| Known.optimizer(id)),
+        operations: super::collectives::operations(),
+        spans: numbered(&|id| Known.named(true, id)),
+        metrics: numbered(&|id| Known.named(false, id)),
+        lines: numbered(&|id| Known.line(id)),
+    }
 }
 
 /// The registry as the analysis sees it.
@@ -152,18 +193,7 @@ impl Names for Known {
 
     fn module(&self, address: u64, at: u64) -> Found {
         let registry = shared::lock(&REGISTRY);
-        let entries = registry.modules.get(&address).map_or(&[][..], Vec::as_slice);
-        let mut stranger = Found { info: None, since: 0, until: u64::MAX };
-        for entry in entries {
-            if entry.until <= at {
-                stranger.since = stranger.since.max(entry.until);
-            } else if entry.since > at {
-                stranger.until = stranger.until.min(entry.since);
-            } else {
-                return Found { info: Some(Arc::clone(&entry.info)), since: entry.since, until: entry.until };
-            }
-        }
-        stranger
+        known::find(registry.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
     }
 
     fn class(&self, address: u64) -> Option<Arc<str>> {
@@ -184,6 +214,10 @@ impl Names for Known {
 
     fn named(&self, is_span: bool, id: u64) -> Option<String> {
         super::spans::name_of(is_span, id)
+    }
+
+    fn line(&self, id: u64) -> Option<String> {
+        super::operators::line_of(id)
     }
 
     fn forget_before(&self, ticks: u64) {

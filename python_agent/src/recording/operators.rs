@@ -23,6 +23,8 @@ use super::record::{Kind, Record};
 use super::record_function::{self as torch, name_of, symbol};
 use super::ring::Class;
 use super::thread::{self, RECORD};
+use crate::analysis::known::Learned;
+use crate::analysis::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
 use crate::shared::{self, ENABLED};
 
 /// Operators are watched in one of so many steps that have detail.
@@ -36,32 +38,11 @@ const FRAMES: usize = 64;
 /// Bytes of a file's name that are kept, from its end.
 const FILE: usize = 110;
 
-/// Operators that mean something: their place here is in the record.
-pub(crate) const OPERATORS: [&str; 12] = [
-    "copy_",
-    "_local_scalar_dense",
-    "to",
-    "_to_copy",
-    "clone",
-    "contiguous",
-    "item",
-    "is_nonzero",
-    "nonzero",
-    "synchronize",
-    "Stream.synchronize",
-    "Event.synchronize",
-];
-/// Those before it are torch's operators, the others functions of its Python.
-const SYNCHRONIZE: usize = 9;
 const COPY: u8 = 0;
 const SCALAR: u8 = 1;
 const NONZERO: u8 = 8;
 
-/// torch's numbers of devices: what has a name here is recorded.
-pub(crate) const DEVICES: [&str; 2] = ["cpu", "cuda"];
 const CUDA: u64 = 1;
-/// A device of CUDA's, and which one is not known.
-pub(crate) const SOME_CUDA: u8 = 0x1f;
 
 static COPIES: AtomicBool = AtomicBool::new(false);
 static SYNC_POINTS: AtomicBool = AtomicBool::new(false);
@@ -77,7 +58,8 @@ static COST: AtomicU64 = AtomicU64::new(0);
 /// Ticks of torch's way to the callback and back.
 static WAY: AtomicU64 = AtomicU64::new(0);
 /// Lines that had no place.
-static LINES: Interned = Interned::new();
+// Records say one more, so that 0 is none.
+static LINES: Interned = Interned::new(|id, line| Learned::Line(id + 1, line));
 /// Where files lie that are not the program's own.
 static LIBRARIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -247,13 +229,6 @@ fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
     OURS.fetch_add(ticks().saturating_sub(now), Ordering::Relaxed);
 }
 
-/// Bits of the payload, above the operator's four.
-pub(crate) const NON_BLOCKING: u64 = 1 << 4;
-/// See there.
-pub(crate) const IS_CONTIGUOUS: u64 = 1 << 5;
-/// See there.
-pub(crate) const CONVERTED: u64 = 1 << 6;
-
 /// What an at::Tensor says by the C shim; None where torch does not say.
 struct Tensor {
     bytes: i64,
@@ -385,11 +360,9 @@ fn is_own(file: &str) -> bool {
         && !library(file)
 }
 
-/// File and line behind what a record says.
-pub(crate) fn line_of(said: u64) -> Option<(String, i32)> {
-    let text = LINES.get(said.checked_sub(1)?)?;
-    let (file, line) = text.rsplit_once(':')?;
-    Some((file.to_owned(), line.parse().ok()?))
+/// The line behind what a record says, as `file:line`.
+pub(super) fn line_of(said: u64) -> Option<String> {
+    LINES.get(said.checked_sub(1)?)
 }
 
 /// Words of a RecordFunction that calibration looks at.

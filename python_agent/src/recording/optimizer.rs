@@ -10,6 +10,7 @@ use super::record::Kind;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::{device, first_use, forward_hooks, record_function, slot};
+use crate::analysis::known::Learned;
 use crate::shared::{ENABLED, STEP};
 
 const NAMES: usize = 64;
@@ -43,6 +44,7 @@ fn intern(name: &[u8]) -> u64 {
                 place.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
                 place.length.store(name.len() as u8, Ordering::Relaxed);
                 place.state.store(2, Ordering::Release);
+                super::names::learned(&Learned::Optimizer(id as u64, &String::from_utf8_lossy(name)));
                 return id as u64;
             }
             _ => {}

@@ -4,12 +4,15 @@
 //! gets out, and a reader never sees half of an interval. Losses are counted, and the next record says that there were some.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::record::{LOST_DETAIL, LOST_OTHER, Record};
-
-/// Records a ring holds: 2 MiB, of which only what is used becomes memory.
-pub(crate) const CAPACITY: usize = 1 << 16;
+use super::shared_memory::{self, Region};
+/// Records a ring holds: 2 MiB.
+pub(crate) use crate::analysis::mapping::CAPACITY;
+use crate::analysis::mapping::{HEAD_AT, RING_BYTES, THREAD_AT};
+use crate::analysis::recover::Place;
 
 /// Places that module and node intervals leave to what the steps' times are made of.
 const KEPT: u64 = 256;
@@ -94,26 +97,39 @@ pub(crate) static LOST: Lost = Lost {
     sync: AtomicU64::new(0),
 };
 
-/// One thread's records. The `Cell`s are its thread's alone.
+/// One thread's records. The `Cell`s are its thread's alone. Where rings are shared it lies in front of its records, in
+/// shared memory too: whoever reads it when the process is gone finds `head` and `thread` there, and looks at nothing else.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Ring {
     head: AtomicU64,
+    thread: AtomicU64,
     tail_seen: Cell<u64>,
     /// Intervals begun here and not ended: each has a place kept.
     open: Cell<u64>,
     lost: Cell<u64>,
     records: *mut Record,
     state: AtomicU32,
-    thread: AtomicU64,
     next: *mut Ring,
+    /// Its place in shared memory.
+    shared: Option<u32>,
     tail: Tail,
 }
+
+const _: () = assert!(offset_of!(Ring, head) == HEAD_AT && offset_of!(Ring, thread) == THREAD_AT);
 
 /// On its own cache line: only the reader writes it.
 #[derive(Debug)]
 #[repr(C, align(128))]
-struct Tail(AtomicU64);
+struct Tail {
+    /// Places below may be written again.
+    free: AtomicU64,
+    /// Places below have been read.
+    taken: AtomicU64,
+}
+
+/// What has been read is not free before [`release`]: until what was made of it is put down, it may be read once more.
+static HOLD: AtomicBool = AtomicBool::new(false);
 
 /// All rings ever made, newest first. Only grows, so that the reader needs no lock.
 static RINGS: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
@@ -131,7 +147,10 @@ impl Ring {
                 return Some(ring);
             }
         }
-        let ring = Box::leak(Box::new(Ring::map(thread)?));
+        let ring = match shared_memory::ring() {
+            Some(region) => Ring::within(region, thread),
+            None => Box::leak(Box::new(Ring::map(thread)?)),
+        };
         let mut first = RINGS.load(Ordering::Acquire);
         loop {
             ring.next = first;
@@ -161,17 +180,32 @@ impl Ring {
         // A forked child has no use for what waits here; where the kernel can't leave it out, it has a copy.
         // SAFETY: the mapping just made.
         unsafe { libc::madvise(records, CAPACITY * size_of::<Record>(), libc::MADV_WIPEONFORK) };
-        Some(Ring {
+        Some(Ring::new(records.cast(), thread, None))
+    }
+
+    fn new(records: *mut Record, thread: u64, shared: Option<u32>) -> Ring {
+        Ring {
             head: AtomicU64::new(0),
+            thread: AtomicU64::new(thread),
             tail_seen: Cell::new(0),
             open: Cell::new(0),
             lost: Cell::new(0),
-            records: records.cast(),
+            records,
             state: AtomicU32::new(IN_USE),
-            thread: AtomicU64::new(thread),
             next: std::ptr::null_mut(),
-            tail: Tail(AtomicU64::new(0)),
-        })
+            shared,
+            tail: Tail { free: AtomicU64::new(0), taken: AtomicU64::new(0) },
+        }
+    }
+
+    /// One in shared memory, where it stays for good.
+    fn within(region: Region, thread: u64) -> &'static mut Ring {
+        let place = region.page.cast::<Ring>();
+        // SAFETY: a page and CAPACITY records behind it, mapped for this ring alone and never unmapped.
+        unsafe {
+            place.write(Ring::new(region.records.cast(), thread, Some(region.number)));
+            &mut *place
+        }
     }
 
     /// One that nobody reads, for measurements.
@@ -179,8 +213,11 @@ impl Ring {
         Ring::map(0).map(Unlisted)
     }
 
-    /// Bytes of it that have been used so far, and so are memory.
+    /// Bytes of it that are memory: all of a shared one, of another what has been used so far.
     fn used(&self) -> usize {
+        if self.shared.is_some() {
+            return RING_BYTES as usize;
+        }
         (self.head.load(Ordering::Relaxed) as usize).min(CAPACITY) * size_of::<Record>()
     }
 
@@ -225,7 +262,7 @@ impl Ring {
         if free(self.tail_seen.get()) >= needed {
             return true;
         }
-        self.tail_seen.set(self.tail.0.load(Ordering::Acquire));
+        self.tail_seen.set(self.tail.free.load(Ordering::Acquire));
         free(self.tail_seen.get()) >= needed
     }
 
@@ -281,6 +318,25 @@ impl Drop for Unlisted {
     }
 }
 
+/// Whether what is read from now on is held until [`release`]. For the one thread that drains.
+pub(crate) fn hold(on: bool) {
+    HOLD.store(on, Ordering::Relaxed);
+    release();
+}
+
+/// Everything that has been read may be written again.
+pub(crate) fn release() {
+    for ring in all() {
+        ring.tail.free.store(ring.tail.taken.load(Ordering::Relaxed), Ordering::Release);
+    }
+}
+
+/// Whether a ring has so much in it that it should be read soon.
+pub(crate) fn is_filling() -> bool {
+    let filled = |ring: &Ring| ring.head.load(Ordering::Relaxed) - ring.tail.free.load(Ordering::Relaxed);
+    all().any(|ring| filled(ring) > CAPACITY as u64 / 4)
+}
+
 /// Bytes that all rings use.
 pub(crate) fn used() -> usize {
     all().map(Ring::used).sum()
@@ -305,7 +361,7 @@ impl Reader {
 
     /// Places read and written so far: `tail..head` waits to be read.
     pub(crate) fn waiting(&self) -> std::ops::Range<u64> {
-        self.0.tail.0.load(Ordering::Relaxed)..self.0.head.load(Ordering::Acquire)
+        self.0.tail.taken.load(Ordering::Relaxed)..self.0.head.load(Ordering::Acquire)
     }
 
     /// The record at a waiting place.
@@ -315,9 +371,18 @@ impl Reader {
         unsafe { self.0.records.add(place as usize % CAPACITY).read() }
     }
 
+    /// Where it lies, and how far it has been read.
+    pub(crate) fn place(&self) -> Place {
+        let taken = self.0.tail.taken.load(Ordering::Relaxed);
+        Place { ring: self.0.shared.map(u64::from), taken, thread: self.thread() }
+    }
+
     /// Everything below `place` has been read.
     pub(crate) fn advance(&self, place: u64) {
-        self.0.tail.0.store(place, Ordering::Release);
+        self.0.tail.taken.store(place, Ordering::Relaxed);
+        if !HOLD.load(Ordering::Relaxed) {
+            self.0.tail.free.store(place, Ordering::Release);
+        }
     }
 
     /// Whether the thread is over and everything has been read.

@@ -9,14 +9,12 @@ use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::ThreadState;
+use crate::analysis::payload::SHAPE_DIMENSIONS as DIMENSIONS;
 
 /// `torch.Tensor` and `torch.nn.Parameter`, kept alive. Subclasses are left alone: asking one for its shape may run
 /// code of its own.
 static TENSOR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 static PARAMETER: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Dimensions recorded at most.
-pub(crate) const DIMENSIONS: usize = 6;
 
 /// Records the shape of the first positional argument that is a tensor, else of the first keyword argument that is.
 #[cold]

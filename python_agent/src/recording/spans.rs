@@ -15,13 +15,14 @@ use super::record::{Kind, Record};
 use super::ring::Class;
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
+use crate::analysis::known::Learned;
 use crate::shared::{ENABLED, STEP};
 
 /// Ranges open on a thread; the oldest is given up when there are more.
 const OPEN: usize = 32;
 
-static SPAN_NAMES: Interned = Interned::new();
-static METRIC_NAMES: Interned = Interned::new();
+static SPAN_NAMES: Interned = Interned::new(|id, name| Learned::Span(id, name));
+static METRIC_NAMES: Interned = Interned::new(|id, name| Learned::Metric(id, name));
 
 /// Whether ranges are wanted, and numbers.
 static SPANS: AtomicBool = AtomicBool::new(false);
@@ -35,15 +36,10 @@ pub(super) static UNNAMED_METRICS: AtomicU64 = AtomicU64::new(0);
 /// Ranges given up because too many were open.
 pub(super) static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
 
-/// Who named a range.
-pub(crate) const KINDS: [&str; 3] = ["span", "record_function", "nvtx"];
 const OURS: u64 = 0;
 /// A range of torch's RecordFunction.
 const TORCH: u64 = 1;
 const NVTX: u64 = 2;
-
-/// Why a number is NULL: one less is its place here; 0 where it is not.
-pub(crate) const REASONS: [&str; 2] = ["on a device", "not a number"];
 
 /// A range that is open.
 #[derive(Debug, Clone, Copy)]

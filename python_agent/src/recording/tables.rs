@@ -17,6 +17,7 @@ use pyo3::types::{PyBool, PyDict, PyList, PyString};
 use super::policy::{Layer, is_on};
 use super::thread::{self, RECORD};
 use super::{fork, shape, spans};
+use crate::analysis::custom::{Value, Waiting};
 use crate::shared::{self, ENABLED, STEP, lock};
 use crate::sink::Sink;
 use crate::uplink::say;
@@ -30,30 +31,6 @@ const TOO_MANY: usize = 0;
 const LONG_TEXT: usize = 1;
 const LARGE_NUMBER: usize = 2;
 const REFUSED: usize = 3;
-
-/// One value of a row.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// Not given, or None.
-    Null,
-    /// An integer, a boolean, nanoseconds since 1970.
-    Int(i64),
-    /// A float.
-    Float(f64),
-    /// Text.
-    Text(Box<str>),
-}
-
-/// A row as it waits: when it was appended, and a value a column that the program declared.
-#[derive(Debug)]
-pub struct Waiting {
-    /// The step that it belongs to.
-    pub step: i64,
-    /// Nanoseconds since 1970.
-    pub unix_ns: i64,
-    /// As the table's columns behind `step` and `ts`.
-    pub values: Vec<Value>,
-}
 
 #[derive(Debug)]
 struct Mine {

@@ -26,8 +26,7 @@ pub static MEMORY: AtomicBool = AtomicBool::new(false);
 /// Between two rows of `process.metrics`, between two looks at children, and between rows of memory without steps.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// In one unit of our memory columns.
-pub(crate) const MB: f64 = 1e6;
+pub(crate) use crate::analysis::payload::MB;
 
 /// What was measured last.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use probe_proto::v1::{Hello, TableSchema};
 use tokio::sync::{Notify, watch};
 
+use crate::recording::keep;
 use crate::shared::{self, lock};
 
 use super::commands::Commands;
@@ -144,6 +145,7 @@ impl Link {
             tables,
             unix_ns: unix_ns(),
             eval_over_tcp: settings.eval_over_tcp,
+            rings: keep::descriptor().filter(|_| matches!(settings.address, Address::Unix(_))),
         }
     }
 
@@ -180,6 +182,11 @@ impl Link {
     /// How far it is.
     pub fn phase(&self) -> Phase {
         lock(&self.phase).clone()
+    }
+
+    /// Whether a collector has welcomed it and the connection stands.
+    pub fn is_connected(&self) -> bool {
+        matches!(*lock(&self.phase), Phase::Connected(_))
     }
 
     /// Waits until `reached` holds; false where it does not by then.

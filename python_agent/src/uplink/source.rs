@@ -1,6 +1,10 @@
 //! Where rows come from: recording, or in tests something smaller.
 
-use crate::recording;
+use probe_proto::v1::Status;
+
+use super::buffer::SendBuffer;
+use crate::analysis::recover::{Encoded, Outgoing};
+use crate::recording::{self, keep};
 use crate::sink::Sink;
 
 /// Something that can be drained.
@@ -9,11 +13,28 @@ pub trait Source: Send + 'static {
     fn drain(&mut self, sink: &mut Sink);
     /// Nothing more will be recorded: what is complete of the last step is to come with the next drain.
     fn finish(&mut self);
+    /// Whether it is time to drain.
+    fn is_due(&self) -> bool {
+        true
+    }
+    /// Whether somebody is there who could read what [`Source::keep`] puts down. Whether it does that.
+    fn hold(&mut self, on: bool) -> bool {
+        let _ = on;
+        false
+    }
+    /// Puts down all that has been drained and not stored yet, for whoever is to send it should this process die. `status`
+    /// is the report as it would be now.
+    fn keep(&mut self, sink: &Sink, buffer: &SendBuffer, status: Status) {
+        let _ = (sink, buffer, status);
+    }
 }
 
 /// The rings of this process.
-#[derive(Debug)]
-pub struct Recording;
+#[derive(Debug, Default)]
+pub struct Recording {
+    /// What Hello says of tables, as it was last put down.
+    tables: Vec<Encoded>,
+}
 
 impl Source for Recording {
     fn drain(&mut self, sink: &mut Sink) {
@@ -21,5 +42,23 @@ impl Source for Recording {
     }
     fn finish(&mut self) {
         recording::flush_open();
+    }
+    fn is_due(&self) -> bool {
+        keep::is_due()
+    }
+    fn hold(&mut self, on: bool) -> bool {
+        keep::hold(on)
+    }
+    fn keep(&mut self, sink: &Sink, buffer: &SendBuffer, status: Status) {
+        if self.tables.len() != sink.tables().count() {
+            self.tables = sink.tables().map(|table| Encoded::of(&table.wire_schema())).collect();
+        }
+        keep::put_down(sink, |rings| Outgoing {
+            rings,
+            tables: self.tables.clone(),
+            last_seq: buffer.last_seq(),
+            batches: buffer.batches().map(Encoded::of).collect(),
+            status: Encoded::of(&status),
+        });
     }
 }

@@ -81,12 +81,26 @@ impl Reporter {
     /// The report.
     pub fn report(&mut self, pace: &Pace, last_seq: u64, sink: &Sink) -> v1::Status {
         let facts = Facts::now();
+        let status = facts.report(pace, last_seq, sink);
+        self.last = Some((Instant::now(), facts));
+        status
+    }
+}
+
+/// The report as it would be now.
+pub fn status_now(pace: &Pace, last_seq: u64, sink: &Sink) -> v1::Status {
+    Facts::now().report(pace, last_seq, sink)
+}
+
+impl Facts {
+    fn report(&self, pace: &Pace, last_seq: u64, sink: &Sink) -> v1::Status {
+        let facts = self;
         let drops = sink.drops.iter().map(|((table, reason), rows)| v1::Drop {
             table: (*table).to_owned(),
             reason: (*reason).to_owned(),
             rows: *rows,
         });
-        let status = v1::Status {
+        v1::Status {
             step: shared::STEP.load(Ordering::Relaxed),
             steps_per_second: pace.per_second(),
             last_seq,
@@ -103,9 +117,7 @@ impl Reporter {
             late: facts.plans.newest_late.clone(),
             groups: sink.groups.clone(),
             last_record_ns: sink.last_record_ns,
-        };
-        self.last = Some((Instant::now(), facts));
-        status
+        }
     }
 }
 

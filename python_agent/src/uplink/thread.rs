@@ -15,20 +15,23 @@ use probe_proto::table::Text;
 use probe_proto::{MAX_STRING_BYTES, MAX_STRINGS};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 
+use crate::analysis::cut::cut;
 use crate::recording::exceptions;
 use crate::shared::{self, lock};
 use crate::sink::Sink;
 
-use super::buffer::{CAPACITY, SendBuffer, cut};
+use super::buffer::{CAPACITY, SendBuffer};
 use super::connect::{Address, connect};
 use super::link::{Link, Phase, say, set_problem};
 use super::revive::Reviver;
 use super::session::{self, End};
 use super::source::{Recording, Source};
-use super::status::Pace;
+use super::status::{Pace, status_now};
 
 /// Between two drains of the rings.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
+/// What waits is put down without a collector as long as it is less than this (bytes).
+const PUT_DOWN_ALONE: usize = 1 << 20;
 /// Between two attempts to connect: from, to.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
@@ -92,8 +95,11 @@ impl Outbox {
         }
     }
 
-    /// Recording to batches to buffer; what does not fit is counted.
-    fn collect(&mut self) {
+    /// Recording to batches to buffer; what does not fit is counted. Everything is put down for the collector before any of
+    /// it is sent, so that it finds what it has not got should this process die. Where there has been none for a while that
+    /// would be much each time, and of use to nobody.
+    fn collect(&mut self, connected: bool) {
+        let holds = self.source.hold(connected || self.buffer.bytes() < PUT_DOWN_ALONE);
         crate::recording::set_buffer_bytes(self.buffer.bytes());
         self.source.drain(&mut self.sink);
         self.pace.note(Instant::now(), shared::STEP.load(Ordering::Relaxed));
@@ -117,6 +123,10 @@ impl Outbox {
         if exceptions::are_awaited() && self.awaited.is_none() {
             self.awaited = Some((exceptions::taken(), self.buffer.last_seq()));
         }
+        if holds {
+            let status = status_now(&self.pace, self.buffer.last_sent(), &self.sink);
+            self.source.keep(&self.sink, &self.buffer, status);
+        }
     }
 }
 
@@ -138,7 +148,7 @@ static PARKED: Mutex<Option<Outbox>> = Mutex::new(None);
 
 /// Starts the thread for this process's recording.
 pub fn start(link: Arc<Link>) -> std::io::Result<()> {
-    let outbox = lock(&PARKED).take().unwrap_or_else(|| Outbox::new(Recording, CAPACITY));
+    let outbox = lock(&PARKED).take().unwrap_or_else(|| Outbox::new(Recording::default(), CAPACITY));
     spawn(link, outbox, |outbox| *lock(&PARKED) = Some(outbox))
 }
 
@@ -171,7 +181,9 @@ fn body(link: &Link, mut outbox: Outbox, park: fn(Outbox)) {
         say(&format!("sending ended: {why}; hint: training goes on unobserved, please report this"));
     }
     link.commands.close();
-    park(outbox.into_inner());
+    let mut outbox = outbox.into_inner();
+    outbox.source.hold(false);
+    park(outbox);
     if !matches!(link.phase(), Phase::Refused(_)) {
         link.set_phase(Phase::Ended);
     }
@@ -194,7 +206,10 @@ async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                outbox.borrow_mut().collect();
+                let mut outbox = outbox.borrow_mut();
+                if outbox.source.is_due() {
+                    outbox.collect(link.is_connected());
+                }
                 link.wake.notify_one();
             }
             _ = &mut stopping => break,
@@ -203,7 +218,7 @@ async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
     {
         let mut outbox = outbox.borrow_mut();
         outbox.source.finish();
-        outbox.collect();
+        outbox.collect(link.is_connected());
         outbox.drained = true;
     }
     link.wake.notify_one();

@@ -41,11 +41,11 @@ fn ask(session: &mut Session, chain: &str) -> Option<Vec<String>> {
         Some(asked) => asked,
         None => {
             let call = session.lookup(chain, DEADLINE);
-            let names = session.begin(|client| printed(client, call))?;
+            let names = session.link.begin(|client| printed(client, call))?;
             Asked { chain: chain.to_owned(), at: Instant::now(), names }
         }
     };
-    match session.wait(&mut asked.names, PATIENCE) {
+    match session.link.look_at(&mut asked.names, PATIENCE) {
         Some(names) => names.ok()?,
         None => {
             session.asked = Some(asked);

@@ -49,6 +49,7 @@ fn lines(session: &Rc<RefCell<Session>>) -> Result<Status> {
         let (name, mode) = (session.borrow().name(), session.borrow().mode);
         let prompt = if mode == Mode::Python { format!("{name} >>> ") } else { format!("{name}> ") };
         let styled = format!("\x1b[1m{prompt}\x1b[0m");
+        session.borrow_mut().link.forget_interrupts();
         let line = match editor.readline(&(prompt, styled)) {
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => continue,
@@ -91,13 +92,13 @@ fn all(session: &mut Session, line: &str) -> Then {
 
 /// Says who answers.
 fn greet(session: &mut Session) {
-    let name = session.target.place.name();
+    let name = session.link.target.place.name();
     let ways = r"SQL ends with ;, >>> begins Python, \? says more, Ctrl-D leaves";
-    if let Place::Directory(_) = session.target.place {
+    if let Place::Directory(_) = session.link.target.place {
         report::note(format_args!("{name} has ended. {ways}"));
         return;
     }
-    let Ok(Some(there)) = session.until_interrupted(async |client| client.describe().await) else {
+    let Ok(Some(there)) = session.link.until_interrupted(async |client| client.describe().await) else {
         report::note(ways);
         return;
     };

@@ -1,13 +1,14 @@
 //! `probe ENDPOINT`: SQL and Python at one prompt, or from standard input.
 //!
 //! What was typed is taken apart by `input` (statements), `python` (snippets) and `command` (what begins with a
-//! backslash), done by `session` as `switches` say, and shown by `show` and `pager`. `editor` is the prompt, with `words` and
-//! `attributes` for completion.
+//! backslash), done by `session` as `switches` say over its `link`, and shown by `show` and `pager`. `editor` is the
+//! prompt, with `words` and `attributes` for completion.
 
 mod attributes;
 mod command;
 mod editor;
 mod input;
+mod link;
 mod pager;
 mod python;
 mod session;
@@ -17,10 +18,12 @@ mod words;
 
 use std::io::{self, BufRead, IsTerminal};
 
+use tokio::sync::mpsc::{Receiver, channel};
+
 use self::input::Piece;
 use self::session::{Session, Then};
 use super::ask::Connection;
-use super::{Status, report};
+use super::{INTERRUPTED, Status, report};
 use crate::error::{Error, Result};
 
 /// Ask and look at a prompt
@@ -56,11 +59,12 @@ fn script(mut session: Session) -> Result<Status> {
 
 fn lines(session: &mut Session) -> Result<Status> {
     let mut pending = String::new();
-    let mut lines = io::stdin().lock();
+    let mut lines = read_lines();
     loop {
-        let read = lines.read_line(&mut pending);
-        let read = read.map_err(|error| Error::usage(format!("standard input: {error}")))?;
-        while let Some((piece, end)) = input::next(&pending, session.mode, read == 0) {
+        let Some(line) = session.link.wait(async { lines.recv().await.transpose() })? else { return Ok(INTERRUPTED) };
+        let over = line.is_none();
+        pending.extend(line);
+        while let Some((piece, end)) = input::next(&pending, session.mode, over) {
             pending.drain(..end);
             match perform(session, piece) {
                 Then::Next(0) => {}
@@ -68,10 +72,27 @@ fn lines(session: &mut Session) -> Result<Status> {
                 Then::Quit => return Ok(0),
             }
         }
-        if read == 0 {
+        if over {
             return Ok(0);
         }
     }
+}
+
+/// Lines of standard input as they come, read by a thread of their own, because nothing else ends a read that waits.
+fn read_lines() -> Receiver<Result<String>> {
+    let (sender, receiver) = channel(1);
+    std::thread::spawn(move || {
+        let mut lines = io::stdin().lock();
+        loop {
+            let mut line = String::new();
+            let read = lines.read_line(&mut line).map_err(|error| Error::usage(format!("standard input: {error}")));
+            let (over, failed) = (matches!(read, Ok(0)), read.is_err());
+            if over || sender.blocking_send(read.map(|_| line)).is_err() || failed {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 /// Does one thing; what went wrong is said.

@@ -1,25 +1,23 @@
 //! Who is asked, and how answers are to look: what the lines of one console share.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use probe_proto::v1::EvalCall;
-use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::{JoinError, JoinHandle};
 
 use super::attributes::Asked;
 use super::command::{self, Command};
 use super::input::{Mode, Piece};
+use super::link::Link;
 use super::switches::{SNIPPET, Switches};
 use super::{pager, show};
 use crate::cli::eval::{self, At, Rank};
 use crate::cli::query::count;
 use crate::cli::watch::Watch;
-use crate::cli::{INTERRUPTED, Status, ask, report, tables};
-use crate::client::{Answer, Bounds, Client};
-use crate::endpoint::{self, Place, Target};
+use crate::cli::{INTERRUPTED, Status, report, tables};
+use crate::client::{Answer, Bounds};
+use crate::endpoint::Place;
 use crate::error::{Error, Kind, Result};
 use crate::output::{Format, chart};
 
@@ -41,11 +39,7 @@ pub(super) enum Then {
 }
 
 pub(super) struct Session {
-    runtime: Runtime,
-    client: Client,
-    pub(super) target: Target,
-    endpoint: Option<String>,
-    token_file: Option<PathBuf>,
+    pub(super) link: Link,
     /// Whether a person is at a terminal.
     pub(super) interactive: bool,
     pub(super) mode: Mode,
@@ -61,13 +55,8 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn open(endpoint: Option<&str>, token_file: Option<&Path>, interactive: bool) -> Result<Self> {
-        let (runtime, client, target) = connect(endpoint, token_file)?;
         Ok(Self {
-            runtime,
-            client,
-            target,
-            endpoint: endpoint.map(str::to_owned),
-            token_file: token_file.map(Path::to_owned),
+            link: Link::open(endpoint, token_file)?,
             interactive,
             mode: Mode::default(),
             last: None,
@@ -80,8 +69,8 @@ impl Session {
 
     /// What stands before what is typed.
     pub(super) fn name(&self) -> String {
-        let name = self.target.place.name();
-        self.target.pid.map_or_else(|| name.clone(), |pid| format!("{name}/{pid}"))
+        let name = self.link.target.place.name();
+        self.link.target.pid.map_or_else(|| name.clone(), |pid| format!("{name}/{pid}"))
     }
 
     /// Does one thing. What it ends with is said where it is no error.
@@ -119,7 +108,7 @@ impl Session {
             Command::Help => show::text(command::HELP, self.switches.pager)?,
             Command::Describe(None) => return self.list().map(Then::Next),
             Command::Describe(Some(name)) => {
-                let Some(own) = self.until_interrupted(async |client| client.declared().await)? else {
+                let Some(own) = self.link.until_interrupted(async |client| client.declared().await)? else {
                     return Ok(Then::Next(cancelled("query")));
                 };
                 show::table_page(tables::find_by(&name, &own)?, self.switches.pager)?;
@@ -138,8 +127,13 @@ impl Session {
         Ok(Then::Next(0))
     }
 
+    fn bounds(&self) -> Bounds {
+        Bounds { timeout: self.switches.timeout, ..Bounds::default() }
+    }
+
     fn bound(&mut self) {
-        self.client.bound(Bounds { timeout: self.switches.timeout, ..Bounds::default() });
+        let bounds = self.bounds();
+        self.link.bound(bounds);
     }
 
     fn query(&mut self, sql: String) -> Result<Status> {
@@ -149,7 +143,7 @@ impl Session {
         let (shape, pager, timing) = (self.switches.shape(), self.switches.pager, self.switches.timing);
         let written = {
             let sink = &mut self.switches.sink;
-            self.runtime.block_on(unless_interrupted(async { sink.write(answer, shape, pager).await }))?
+            self.link.wait(async { sink.write(answer, shape, pager).await })?
         };
         let Some(written) = written else { return Ok(cancelled("query")) };
         let seconds = began.elapsed().as_secs_f64();
@@ -169,30 +163,17 @@ impl Session {
     /// Asks; None where Ctrl-C came first. A run that has ended since is asked where it lies now: nothing was shown yet,
     /// and a question can be asked twice.
     fn ask(&mut self, sql: &str) -> Result<Option<Answer>> {
-        match self.until_interrupted(async |client| client.query(sql).await) {
+        match self.link.until_interrupted(async |client| client.query(sql).await) {
             Err(error) if error.kind() == Kind::Unreachable && self.find_again() => {
-                self.until_interrupted(async |client| client.query(sql).await)
+                self.link.until_interrupted(async |client| client.query(sql).await)
             }
             answer => answer,
         }
     }
 
-    /// Looks where the run is now; whether that is somewhere else.
     fn find_again(&mut self) -> bool {
-        if matches!(self.target.place, Place::Directory(_)) {
-            return false;
-        }
-        // Without an ENDPOINT it was the only live run: another one that is live now is not meant.
-        let name = self.endpoint.clone().unwrap_or_else(|| self.target.place.name());
-        let Ok((runtime, client, target)) = connect(Some(&name), self.token_file.as_deref()) else { return false };
-        if target == self.target || target.place.name() != self.target.place.name() {
-            return false;
-        }
-        report::note(format_args!("{} has ended; its rows are read from {}", target.place.name(), target.place));
-        std::mem::replace(&mut self.runtime, runtime).shutdown_background();
-        (self.client, self.target) = (client, target);
-        self.bound();
-        true
+        let bounds = self.bounds();
+        self.link.find_again(bounds)
     }
 
     fn eval(&mut self, code: String) -> Result<Status> {
@@ -212,7 +193,7 @@ impl Session {
     }
 
     fn run(&mut self, call: EvalCall) -> Result<Status> {
-        let ended = self.until_interrupted(async |client| eval::show(client, call).await);
+        let ended = self.link.until_interrupted(async |client| eval::show(client, call).await);
         match ended {
             Ok(Some(status)) => Ok(status),
             Ok(None) => Ok(cancelled("snippet")),
@@ -242,12 +223,12 @@ impl Session {
 
     /// Has the training process forget what the snippets of this console left there; nobody waits for it long.
     pub(super) fn end(mut self) {
-        if !self.has_variables || matches!(self.target.place, Place::Directory(_)) {
+        if !self.has_variables || matches!(self.link.target.place, Place::Directory(_)) {
             return;
         }
         let all = eval::call(String::new(), At::Now, Some(Rank::All), GOODBYE, MAX_OUTPUT);
         let call = EvalCall { end_session: true, ..self.in_session(all) };
-        self.within(GOODBYE, async |client| {
+        self.link.within(GOODBYE, async |client| {
             let mut events = client.eval(call).await?;
             while let Some(event) = events.next().await {
                 event?;
@@ -257,7 +238,7 @@ impl Session {
     }
 
     fn list(&mut self) -> Result<Status> {
-        let found = self.until_interrupted(async |client| {
+        let found = self.link.until_interrupted(async |client| {
             let own = client.declared().await?;
             let counts = tables::count(client, &own).await?;
             Ok(tables::listed(Some(counts), &own))
@@ -274,8 +255,8 @@ impl Session {
     fn watch(&mut self, interval: Duration) -> Result<Status> {
         let watch =
             Watch::new(self.last()?, Format::Table, Format::Table.default_rows(), interval, self.switches.timeout)?;
-        let (watch, target) = (watch.shaped(self.switches.shape()), self.target.clone());
-        let ended = self.until_interrupted(async |client| watch.run(client, &target).await)?;
+        let (watch, target) = (watch.shaped(self.switches.shape()), self.link.target.clone());
+        let ended = self.link.until_interrupted(async |client| watch.run(client, &target).await)?;
         // Watching has no end of its own: to interrupt it is to end it well.
         Ok(ended.unwrap_or(0))
     }
@@ -283,55 +264,10 @@ impl Session {
     fn plot(&mut self, kind: Option<chart::Kind>) -> Result<Status> {
         let sql = self.last()?;
         let Some(answer) = self.ask(&sql)? else { return Ok(cancelled("query")) };
-        let drawn = self.runtime.block_on(unless_interrupted(show::picture(answer, kind)))?;
+        let drawn = self.link.wait(show::picture(answer, kind))?;
         let Some(drawn) = drawn else { return Ok(cancelled("query")) };
         pager::show(drawn.as_bytes(), self.switches.pager).map(|()| 0)
     }
-
-    /// Work with the client, until it is done or Ctrl-C drops it, which ends it at the other end too.
-    pub(super) fn until_interrupted<T>(
-        &mut self,
-        work: impl AsyncFnOnce(&mut Client) -> Result<T>,
-    ) -> Result<Option<T>> {
-        self.runtime.block_on(unless_interrupted(work(&mut self.client)))
-    }
-
-    /// Work with the client that is given up after `patience`.
-    pub(super) fn within<T>(
-        &mut self,
-        patience: Duration,
-        work: impl AsyncFnOnce(&mut Client) -> Result<T>,
-    ) -> Option<T> {
-        let work = async { tokio::time::timeout(patience, work(&mut self.client)).await };
-        self.runtime.block_on(work).ok()?.ok()
-    }
-
-    /// Begins work that goes on by itself; None where the run has ended.
-    pub(super) fn begin<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
-        &self,
-        work: impl FnOnce(Client) -> F,
-    ) -> Option<JoinHandle<T>> {
-        Some(self.runtime.spawn(work(self.client.another()?)))
-    }
-
-    /// Waits so long for work that was begun; None where it is not done yet.
-    pub(super) fn wait<T>(&self, work: &mut JoinHandle<T>, patience: Duration) -> Option<Result<T, JoinError>> {
-        self.runtime.block_on(async { tokio::time::timeout(patience, work).await }).ok()
-    }
-}
-
-/// Finds ENDPOINT and connects. The runtime has a thread of its own, so that what a cancelled query or snippet leaves
-/// behind is sent while nothing waits for anything.
-fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime, Client, Target)> {
-    let finding = ask::one_thread()?;
-    let target = finding.block_on(endpoint::find(endpoint))?;
-    let runtime = match target.place {
-        // It is read by this process.
-        Place::Directory(_) => ask::many_threads()?,
-        _ => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
-    };
-    let client = runtime.block_on(Client::open(&target, token_file))?;
-    Ok((runtime, client, target))
 }
 
 /// A name that no other console has.
@@ -339,15 +275,6 @@ fn name_of_variables() -> Result<String> {
     let mut bytes = [0_u8; 8];
     getrandom::fill(&mut bytes).map_err(|error| Error::failed(format!("no random numbers: {error}")))?;
     Ok(format!("console-{:016x}", u64::from_ne_bytes(bytes)))
-}
-
-async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        biased;
-        _ = interrupt.recv() => Ok(None),
-        done = work => done.map(Some),
-    }
 }
 
 fn cancelled(what: &str) -> Status {

@@ -7,6 +7,7 @@
 //! was, work counts as waiting for too short a time, which leaves the bound a bound.
 
 use super::device::{Device, DeviceTime};
+use super::keep::keep;
 use super::parts::Part;
 
 /// The clocks may drift apart by one in so many.
@@ -19,6 +20,8 @@ pub(crate) struct DeviceParts {
     pub(super) backward: DeviceTime,
     pub(super) optimizer: DeviceTime,
 }
+
+keep!(DeviceParts { forward, backward, optimizer });
 
 impl DeviceParts {
     pub(super) fn credit(&mut self, part: Part, time: Option<u64>) {
@@ -57,6 +60,8 @@ pub(super) struct Queue {
     /// When the device came to the end of the step before.
     ended: Device,
 }
+
+keep!(Queue { device, offset, newest, until, waited, seen, mixed, ended });
 
 impl Queue {
     /// An event that was recorded at `host`. `exact`: not before it, so that it tells how the clocks differ.

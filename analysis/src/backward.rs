@@ -15,7 +15,7 @@ use super::modules::IntMap;
 use super::names::Names;
 use super::thread::{Frame, Pass, Work};
 use super::{Analyser, INCOMPLETE, RING_FULL, TORCH_TRACE, Times, word};
-use crate::recording::record::Record;
+use crate::record::Record;
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {

@@ -10,7 +10,7 @@ use super::names::Names;
 use super::parts::Parts;
 use super::thread::{Frame, Thread};
 use super::{Analyser, Device, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, Times, word};
-use crate::recording::record::Record;
+use crate::record::Record;
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {

@@ -7,17 +7,18 @@ use probe_proto::tables::nccl_trace;
 use probe_proto::v1;
 
 use super::clock::{SECOND, seconds};
+use super::keep::keep;
 use super::modules::IntMap;
 use super::names::{Names, Operation};
 use super::{Analyser, NCCL_TRACE};
-use crate::recording::record::{Kind, Record};
+use crate::record::{Kind, Record};
 use crate::sink::Sink;
 
 /// An operation whose completion has not been seen for this long, while later ones of its group were completed, gets its
 /// row as issued. Without a later one it may be what a rank hangs in, and is reported as pending.
 const GIVE_UP: u64 = 120 * SECOND;
 /// An operation that is under way for longer is reported as pending.
-const PENDING: u64 = SECOND;
+pub(super) const PENDING: u64 = SECOND;
 /// Pending operations of a group that are reported.
 const REPORTED: usize = 16;
 /// Operations that may wait; beyond it new ones are not kept.
@@ -66,6 +67,10 @@ struct Group {
     /// Newest operation that was seen to be complete.
     completed: i64,
 }
+
+keep!(Issued { thread, at, step, seq, kind, bytes, waited_for });
+keep!(Operations { waiting, handles, kinds, groups });
+keep!(Group { name, size, issued, completed });
 
 /// Bytes that each link carries, over the operation's bytes, in a group of `ranks`. (As nccl-tests defines it.)
 fn bus_factor(operation: &str, ranks: i32) -> f64 {
@@ -210,7 +215,7 @@ impl<N: Names> Analyser<N> {
         let row = nccl_trace::Row {
             step: issued.step,
             seq: issued.seq,
-            operation_type: sink.strings.id(operation.name),
+            operation_type: sink.strings.id(&operation.name),
             group_name: sink.strings.id(&operation.group_name),
             group_size: operation.group_size,
             bytes: i64::try_from(issued.bytes).unwrap_or(i64::MAX),
@@ -221,17 +226,16 @@ impl<N: Names> Analyser<N> {
             duration_ms: seconds.map(|seconds| seconds * 1e3),
             status: sink.strings.id(status),
             algbw_gbps: speed,
-            busbw_gbps: speed.map(|speed| speed * bus_factor(operation.name, operation.group_size)),
+            busbw_gbps: speed.map(|speed| speed * bus_factor(&operation.name, operation.group_size)),
         };
         sink.push(row);
     }
 
-    /// Tells the next report how far this process is on each group, and what is under way there.
-    pub(super) fn report_groups(&self, now: u64, sink: &mut Sink) {
+    /// Tells the next report how far this process is on each group, and what is under way there since before `before`.
+    pub(super) fn report_groups(&self, before: u64, sink: &mut Sink) {
         sink.groups.clear();
         let Some(clock) = &self.clock else { return };
         let Operations { waiting, kinds, groups, .. } = &self.operations;
-        let before = now.saturating_sub(PENDING);
         let mut late: Vec<(&Issued, &Operation)> = waiting
             .values()
             .filter(|issued| issued.at < before)
@@ -242,7 +246,7 @@ impl<N: Names> Analyser<N> {
             let mine = late.iter().filter(|(_, operation)| operation.group_id == *number).take(REPORTED);
             let pending = mine.map(|(issued, operation)| v1::PendingOperation {
                 seq: issued.seq,
-                operation_type: operation.name.to_owned(),
+                operation_type: operation.name.to_string(),
                 bytes: i64::try_from(issued.bytes).unwrap_or(i64::MAX),
                 dtype: operation.dtype.clone(),
                 async_op: operation.async_op,

@@ -6,15 +6,17 @@ use probe_proto::tables::{metrics, spans};
 use super::Analyser;
 use super::clock::seconds;
 use super::names::Names;
-use crate::recording::record::Record;
-use crate::recording::spans::{KINDS, REASONS};
+use crate::payload::{REASONS, SPAN_KINDS};
+use crate::record::Record;
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {
     pub(super) fn span(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let (Some(clock), said) = (&self.clock, record.payload()) else { return };
         let mut text = |id: u64| -> Option<Text> { self.names.named(true, id).map(|name| sink.strings.id(&name)) };
-        let (Some(name), Some(kind)) = (text(said & 0xffff), KINDS.get((said >> 40 & 0xff) as usize)) else { return };
+        let (Some(name), Some(kind)) = (text(said & 0xffff), SPAN_KINDS.get((said >> 40 & 0xff) as usize)) else {
+            return;
+        };
         let parent = (said >> 16 & 0xffff).checked_sub(1).and_then(&mut text);
         let kind = sink.strings.id(kind);
         let begin = clock.at(record.a);

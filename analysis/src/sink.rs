@@ -11,7 +11,8 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table};
 use probe_proto::tables::{TABLES, steps, torch_trace};
 
-use crate::recording::tables::{Value, Waiting};
+use crate::custom::{Value, Waiting};
+use crate::keep::{Keep, Kept};
 
 /// Intervals are held no longer than this.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
@@ -19,6 +20,15 @@ const LONGEST_HOLD: Duration = Duration::from_secs(10);
 /// Different texts that the program's own tables may have, and bytes of them.
 const MOST_TEXTS: usize = 1 << 18;
 const MOST_TEXT_BYTES: usize = 16 << 20;
+
+/// What is counted, by name: rows recorded, and rows dropped by table and reason.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// Dropped ones included.
+    pub recorded: Vec<(String, u64)>,
+    /// See [`Sink::drops`].
+    pub dropped: Vec<((String, String), u64)>,
+}
 
 /// Rows of every agent table on their way out. Owned by the background thread.
 #[derive(Debug)]
@@ -155,6 +165,43 @@ impl Sink {
     /// Rows recorded by table since the agent began, dropped ones included.
     pub fn recorded(&self) -> impl Iterator<Item = (String, u64)> {
         self.builders.iter().map(|(table, _, recorded)| (table.full_name(), *recorded))
+    }
+
+    /// Appends what a successor needs when everything that waits has just been taken: strings, what is held, and counts.
+    pub fn put(&self, to: &mut Vec<u8>) {
+        self.strings.put(to);
+        self.held.columns().count().put(to);
+        for (values, nulls) in self.held.columns() {
+            values.len().put(to);
+            values.iter().for_each(|value| value.put(to));
+            nulls.len().put(to);
+            nulls.iter().for_each(|row| row.put(to));
+        }
+        self.builders.len().put(to);
+        for (table, _, recorded) in &self.builders {
+            (table.full_name(), *recorded).put(to);
+        }
+        self.drops.len().put(to);
+        for ((table, reason), rows) in &self.drops {
+            ((*table).to_owned(), (*reason).to_owned()).put(to);
+            rows.put(to);
+        }
+    }
+
+    /// The successor of one that was put down, for our own tables, and what is counted of all: rows recorded by table,
+    /// rows dropped by table and reason. What the successor drops comes on top of that.
+    pub fn restore(from: &mut Kept<'_>) -> Option<(Self, Counted)> {
+        let mut sink = Self { strings: Keep::get(from)?, ..Self::default() };
+        sink.held = BatchBuilder::of_columns(&torch_trace::TABLE, Keep::get(from)?)?;
+        let counted = Counted { recorded: Keep::get(from)?, dropped: Keep::get(from)? };
+        for ((table, _, recorded), (name, count)) in sink.builders.iter_mut().zip(&counted.recorded) {
+            // In the order of the same declarations, or it was put down by another version.
+            if table.full_name() != *name {
+                return None;
+            }
+            *recorded = *count;
+        }
+        Some((sink, counted))
     }
 
     /// Takes what is waiting: a batch a table that has rows, `table` and `recorded` filled in, `seq` left to the caller.

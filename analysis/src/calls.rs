@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use probe_proto::table::Text;
 
 use super::device::{Device, DeviceTime};
+use super::keep::keep;
 
 /// A call, by the order in which calls began; [`NO_CALL`] is none.
 pub(crate) type CallId = u64;
@@ -32,6 +33,25 @@ pub(crate) struct Call {
     pub(crate) detail: bool,
     pub(crate) shape: Option<Text>,
 }
+
+keep!(Call {
+    module,
+    address,
+    parent,
+    depth,
+    call_index,
+    step,
+    micro_step,
+    begin,
+    own,
+    device,
+    device_begin,
+    recompute,
+    detail,
+    shape,
+});
+keep!(Calls { first, calls });
+keep!(Breakpoints { points, step });
 
 /// Calls kept at most; beyond it the oldest are forgotten, and backward work of theirs belongs to no module.
 const KEPT: usize = 1 << 18;

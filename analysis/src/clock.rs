@@ -7,7 +7,18 @@
 
 use std::collections::VecDeque;
 
-use crate::recording::clock::Sample;
+use super::keep::keep;
+
+/// The same moment on three clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// Of the records' clock.
+    pub ticks: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC`, which Python's `perf_counter` shows.
+    pub monotonic_ns: u64,
+    /// Nanoseconds since 1970, UTC.
+    pub unix_ns: i64,
+}
 
 /// Units in a second.
 pub(super) const SECOND: u64 = probe_proto::TIMES_PER_SECOND;
@@ -38,6 +49,10 @@ struct Stretch {
     at: u64,
     ns_per_tick: f64,
 }
+
+keep!(Sample { ticks, monotonic_ns, unix_ns });
+keep!(Clock { first, unix_minus_monotonic, line, newest });
+keep!(Stretch { ticks, at, ns_per_tick });
 
 impl Clock {
     /// A clock whose ticks are nanoseconds until a second sample says otherwise.

@@ -5,9 +5,10 @@ use probe_proto::tables::{copies, sync_points};
 
 use super::Analyser;
 use super::clock::seconds;
+use super::keep::{Keep, Kept};
 use super::names::Names;
-use crate::recording::operators::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, line_of};
-use crate::recording::record::Record;
+use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA};
+use crate::record::Record;
 use crate::sink::Sink;
 
 /// Places remembered in a step; what more there are become rows of their own.
@@ -20,6 +21,31 @@ pub(super) struct Read {
     key: (u64, u8),
     thread: usize,
     row: sync_points::Row,
+}
+
+impl Keep for Read {
+    fn put(&self, to: &mut Vec<u8>) {
+        let row = self.row;
+        self.key.put(to);
+        self.thread.put(to);
+        (row.step, row.ts).put(to);
+        row.stride.put(to);
+        (row.operation, row.device).put(to);
+        row.count.put(to);
+        row.waited.put(to);
+        (row.file, row.line).put(to);
+        row.thread.put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        let (key, thread) = (Keep::get(from)?, Keep::get(from)?);
+        let ((step, ts), stride) = (Keep::get(from)?, Keep::get(from)?);
+        let ((operation, device), count) = (Keep::get(from)?, Keep::get(from)?);
+        let (waited, (file, line)) = (Keep::get(from)?, Keep::get(from)?);
+        let os_thread = Keep::get(from)?;
+        let row =
+            sync_points::Row { step, stride, ts, operation, device, count, waited, file, line, thread: os_thread };
+        Some(Self { key, thread, row })
+    }
 }
 
 fn operator(payload: u64) -> &'static str {
@@ -40,9 +66,10 @@ fn device(said: u8, sink: &mut Sink) -> Text {
 }
 
 /// File and line.
-fn line(payload: u64, sink: &mut Sink) -> (Option<Text>, Option<i32>) {
-    match line_of(payload >> 8 & 0xffff) {
-        Some((file, line)) => (Some(sink.strings.id(&file)), Some(line)),
+fn line(names: &impl Names, payload: u64, sink: &mut Sink) -> (Option<Text>, Option<i32>) {
+    let said = names.line(payload >> 8 & 0xffff).unwrap_or_default();
+    match said.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?))) {
+        Some((file, line)) => (Some(sink.strings.id(file)), Some(line)),
         None => (None, None),
     }
 }
@@ -59,7 +86,7 @@ impl<N: Names> Analyser<N> {
             _ if from == to => "within device",
             _ => "device to device",
         };
-        let (file, line) = line(said, sink);
+        let (file, line) = line(&self.names, said, sink);
         let (source, destination) = (device(from, sink), device(to, sink));
         let (operation, direction) = (sink.strings.id(operator(said)), sink.strings.id(direction));
         sink.push(copies::Row {
@@ -93,7 +120,7 @@ impl<N: Names> Analyser<N> {
             known.row.waited += waited;
             return;
         }
-        let (file, line) = line(said, sink);
+        let (file, line) = line(&self.names, said, sink);
         let row = sync_points::Row {
             step: self.step,
             stride: (said >> 24) as i32,

@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use probe_proto::encode::StringTable;
 use probe_proto::table::Text;
 
+use super::keep::{Keep, Kept, keep};
 use super::names::Names;
 
 /// Hashes one integer. Addresses and ids are spread well enough by a multiplication.
@@ -68,6 +69,25 @@ pub(crate) struct Modules {
     hopeless: HashSet<(u64, u64, u64)>,
     /// A module was met whose parameters are on a device.
     on_device: bool,
+}
+
+keep!(Module { name, class, device, on_host, compiled, has_parameters, known });
+keep!(Place { id, class, since, until });
+
+/// Without those that are not asked for again: nobody walks through the modules of a process that is gone.
+impl Keep for Modules {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.generation.put(to);
+        self.places.put(to);
+        self.all.put(to);
+        self.on_device.put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        let (generation, places) = (u64::get(from)?, Keep::get(from)?);
+        let (all, on_device) = (Vec::<Module>::get(from)?, bool::get(from)?);
+        let ids = all.iter().copied().zip(0..).collect();
+        Some(Self { generation, places, all, ids, hopeless: HashSet::new(), on_device })
+    }
 }
 
 impl Modules {

@@ -4,6 +4,8 @@
 //! other. That is known at the end of the second one, so that one counts as warm-up too: a few steps too many are better
 //! than one too few.
 
+use super::keep::{Keep, Kept};
+
 /// Steps of a window.
 const WINDOW: usize = 8;
 /// How far two medians may differ, as a share of the smaller.
@@ -19,6 +21,21 @@ pub(super) struct Settling {
     windows: usize,
     before: Option<u64>,
     settled: bool,
+}
+
+impl Keep for Settling {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.window.put(to);
+        self.filled.put(to);
+        self.windows.put(to);
+        self.before.put(to);
+        self.settled.put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        let (window, filled) = (Keep::get(from)?, usize::get(from)?);
+        let (windows, before, settled) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        (filled < WINDOW).then_some(Self { window, filled, windows, before, settled })
+    }
 }
 
 impl Settling {

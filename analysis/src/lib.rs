@@ -9,25 +9,36 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace;
 
-use crate::recording::clock::Sample;
-use crate::recording::record::{Kind, Record};
+use crate::clock::Sample;
+use crate::record::{Kind, Record};
 use crate::sink::Sink;
 
 mod backward;
 mod calls;
-mod clock;
+pub mod clock;
 mod collectives;
+pub mod custom;
+pub mod cut;
 mod data;
 mod device;
 mod device_step;
+pub mod keep;
+pub mod known;
+pub mod mapping;
 mod memory;
 mod meter;
 mod modules;
 pub mod names;
+pub mod open;
 mod operators;
 mod parts;
+pub mod payload;
+pub mod record;
+pub mod recover;
 mod settling;
+pub mod sink;
 mod spans;
+mod state;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -35,9 +46,9 @@ mod thread;
 
 use calls::{Call, CallId, Calls, NO_CALL};
 use clock::{Clock, seconds};
-pub(crate) use device::Device;
+pub use device::Device;
 use device::DeviceTime;
-pub(crate) use meter::Counts;
+pub use meter::Counts;
 use meter::Meter;
 use modules::Modules;
 use names::Names;
@@ -45,25 +56,25 @@ use settling::Settling;
 use thread::{Frame, Thread};
 
 /// `python.torch_trace`, as drops are counted.
-pub(crate) const TORCH_TRACE: &str = "python.torch_trace";
+pub const TORCH_TRACE: &str = "python.torch_trace";
 /// `python.steps`.
-pub(crate) const STEPS: &str = "python.steps";
+pub const STEPS: &str = "python.steps";
 /// `python.nccl_trace`.
-pub(crate) const NCCL_TRACE: &str = "python.nccl_trace";
+pub const NCCL_TRACE: &str = "python.nccl_trace";
 /// `python.data_trace`.
-pub(crate) const DATA_TRACE: &str = "python.data_trace";
+pub const DATA_TRACE: &str = "python.data_trace";
 /// `python.memory`.
-pub(crate) const MEMORY: &str = "python.memory";
+pub const MEMORY: &str = "python.memory";
 /// `python.spans`.
-pub(crate) const SPANS: &str = "python.spans";
+pub const SPANS: &str = "python.spans";
 /// `python.metrics`.
-pub(crate) const METRICS: &str = "python.metrics";
+pub const METRICS: &str = "python.metrics";
 /// `python.copies`.
-pub(crate) const COPIES: &str = "python.copies";
+pub const COPIES: &str = "python.copies";
 /// `python.sync_points`.
-pub(crate) const SYNC_POINTS: &str = "python.sync_points";
+pub const SYNC_POINTS: &str = "python.sync_points";
 /// Why rows are missing after a ring had no room.
-pub(crate) const RING_FULL: &str = "ring full";
+pub const RING_FULL: &str = "ring full";
 /// Why rows are missing of intervals whose end never came.
 const INCOMPLETE: &str = "incomplete";
 
@@ -179,12 +190,12 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Seconds that `ticks` take; 0 before the clocks have been compared.
-    pub(crate) fn seconds(&self, ticks: u64) -> f64 {
+    pub fn seconds(&self, ticks: u64) -> f64 {
         self.clock.as_ref().map_or(0.0, |clock| clock.seconds_in(ticks))
     }
 
     /// What the newest steps were like.
-    pub(crate) fn meter(&mut self) -> &mut Meter {
+    pub fn meter(&mut self) -> &mut Meter {
         &mut self.meter
     }
 
@@ -207,7 +218,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Takes the next record of `thread`, and when a device came to it.
-    pub(crate) fn feed(&mut self, thread: usize, record: Record, device: Device, sink: &mut Sink) {
+    pub fn feed(&mut self, thread: usize, record: Record, device: Device, sink: &mut Sink) {
         let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
         let Some(clock) = &mut self.clock else { return };
         let ticks = record.ts;
@@ -424,7 +435,7 @@ impl<N: Names> Analyser<N> {
         let Some(Frame::Module { call: id, .. }) = thread.frames.last() else { return };
         let (dimensions, first) = ((record.payload() >> 8) as usize, (record.payload() & 0xff) as usize);
         let words = [record.a & 0xffff_ffff, record.a >> 32, record.b & 0xffff_ffff, record.b >> 32];
-        let known = dimensions.min(crate::recording::SHAPE_DIMENSIONS);
+        let known = dimensions.min(payload::SHAPE_DIMENSIONS);
         let here = words.iter().take(known.saturating_sub(first));
         let depth = thread.modules;
         let Some(call) = self.calls.get_mut(*id) else { return };
@@ -463,7 +474,7 @@ impl<N: Names> Analyser<N> {
             self.flush_reads(sink);
         }
         self.give_up_collectives(now, last, sink);
-        self.report_groups(now, sink);
+        self.report_groups(now.saturating_sub(collectives::PENDING), sink);
         if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
             sink.last_record_ns = clock.unix_ns(self.newest);
         }

@@ -2,11 +2,12 @@
 //! an event. It is known as long as every one of them is.
 
 use super::calls::Calls;
+use super::keep::{Keep, Kept};
 use super::thread::{Frame, Thread};
 
 /// When a device came to a record, as far as anybody knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) enum Device {
+pub enum Device {
     /// No device has to do with it.
     #[default]
     None,
@@ -31,6 +32,37 @@ impl Device {
 /// A sum of device times: None as soon as one of them is not known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceTime(Option<u64>);
+
+impl Keep for Device {
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::None => 0_u8.put(to),
+            Self::Unknown => 1_u8.put(to),
+            Self::At { device, at } => {
+                2_u8.put(to);
+                device.put(to);
+                at.put(to);
+            }
+        }
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        Some(match u8::get(from)? {
+            0 => Self::None,
+            1 => Self::Unknown,
+            2 => Self::At { device: u8::get(from)?, at: i64::get(from)? },
+            _ => return None,
+        })
+    }
+}
+
+impl Keep for DeviceTime {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.0.put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        Option::get(from).map(Self)
+    }
+}
 
 impl Default for DeviceTime {
     fn default() -> Self {

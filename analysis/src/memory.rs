@@ -4,10 +4,10 @@ use probe_proto::table::Time;
 use probe_proto::tables::memory;
 
 use super::Analyser;
+use super::keep::keep;
 use super::names::Names;
-use crate::recording::memory::COUNT;
-use crate::recording::record::Record;
-use crate::sampling::MB;
+use crate::payload::{MB, MEMORY_VALUES as COUNT};
+use crate::record::Record;
 use crate::sink::Sink;
 
 /// A device's values on their way, two a record.
@@ -19,6 +19,8 @@ pub(super) struct Sample {
     ts: u64,
     values: [u64; COUNT],
 }
+
+keep!(Sample { next, device, ts, values });
 
 impl<N: Names> Analyser<N> {
     pub(super) fn memory(&mut self, number: usize, record: Record, sink: &mut Sink) {

@@ -2,6 +2,7 @@
 
 use super::calls::{Breakpoints, CallId, Calls};
 use super::device::{Device, DeviceTime};
+use super::keep::{Keep, Kept, keep};
 use super::modules::IntMap;
 use super::parts::{Part, Parts};
 
@@ -97,6 +98,77 @@ pub(crate) struct Thread {
     last: u64,
     /// When the device came to the newest record that has an event.
     pub(super) device: Device,
+}
+
+keep!(Work { own, begin, device });
+keep!(Pass { begin, explicit, of, head, linger, device_linger, on_device, owner, work, collective, newest });
+keep!(Thread {
+    id,
+    frames,
+    passes,
+    modules,
+    breakpoints,
+    parts,
+    called,
+    recomputed,
+    lost,
+    waiting_since,
+    wait_began,
+    shown_by_wait,
+    memory,
+    last,
+    device,
+});
+
+impl Keep for Frame {
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Module { call, address, tainted, hidden } => {
+                0_u8.put(to);
+                (*call, *address).put(to);
+                (*tainted, *hidden).put(to);
+            }
+            Self::Pass(pass) => {
+                1_u8.put(to);
+                pass.put(to);
+            }
+            Self::Node { owner } => {
+                2_u8.put(to);
+                owner.put(to);
+            }
+            Self::Optimizer { begin, own, class, device, device_begin } => {
+                3_u8.put(to);
+                [*begin, *own, *class].put(to);
+                (*device, *device_begin).put(to);
+            }
+            Self::Data { begin, step, class, ready, outstanding } => {
+                4_u8.put(to);
+                [*begin, *class, *ready, *outstanding].put(to);
+                step.put(to);
+            }
+            Self::Suspended => 5_u8.put(to),
+        }
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        Some(match u8::get(from)? {
+            0 => {
+                let ((call, address), (tainted, hidden)) = (Keep::get(from)?, Keep::get(from)?);
+                Self::Module { call, address, tainted, hidden }
+            }
+            1 => Self::Pass(Keep::get(from)?),
+            2 => Self::Node { owner: Keep::get(from)? },
+            3 => {
+                let ([begin, own, class], (device, device_begin)) = (Keep::get(from)?, Keep::get(from)?);
+                Self::Optimizer { begin, own, class, device, device_begin }
+            }
+            4 => {
+                let ([begin, class, ready, outstanding], step) = (Keep::get(from)?, Keep::get(from)?);
+                Self::Data { begin, step, class, ready, outstanding }
+            }
+            5 => Self::Suspended,
+            _ => return None,
+        })
+    }
 }
 
 impl Thread {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use crate::recording::record::Kind;
+use crate::record::Kind;
 
 /// Steps that are remembered.
 const STEPS: usize = 4096;
@@ -24,29 +24,29 @@ const WARMUP: usize = 10;
 
 /// Events of a step by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// Begins and ends that cost what a module call's do.
-    pub(crate) plain: u64,
+    pub plain: u64,
     /// Autograd nodes.
-    pub(crate) nodes: u64,
+    pub nodes: u64,
     /// Events recorded on a device's stream.
-    pub(crate) marks: u64,
+    pub marks: u64,
 }
 
 impl Counts {
     /// Begins and ends of all kinds.
-    pub(crate) fn events(&self) -> u64 {
+    pub fn events(&self) -> u64 {
         self.plain + 2 * self.nodes
     }
 }
 
 /// The ratio of steps with detail to those without.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Ratio {
-    pub(crate) median: f64,
+pub struct Ratio {
+    pub median: f64,
     /// 95 % interval, by order statistics.
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+    pub low: f64,
+    pub high: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ struct Step {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub struct Meter {
     counts: Counts,
     with: Option<Counts>,
     without: Option<Counts>,
@@ -77,7 +77,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 impl Meter {
     /// An event happened in the step under way.
     #[inline]
-    pub(crate) fn count(&mut self, kind: Kind) {
+    pub fn count(&mut self, kind: Kind) {
         match kind {
             Kind::NodeStart => self.counts.nodes += 1,
             // Copies and reads of tensors are in few steps, and their cost is measured there.
@@ -88,12 +88,12 @@ impl Meter {
 
     /// One of them has an event of a device.
     #[inline]
-    pub(crate) fn count_mark(&mut self) {
+    pub fn count_mark(&mut self) {
         self.counts.marks += 1;
     }
 
     /// It ended; `seconds` None where its times were lost.
-    pub(crate) fn end_step(&mut self, number: i64, seconds: Option<f64>, detail: bool) {
+    pub fn end_step(&mut self, number: i64, seconds: Option<f64>, detail: bool) {
         let counts = std::mem::take(&mut self.counts);
         let Some(seconds) = seconds else { return };
         if detail {
@@ -134,12 +134,12 @@ impl Meter {
         }
     }
 
-    pub(crate) fn pairs(&self) -> usize {
+    pub fn pairs(&self) -> usize {
         self.pairs.len()
     }
 
     /// None until there are enough pairs.
-    pub(crate) fn ratio(&self) -> Option<Ratio> {
+    pub fn ratio(&self) -> Option<Ratio> {
         let count = self.pairs.len();
         if count < FEWEST_PAIRS {
             return None;
@@ -153,12 +153,12 @@ impl Meter {
     }
 
     /// Events of the newest step with detail, and without.
-    pub(crate) fn counts(&self) -> (Option<Counts>, Option<Counts>) {
+    pub fn counts(&self) -> (Option<Counts>, Option<Counts>) {
         (self.with, self.without)
     }
 
     /// Median duration of the newest steps, of those without detail where there are enough.
-    pub(crate) fn step_seconds(&self) -> Option<f64> {
+    pub fn step_seconds(&self) -> Option<f64> {
         let newest = || self.steps.iter().rev().take(64);
         let without: Vec<f64> = newest().filter(|step| !step.detail).map(|step| step.seconds).collect();
         let seconds = if without.len() >= RECENT_STEPS { without } else { newest().map(|step| step.seconds).collect() };
@@ -166,7 +166,7 @@ impl Meter {
     }
 
     /// Median durations of the last second's steps, and of those of half a minute before.
-    pub(crate) fn recent_and_baseline(&self) -> Option<(f64, f64)> {
+    pub fn recent_and_baseline(&self) -> Option<(f64, f64)> {
         let mut newest = self.steps.iter().rev().map(|step| step.seconds).peekable();
         let mut take = |least: usize, seconds: f64| {
             let (mut taken, mut sum) = (Vec::new(), 0.0);

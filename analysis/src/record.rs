@@ -143,6 +143,12 @@ impl Record {
         Self { ts, a, b, meta: (kind as u64) << 56 | (payload & PAYLOAD) }
     }
 
+    /// As it lies in memory (little-endian).
+    pub fn of_bytes(bytes: &[u8; size_of::<Self>()]) -> Self {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| bytes[8 * at + place]));
+        Self { ts: word(0), a: word(1), b: word(2), meta: word(3) }
+    }
+
     /// The same with [`LOST_DETAIL`] or [`LOST_OTHER`] set.
     #[inline(always)]
     pub const fn flagged(self, flags: u64) -> Self {

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::clock::SECOND;
 use super::names::{Found, ModuleInfo, Names, Operation};
 use super::{Analyser, Device, STEPS, TORCH_TRACE};
-use crate::recording::clock::Sample;
-use crate::recording::record::{Kind, LOST_DETAIL, Record};
+use crate::clock::Sample;
+use crate::record::{Kind, LOST_DETAIL, Record};
 use crate::sink::Sink;
 
 /// Every address is a module of parameters called `m<address>`.
@@ -41,7 +41,7 @@ impl Names for Everyone {
     }
     fn operation(&self, id: u64) -> Option<Operation> {
         (id < 4).then(|| Operation {
-            name: "all_reduce",
+            name: "all_reduce".into(),
             group_id: 0,
             group_name: "0".into(),
             group_size: 2,
@@ -52,6 +52,9 @@ impl Names for Everyone {
     }
     fn named(&self, _is_span: bool, id: u64) -> Option<String> {
         (id < 4).then(|| format!("name {id}"))
+    }
+    fn line(&self, _id: u64) -> Option<String> {
+        None
     }
     fn forget_before(&self, _ticks: u64) {}
 }

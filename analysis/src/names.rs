@@ -1,7 +1,10 @@
 //! What the analysis asks of the registry that Python fills: who is behind an address or an id.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::Arc;
+
+use super::keep::keep;
 
 /// A module, as its walk from the outermost one found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// In torch.distributed's words.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Number of the group in this process.
     pub group_id: u32,
     /// Its name.
@@ -47,6 +50,9 @@ pub struct Operation {
     /// `gloo`, `nccl`.
     pub backend: String,
 }
+
+keep!(ModuleInfo { name, class, device, compiled, has_parameters });
+keep!(Operation { name, group_id, group_name, group_size, dtype, async_op, backend });
 
 /// The registry. Times are in ticks.
 pub trait Names: Debug + Send {
@@ -64,6 +70,8 @@ pub trait Names: Debug + Send {
     fn operation(&self, id: u64) -> Option<Operation>;
     /// The name of a range (`is_span`) or of a logged number.
     fn named(&self, is_span: bool, id: u64) -> Option<String>;
+    /// The line of the program behind a number, as `file:line`.
+    fn line(&self, id: u64) -> Option<String>;
     /// Nothing before `ticks` will be asked for any more.
     fn forget_before(&self, ticks: u64);
 }

@@ -7,8 +7,8 @@ use super::clock::seconds;
 use super::names::Names;
 use super::thread::Frame;
 use super::{Analyser, INCOMPLETE, TORCH_TRACE};
-use crate::recording::data::{HANDED, LOADER, PERSISTENT, PINNED, PREFETCH, WORKERS};
-use crate::recording::record::Record;
+use crate::payload::{HANDED, LOADER, PERSISTENT, PINNED, PREFETCH, WORKERS};
+use crate::record::Record;
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {

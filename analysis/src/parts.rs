@@ -1,6 +1,7 @@
 //! What a step's time went into, on one thread.
 
 use super::device_step::DeviceParts;
+use super::keep::keep;
 
 /// Where a moment belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,22 @@ pub(crate) struct Parts {
     /// Intervals of the step were lost, which its device times are made of.
     pub(super) lost: bool,
 }
+
+keep!(Parts {
+    data,
+    forward,
+    backward,
+    optimizer,
+    comm,
+    suspended,
+    pending,
+    comm_until,
+    micro_steps,
+    samples,
+    batch_samples,
+    device,
+    lost,
+});
 
 impl Parts {
     /// `time` more for `part`.

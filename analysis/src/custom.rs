@@ -1,0 +1,25 @@
+//! Rows of tables that the program declares, on their way into the [`Sink`](crate::sink::Sink).
+
+/// One value of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Not given, or None.
+    Null,
+    /// An integer, a boolean, nanoseconds since 1970.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// Text.
+    Text(Box<str>),
+}
+
+/// A row as it waits: when it was appended, and a value a column that the program declared.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The step that it belongs to.
+    pub step: i64,
+    /// Nanoseconds since 1970.
+    pub unix_ns: i64,
+    /// As the table's columns behind `step` and `ts`.
+    pub values: Vec<Value>,
+}

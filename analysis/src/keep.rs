@@ -1,0 +1,286 @@
+//! Values as bytes: what the analysis knows is put into the shared mapping after each drain, and taken up again by whoever
+//! reads it when the process is gone.
+//!
+//! Fixed-width little-endian numbers, lengths before what they count, fields in their order: writer and reader are of the
+//! same version. What is read is believed to be nothing: it may be cut anywhere and say anything, and then there is None.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+use probe_proto::encode::StringTable;
+use probe_proto::table::{Text, Time};
+
+/// Something that can be put down and taken up again.
+pub trait Keep: Sized {
+    /// Appends itself to `to`.
+    fn put(&self, to: &mut Vec<u8>);
+    /// Takes one off the beginning; None where there is none.
+    fn get(from: &mut Kept<'_>) -> Option<Self>;
+}
+
+/// Bytes that are being read.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept<'a>(&'a [u8]);
+
+impl<'a> Kept<'a> {
+    /// From their beginning.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next `count` bytes.
+    pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// A length. Nothing takes less than a byte, so it is at most what is left.
+    pub fn length(&mut self) -> Option<usize> {
+        let length = usize::try_from(u64::get(self)?).ok()?;
+        (length <= self.0.len()).then_some(length)
+    }
+
+    /// Whether everything has been read.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// `Keep` of a struct, field by field.
+macro_rules! keep {
+    ($type:ty { $($field:ident),* $(,)? }) => {
+        impl $crate::keep::Keep for $type {
+            fn put(&self, to: &mut Vec<u8>) {
+                $($crate::keep::Keep::put(&self.$field, to);)*
+            }
+            fn get(from: &mut $crate::keep::Kept<'_>) -> Option<Self> {
+                Some(Self { $($field: $crate::keep::Keep::get(from)?),* })
+            }
+        }
+    };
+}
+pub(crate) use keep;
+
+macro_rules! numbers {
+    ($($type:ty),*) => {$(
+        impl Keep for $type {
+            #[inline]
+            fn put(&self, to: &mut Vec<u8>) {
+                to.extend_from_slice(&self.to_le_bytes());
+            }
+            #[inline]
+            fn get(from: &mut Kept<'_>) -> Option<Self> {
+                Some(Self::from_le_bytes(from.take(size_of::<Self>())?.try_into().ok()?))
+            }
+        }
+    )*};
+}
+numbers!(u8, u32, u64, i32, i64, f64);
+
+impl Keep for usize {
+    fn put(&self, to: &mut Vec<u8>) {
+        (*self as u64).put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        u64::get(from)?.try_into().ok()
+    }
+}
+
+impl Keep for bool {
+    fn put(&self, to: &mut Vec<u8>) {
+        u8::from(*self).put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        Some(u8::get(from)? != 0)
+    }
+}
+
+impl Keep for Text {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.0.put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        u32::get(from).map(Self)
+    }
+}
+
+impl Keep for Time {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.0.put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        i64::get(from).map(Self)
+    }
+}
+
+fn put_text(text: &str, to: &mut Vec<u8>) {
+    text.len().put(to);
+    to.extend_from_slice(text.as_bytes());
+}
+
+fn get_text<'a>(from: &mut Kept<'a>) -> Option<&'a str> {
+    let length = from.length()?;
+    std::str::from_utf8(from.take(length)?).ok()
+}
+
+impl Keep for String {
+    fn put(&self, to: &mut Vec<u8>) {
+        put_text(self, to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        get_text(from).map(Self::from)
+    }
+}
+
+impl<T: Keep> Keep for Arc<T> {
+    fn put(&self, to: &mut Vec<u8>) {
+        (**self).put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        T::get(from).map(Self::new)
+    }
+}
+
+impl Keep for Arc<str> {
+    fn put(&self, to: &mut Vec<u8>) {
+        put_text(self, to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        get_text(from).map(Self::from)
+    }
+}
+
+impl Keep for Cow<'static, str> {
+    fn put(&self, to: &mut Vec<u8>) {
+        put_text(self, to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        get_text(from).map(|text| Self::Owned(text.to_owned()))
+    }
+}
+
+impl<T: Keep> Keep for Option<T> {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.is_some().put(to);
+        self.iter().for_each(|value| value.put(to));
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        Some(if bool::get(from)? { Some(T::get(from)?) } else { None })
+    }
+}
+
+impl<T: Keep> Keep for Box<T> {
+    fn put(&self, to: &mut Vec<u8>) {
+        (**self).put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        T::get(from).map(Self::new)
+    }
+}
+
+impl<T: Keep> Keep for Vec<T> {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.len().put(to);
+        self.iter().for_each(|value| value.put(to));
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        (0..from.length()?).map(|_| T::get(from)).collect()
+    }
+}
+
+impl<T: Keep> Keep for VecDeque<T> {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.len().put(to);
+        self.iter().for_each(|value| value.put(to));
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        Vec::get(from).map(Self::from)
+    }
+}
+
+impl<T: Keep, const N: usize> Keep for [T; N] {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.iter().for_each(|value| value.put(to));
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        let values: Option<Vec<T>> = (0..N).map(|_| T::get(from)).collect();
+        values?.try_into().ok()
+    }
+}
+
+impl<A: Keep, B: Keep> Keep for (A, B) {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.0.put(to);
+        self.1.put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        Some((A::get(from)?, B::get(from)?))
+    }
+}
+
+impl<K: Keep + Eq + Hash, V: Keep, S: BuildHasher + Default> Keep for HashMap<K, V, S> {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.len().put(to);
+        for (key, value) in self {
+            key.put(to);
+            value.put(to);
+        }
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        (0..from.length()?).map(|_| Some((K::get(from)?, V::get(from)?))).collect()
+    }
+}
+
+impl Keep for StringTable {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.len().put(to);
+        (0..self.len() as u32).filter_map(|id| self.get(Text(id))).for_each(|text| put_text(text, to));
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        let (count, mut strings) = (from.length()?, Self::default());
+        for _ in 0..count {
+            strings.id(get_text(from)?);
+        }
+        // The same text twice would have moved all the ids behind it.
+        (strings.len() == count).then_some(strings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Nested = (Vec<Option<(u64, String)>>, HashMap<u32, VecDeque<f64>>);
+
+    fn nested() -> Nested {
+        (
+            vec![None, Some((7, "seven".into())), Some((u64::MAX, String::new()))],
+            HashMap::from([(1, VecDeque::from([0.5, -1.0])), (2, VecDeque::new())]),
+        )
+    }
+
+    #[test]
+    fn what_was_put_down_is_taken_up() {
+        let mut bytes = Vec::new();
+        nested().put(&mut bytes);
+        let mut kept = Kept::new(&bytes);
+        assert_eq!(Nested::get(&mut kept), Some(nested()));
+        assert!(kept.is_empty());
+    }
+
+    #[test]
+    fn what_is_cut_or_too_long_is_nothing() {
+        let mut bytes = Vec::new();
+        nested().put(&mut bytes);
+        for length in 0..bytes.len() {
+            assert_eq!(Nested::get(&mut Kept::new(&bytes[..length])), None);
+        }
+        let mut lies = Vec::new();
+        u64::MAX.put(&mut lies);
+        assert_eq!(Vec::<u8>::get(&mut Kept::new(&lies)), None);
+        assert_eq!(String::get(&mut Kept::new(&lies)), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! The registry of names as plain data: what an agent writes down of it, and whoever reads it when the process is gone asks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::keep::{Keep, Kept, keep};
+use super::names::{Found, ModuleInfo, Names, Operation};
+
+/// What was at an address, since when it was known and until when it was there (ticks; `u64::MAX`: it still is).
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// From here on.
+    pub since: u64,
+    /// Up to here, exclusive.
+    pub until: u64,
+    /// Who it is.
+    pub info: Arc<ModuleInfo>,
+}
+
+keep!(Entry { since, until, info });
+
+/// Who was at an address at a time, by what is known of the address.
+pub fn find(entries: &[Entry], at: u64) -> Found {
+    let mut stranger = Found { info: None, since: 0, until: u64::MAX };
+    for entry in entries {
+        if entry.until <= at {
+            stranger.since = stranger.since.max(entry.until);
+        } else if entry.since > at {
+            stranger.until = stranger.until.min(entry.since);
+        } else {
+            return Found { info: Some(Arc::clone(&entry.info)), since: entry.since, until: entry.until };
+        }
+    }
+    stranger
+}
+
+/// Names by number.
+pub type Numbered = HashMap<u64, String>;
+
+/// All that [`Names`] is asked for. What is missing is not known, and never guessed.
+#[derive(Debug, Default)]
+pub struct KnownNames {
+    /// When it was written down, as [`Names::generation`].
+    pub generation: u64,
+    /// By address.
+    pub modules: HashMap<u64, Vec<Entry>>,
+    /// Class names of module types, by address.
+    pub classes: HashMap<u64, Arc<str>>,
+    /// Classes of optimizers.
+    pub optimizers: Numbered,
+    /// By number.
+    pub operations: Vec<Operation>,
+    /// Ranges.
+    pub spans: Numbered,
+    /// Logged numbers.
+    pub metrics: Numbered,
+    /// Lines of the program.
+    pub lines: Numbered,
+}
+
+keep!(KnownNames { generation, modules, classes, optimizers, operations, spans, metrics, lines });
+
+/// One thing that was learned: its number or address, and what that means.
+#[derive(Debug)]
+pub enum Learned<'a> {
+    /// See [`KnownNames`] for the kinds.
+    Optimizer(u64, &'a str),
+    /// A range.
+    Span(u64, &'a str),
+    /// A logged number.
+    Metric(u64, &'a str),
+    /// A line of the program.
+    Line(u64, &'a str),
+    /// A module type.
+    Class(u64, &'a str),
+    /// A kind of collective.
+    Operation(u64, &'a Operation),
+    /// A module.
+    Module(u64, &'a Entry),
+    /// The module there has gone, at this time (ticks).
+    Gone(u64, u64),
+}
+
+impl Learned<'_> {
+    /// Appends an entry of the log; [`KnownNames::learn`] reads it.
+    pub fn put(&self, to: &mut Vec<u8>) {
+        let mut named = |kind: u8, id: u64, name: &str| {
+            kind.put(to);
+            id.put(to);
+            name.len().put(to);
+            to.extend_from_slice(name.as_bytes());
+        };
+        match *self {
+            Self::Optimizer(id, name) => named(0, id, name),
+            Self::Span(id, name) => named(1, id, name),
+            Self::Metric(id, name) => named(2, id, name),
+            Self::Line(id, name) => named(3, id, name),
+            Self::Class(id, name) => named(4, id, name),
+            Self::Operation(id, operation) => {
+                5_u8.put(to);
+                id.put(to);
+                operation.put(to);
+            }
+            Self::Module(address, entry) => {
+                6_u8.put(to);
+                address.put(to);
+                entry.put(to);
+            }
+            Self::Gone(address, at) => {
+                7_u8.put(to);
+                (address, at).put(to);
+            }
+        }
+    }
+}
+
+impl KnownNames {
+    /// Takes in what was learned since it was written down, or before: what is known stays. None where that is nothing.
+    pub(crate) fn learn(&mut self, entry: &[u8]) -> Option<()> {
+        let from = &mut Kept::new(entry);
+        let (kind, id) = (u8::get(from)?, u64::get(from)?);
+        let numbered = match kind {
+            0 => &mut self.optimizers,
+            1 => &mut self.spans,
+            2 => &mut self.metrics,
+            3 => &mut self.lines,
+            4 => {
+                let name = Keep::get(from)?;
+                self.classes.entry(id).or_insert(name);
+                return Some(());
+            }
+            5 => {
+                let operation = Keep::get(from)?;
+                if id == self.operations.len() as u64 {
+                    self.operations.push(operation);
+                }
+                return Some(());
+            }
+            _ => {
+                let entries = self.modules.entry(id).or_default();
+                if kind == 6 {
+                    let entry: Entry = Keep::get(from)?;
+                    if entries.last().is_none_or(|last| last.since < entry.since) {
+                        entries.push(entry);
+                    }
+                } else {
+                    let at = u64::get(from)?;
+                    if let Some(entry) = entries.iter_mut().rev().find(|entry| entry.since <= at) {
+                        entry.until = entry.until.min(at);
+                    }
+                }
+                // What was found before may not be true any more.
+                self.generation = u64::MAX;
+                return Some(());
+            }
+        };
+        let name = Keep::get(from)?;
+        numbered.entry(id).or_insert(name);
+        Some(())
+    }
+}
+
+impl Names for KnownNames {
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+    fn module(&self, address: u64, at: u64) -> Found {
+        find(self.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
+    }
+    fn class(&self, address: u64) -> Option<Arc<str>> {
+        self.classes.get(&address).cloned()
+    }
+    fn walk_again(&self, _root: u64) {}
+    fn optimizer(&self, id: u64) -> Option<String> {
+        self.optimizers.get(&id).cloned()
+    }
+    fn operation(&self, id: u64) -> Option<Operation> {
+        self.operations.get(usize::try_from(id).ok()?).cloned()
+    }
+    fn named(&self, is_span: bool, id: u64) -> Option<String> {
+        if is_span { self.spans.get(&id) } else { self.metrics.get(&id) }.cloned()
+    }
+    fn line(&self, id: u64) -> Option<String> {
+        self.lines.get(&id).cloned()
+    }
+    fn forget_before(&self, _ticks: u64) {}
+}

@@ -1,0 +1,266 @@
+//! What a process shares with whoever reads it when it is gone: one file of memory, and what lies where in it.
+//!
+//! The rings are in it, each behind a page with its head. Beside them the background thread puts down, after each drain,
+//! what a successor needs to go on from there: its state, and, where that has changed, the names. Of both there are two
+//! places, which take turns: the newer one that is whole is taken. Whatever is read is checked, because a process that dies
+//! of a stray pointer may have written anywhere before.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use super::record::Record;
+
+/// Records a ring holds.
+pub const CAPACITY: usize = 1 << 16;
+/// Rings that have a place; those of more threads are not shared.
+pub const MOST_RINGS: usize = 64;
+/// Bytes before a ring's records.
+pub const PAGE: u64 = 4096;
+/// Bytes of a ring.
+pub const RING_BYTES: u64 = PAGE + (CAPACITY * size_of::<Record>()) as u64;
+/// Where in its page a ring says how many records were ever written, and for which thread.
+pub const HEAD_AT: usize = 0;
+/// See there.
+pub const THREAD_AT: usize = 8;
+/// Where a page says that there is a ring: [`RING_MARK`].
+pub const MARK_AT: usize = PAGE as usize - 8;
+/// See there.
+pub const RING_MARK: u64 = u64::from_le_bytes(*b"RINGrec1");
+
+const MEGABYTE: u64 = 1 << 20;
+const RINGS_AT: u64 = MEGABYTE;
+/// What the file begins with: [`MAGIC`], and the version of the agent.
+const MAGIC: u64 = u64::from_le_bytes(*b"probeRNG");
+const VERSION: usize = 40;
+const SLOTS_AT: u64 = 64;
+const SLOT: usize = 32;
+
+/// Where names are written as they are learned, until they are put down with all others: [`LOG_BYTES`] of entries, each
+/// a word of [`log_mark`] and as many bytes as that says, up to the next multiple of eight. A word of zero ends them.
+pub const LOG_AT: u64 = 352 * MEGABYTE;
+/// See there.
+pub const LOG_BYTES: u64 = MEGABYTE;
+
+/// What stands before an entry of the log: its length below its checksum.
+pub fn log_mark(entry: &[u8]) -> u64 {
+    entry.len() as u64 | u64::from(crc32fast::hash(entry)) << 32
+}
+
+/// Where a ring begins.
+pub const fn ring_at(number: usize) -> u64 {
+    RINGS_AT + number as u64 * RING_BYTES
+}
+
+const _: () = assert!(ring_at(MOST_RINGS) <= 192 * MEGABYTE);
+
+/// What is put down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// What a successor goes on from.
+    State,
+    /// Who is behind an address or a number.
+    Names,
+}
+
+impl Part {
+    /// Its two places, and the most that it may take in each.
+    const fn places(self) -> ([u64; 2], u64) {
+        match self {
+            Self::State => ([192 * MEGABYTE, 256 * MEGABYTE], 64 * MEGABYTE),
+            Self::Names => ([320 * MEGABYTE, 336 * MEGABYTE], 16 * MEGABYTE),
+        }
+    }
+
+    const fn slot_at(self, which: usize) -> u64 {
+        SLOTS_AT + ((self as usize * 2 + which) * SLOT) as u64
+    }
+}
+
+/// One of the places: its generation (0: nothing), bytes, and their checksum, with a checksum of its own.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    generation: u64,
+    bytes: u64,
+    checksum: u32,
+}
+
+impl Slot {
+    fn to_bytes(self) -> [u8; SLOT] {
+        let mut bytes = [0; SLOT];
+        bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.checksum.to_le_bytes());
+        let own = crc32fast::hash(&bytes[..20]);
+        bytes[20..24].copy_from_slice(&own.to_le_bytes());
+        bytes
+    }
+
+    /// None where it says nothing, or what can't be.
+    fn of(bytes: &[u8; SLOT]) -> Option<Self> {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
+        let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
+        let slot = Self { generation: word(0), bytes: word(8), checksum: half(16) };
+        (slot.generation > 0 && half(20) == crc32fast::hash(&bytes[..20])).then_some(slot)
+    }
+}
+
+fn header() -> [u8; SLOTS_AT as usize] {
+    let mut bytes = [0; SLOTS_AT as usize];
+    bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    let version = probe_proto::VERSION.as_bytes();
+    let length = version.len().min(VERSION);
+    bytes[8..8 + length].copy_from_slice(&version[..length]);
+    bytes
+}
+
+/// Puts parts down. There is one for a file.
+#[derive(Debug)]
+pub struct Writer {
+    file: File,
+    generation: u64,
+    buffer: Vec<u8>,
+    /// How long the newest state took.
+    took: Duration,
+    is_clear: bool,
+}
+
+impl Writer {
+    /// For a new, empty file.
+    ///
+    /// # Errors
+    /// There is no memory for its first page.
+    pub fn begin(file: File) -> io::Result<Self> {
+        file.write_all_at(&header(), 0)?;
+        Ok(Self { file, generation: 0, buffer: Vec::new(), took: Duration::ZERO, is_clear: true })
+    }
+
+    /// Puts down what `fill` appends. What was there before stays until this is whole.
+    ///
+    /// # Errors
+    /// It is too much, or there is no memory for it; then the part says nothing any more.
+    pub fn put(&mut self, part: Part, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        let begun = Instant::now();
+        self.buffer.clear();
+        fill(&mut self.buffer);
+        let (places, most) = part.places();
+        self.generation += 1;
+        let which = (self.generation % 2) as usize;
+        let written = match self.buffer.len() as u64 > most {
+            true => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
+            false => self.file.write_all_at(&self.buffer, places[which]),
+        };
+        let slot = Slot {
+            generation: self.generation,
+            bytes: self.buffer.len() as u64,
+            checksum: crc32fast::hash(&self.buffer),
+        };
+        let written = written.and_then(|()| self.file.write_all_at(&slot.to_bytes(), part.slot_at(which)));
+        if written.is_err() {
+            self.forget(part)?;
+        }
+        if part == Part::State {
+            self.took = begun.elapsed();
+            self.is_clear = written.is_err();
+        }
+        written
+    }
+
+    /// The state says nothing any more: what it says is about to be overwritten.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn clear(&mut self) -> io::Result<()> {
+        if !self.is_clear {
+            self.forget(Part::State)?;
+            self.is_clear = true;
+        }
+        Ok(())
+    }
+
+    fn forget(&self, part: Part) -> io::Result<()> {
+        (0..2).try_for_each(|which| self.file.write_all_at(&[0; SLOT], part.slot_at(which)))
+    }
+
+    /// How long the newest state took to be put down.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+}
+
+/// What can be read of a file.
+#[derive(Debug)]
+pub(crate) struct Reader<'a>(&'a File);
+
+impl<'a> Reader<'a> {
+    /// Why not, in words.
+    pub(crate) fn open(file: &'a File) -> Result<Self, String> {
+        let mut found = [0; SLOTS_AT as usize];
+        file.read_exact_at(&mut found, 0).map_err(|error| format!("they can't be read: {error}"))?;
+        let expected = header();
+        match (found[..8] == expected[..8], found == expected) {
+            (_, true) => Ok(Self(file)),
+            (true, _) => Err("they are of another version of the agent".to_owned()),
+            (false, _) => Err("their first page was overwritten".to_owned()),
+        }
+    }
+
+    /// The newest of a part that is whole.
+    pub(crate) fn part(&self, part: Part) -> Option<Vec<u8>> {
+        let (places, most) = part.places();
+        let mut slots: Vec<(Slot, u64)> = (0..2)
+            .filter_map(|which| {
+                let mut bytes = [0; SLOT];
+                self.0.read_exact_at(&mut bytes, part.slot_at(which)).ok()?;
+                Some((Slot::of(&bytes).filter(|slot| slot.bytes <= most)?, places[which]))
+            })
+            .collect();
+        slots.sort_by_key(|(slot, _)| std::cmp::Reverse(slot.generation));
+        slots.into_iter().find_map(|(slot, at)| {
+            let mut bytes = vec![0; usize::try_from(slot.bytes).ok()?];
+            self.0.read_exact_at(&mut bytes, at).ok()?;
+            (crc32fast::hash(&bytes) == slot.checksum).then_some(bytes)
+        })
+    }
+
+    /// Entries of the log, as far as they can be read.
+    pub(crate) fn log(&self) -> Vec<Vec<u8>> {
+        let mut bytes = vec![0; LOG_BYTES as usize];
+        let mut entries = Vec::new();
+        if self.0.read_exact_at(&mut bytes, LOG_AT).is_err() {
+            return entries;
+        }
+        let mut rest = bytes.as_slice();
+        while let Some((mark, behind)) = rest.split_first_chunk::<8>() {
+            let mark = u64::from_le_bytes(*mark);
+            let length = (mark & 0xffff_ffff) as usize;
+            let Some(entry) = behind.get(..length).filter(|entry| length > 0 && log_mark(entry) == mark) else { break };
+            entries.push(entry.to_vec());
+            rest = behind.get(length.next_multiple_of(8)..).unwrap_or_default();
+        }
+        entries
+    }
+
+    /// Head and thread of a ring; None where there is none.
+    pub(crate) fn ring(&self, number: usize) -> Option<(u64, i64)> {
+        let mut page = [0; PAGE as usize];
+        self.0.read_exact_at(&mut page, ring_at(number)).ok()?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| page[at + place]));
+        (word(MARK_AT) == RING_MARK).then(|| (word(HEAD_AT), word(THREAD_AT) as i64))
+    }
+
+    /// Records of a ring; empty where they are not there (any more).
+    pub(crate) fn records(&self, number: usize, places: std::ops::Range<u64>) -> Vec<Record> {
+        let count = places.end.wrapping_sub(places.start);
+        if places.start > places.end || count > CAPACITY as u64 {
+            return Vec::new();
+        }
+        let mut bytes = vec![0; CAPACITY * size_of::<Record>()];
+        if self.0.read_exact_at(&mut bytes, ring_at(number) + PAGE).is_err() {
+            return Vec::new();
+        }
+        let (records, _) = bytes.as_chunks::<{ size_of::<Record>() }>();
+        places.map(|place| Record::of_bytes(&records[place as usize % CAPACITY])).collect()
+    }
+}

@@ -1,0 +1,75 @@
+//! What was begun and not ended when nothing more comes: where a process was when it died.
+
+use probe_proto::encode::StringTable;
+
+use super::names::Names;
+use super::thread::{Frame, Thread};
+use super::{Analyser, INCOMPLETE, TORCH_TRACE};
+use crate::sink::Sink;
+
+/// The innermost thing that is open on a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// Operating-system id of the thread.
+    pub thread: i64,
+    /// The module, optimizer or data set; None where none stands for it or its name is not known.
+    pub module: Option<String>,
+    /// As in `python.torch_trace`, or `data`, or `snippet`.
+    pub stage: &'static str,
+    /// The step that it is in.
+    pub step: i64,
+    /// When it was entered (nanoseconds since 1970).
+    pub since_ns: i64,
+}
+
+impl<N: Names> Analyser<N> {
+    /// What is open on each thread where something is, what was entered last first.
+    pub fn open(&self, strings: &StringTable) -> Vec<Open> {
+        let mut found: Vec<Open> = self.threads.iter().filter_map(|thread| self.innermost(thread, strings)).collect();
+        found.sort_by_key(|open| std::cmp::Reverse(open.since_ns));
+        found
+    }
+
+    fn innermost(&self, thread: &Thread, strings: &StringTable) -> Option<Open> {
+        let module = |call| {
+            let name = self.modules.get(self.calls.get(call)?.module)?.name?;
+            strings.get(name).map(str::to_owned)
+        };
+        let newest = thread.not_before(0);
+        let (module, stage, since) = match thread.frames.last()? {
+            Frame::Module { call, .. } => {
+                let known = self.calls.get(*call);
+                let stage = if known.is_some_and(|call| call.recompute) { "recompute" } else { "forward" };
+                (module(*call), stage, known.map_or(newest, |call| call.begin))
+            }
+            Frame::Node { owner } => (module(*owner), "backward", newest),
+            Frame::Pass(pass) => (None, "backward", pass.begin),
+            Frame::Optimizer { begin, class, .. } => (self.names.optimizer(*class), "step", *begin),
+            Frame::Data { begin, class, .. } => (self.names.class(*class).map(|name| name.to_string()), "data", *begin),
+            Frame::Suspended => (None, "snippet", newest),
+        };
+        let since_ns = self.clock.as_ref().map_or(0, |clock| clock.unix_ns(since));
+        Some(Open { thread: thread.id, module, stage, step: self.step, since_ns })
+    }
+
+    /// Nothing more comes: what is complete of what is held back gets its rows, and what never ended is counted. Half an
+    /// interval is no row.
+    pub fn give_up(&mut self, sink: &mut Sink) {
+        self.flush_reads(sink);
+        let frames = self.threads.iter().flat_map(|thread| &thread.frames);
+        let missing = frames.map(|frame| match frame {
+            Frame::Module { call, hidden: false, .. } if self.calls.get(*call).is_some_and(|call| call.detail) => 1,
+            Frame::Pass(pass) => pass.work.len() as u64,
+            _ => 0,
+        });
+        let missing: u64 = missing.sum();
+        if missing > 0 {
+            sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
+        }
+        sink.release();
+        self.report_groups(u64::MAX, sink);
+        if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
+            sink.last_record_ns = clock.unix_ns(self.newest);
+        }
+    }
+}

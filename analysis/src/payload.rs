@@ -1,0 +1,57 @@
+//! What the words of records mean beside their [`Kind`](crate::record::Kind): numbers that the recording writes and the
+//! analysis reads.
+
+/// Dimensions of a shape that are recorded at most.
+pub const SHAPE_DIMENSIONS: usize = 6;
+
+/// [`Kind::DataEnd`](crate::record::Kind::DataEnd): a batch was handed over.
+pub const HANDED: u64 = 1;
+/// A DataLoader said what follows.
+pub const LOADER: u64 = 1 << 1;
+/// Batches are copied into pinned memory.
+pub const PINNED: u64 = 1 << 2;
+/// Workers live on between epochs.
+pub const PERSISTENT: u64 = 1 << 3;
+/// Number of workers: 16 bits from here.
+pub const WORKERS: u32 = 4;
+/// Batches each worker may be ahead: 16 bits from here, 0 without workers.
+pub const PREFETCH: u32 = 20;
+
+/// Operators of copies and reads that mean something: their place here is in the record.
+pub const OPERATORS: [&str; 12] = [
+    "copy_",
+    "_local_scalar_dense",
+    "to",
+    "_to_copy",
+    "clone",
+    "contiguous",
+    "item",
+    "is_nonzero",
+    "nonzero",
+    "synchronize",
+    "Stream.synchronize",
+    "Event.synchronize",
+];
+/// Those before it are torch's operators, the others functions of its Python.
+pub const SYNCHRONIZE: usize = 9;
+/// torch's numbers of devices: what has a name here is recorded.
+pub const DEVICES: [&str; 2] = ["cpu", "cuda"];
+/// A device of CUDA's, and which one is not known.
+pub const SOME_CUDA: u8 = 0x1f;
+/// Bits of a copy's payload, above the operator's four.
+pub const NON_BLOCKING: u64 = 1 << 4;
+/// See there.
+pub const IS_CONTIGUOUS: u64 = 1 << 5;
+/// See there.
+pub const CONVERTED: u64 = 1 << 6;
+
+/// Values of a device's memory, `u64::MAX` for what its allocator does not say.
+pub const MEMORY_VALUES: usize = 8;
+
+/// Who named a range.
+pub const SPAN_KINDS: [&str; 3] = ["span", "record_function", "nvtx"];
+/// Why a number is NULL: one less is its place here; 0 where it is not.
+pub const REASONS: [&str; 2] = ["on a device", "not a number"];
+
+/// In one unit of our memory columns.
+pub const MB: f64 = 1e6;

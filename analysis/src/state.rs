@@ -1,0 +1,60 @@
+//! What the analysis knows between two drains, put down and taken up again.
+
+use super::keep::{Keep, Kept};
+use super::meter::Meter;
+use super::names::Names;
+use super::{Analyser, Words};
+
+impl<N: Names> Analyser<N> {
+    /// Appends all that a successor needs to go on: everything but the names, and what the meter of overhead has seen.
+    pub fn put(&self, to: &mut Vec<u8>) {
+        self.clock.put(to);
+        self.threads.put(to);
+        self.modules.put(to);
+        self.calls.put(to);
+        (self.step, self.step_begin).put(to);
+        (self.detail, self.broken).put(to);
+        self.optimizers.put(to);
+        self.operations.put(to);
+        self.reads.put(to);
+        self.peak.put(to);
+        self.queue.put(to);
+        self.settling.put(to);
+        (self.batch_shape, self.newest).put(to);
+    }
+
+    /// The successor of one that was put down.
+    pub fn restore(names: N, from: &mut Kept<'_>) -> Option<Self> {
+        let (clock, threads, modules, calls) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        let ((step, step_begin), (detail, broken)) = (Keep::get(from)?, Keep::get(from)?);
+        let (optimizers, operations, reads) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        let (peak, queue, settling) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        let (batch_shape, newest) = Keep::get(from)?;
+        Some(Self {
+            names,
+            clock,
+            threads,
+            modules,
+            calls,
+            step,
+            step_begin,
+            detail,
+            broken,
+            optimizers,
+            operations,
+            reads,
+            peak,
+            queue,
+            meter: Meter::default(),
+            settling,
+            batch_shape,
+            words: Words::default(),
+            newest,
+        })
+    }
+
+    /// Steps finished.
+    pub fn step(&self) -> i64 {
+        self.step
+    }
+}

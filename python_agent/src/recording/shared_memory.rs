@@ -1,0 +1,221 @@
+//! Memory that outlives this process as long as the collector on this node has it open: a file of memory without a name
+//! (memfd), so that nothing is left behind whoever dies first. Rings lie in it, and what [`keep`](super::keep) puts down.
+//!
+//! All of a ring's memory is taken before it is mapped: a store to a page that can't be had would be SIGBUS. Where it can't
+//! be had, the ring is ordinary memory. A forked child gets none of it.
+
+use std::fs::File;
+use std::os::fd::{FromRawFd, RawFd};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use super::fork;
+use super::record::Record;
+use crate::analysis::known::Learned;
+use crate::analysis::mapping::{
+    CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MOST_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
+};
+use crate::shared;
+use crate::uplink::connect::Address;
+
+/// A place for a ring.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) number: u32,
+    /// [`PAGE`] bytes, of which the last eight are taken.
+    pub(super) page: *mut u8,
+    /// Room for [`CAPACITY`] of them.
+    pub(super) records: *mut Record,
+}
+
+static FILE: OnceLock<Option<Mutex<Writer>>> = OnceLock::new();
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+static RINGS: AtomicUsize = AtomicUsize::new(0);
+/// What a forked child has to cover: rings, and behind them the log of names.
+static MAPPED: [AtomicPtr<u8>; MOST_RINGS + 1] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST_RINGS + 1];
+/// Bytes of the log that are taken.
+static LOGGED: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes the file. Before the first ring; again does nothing.
+pub(super) fn begin() {
+    FILE.get_or_init(|| {
+        // A collector that is reached over TCP is on another node, as far as anybody knows.
+        let collector = std::env::var(probe_proto::env::PROBE_COLLECTOR).unwrap_or_default();
+        if matches!(Address::parse(&collector), Ok(Address::Tcp(_))) {
+            return None;
+        }
+        // SAFETY: the name is a C string; the result is checked.
+        let descriptor = unsafe { libc::memfd_create(c"probe-rings".as_ptr(), libc::MFD_CLOEXEC) };
+        if descriptor < 0 {
+            not_shared(&std::io::Error::last_os_error());
+            return None;
+        }
+        // SAFETY: the kernel gave it to us just now, and nobody else has it.
+        let file = unsafe { File::from_raw_fd(descriptor) };
+        match Writer::begin(file) {
+            Ok(writer) => {
+                DESCRIPTOR.store(descriptor, Ordering::Release);
+                if let Err(error) = map(MOST_RINGS, LOG_AT, LOG_BYTES) {
+                    not_shared(&error);
+                }
+                Some(Mutex::new(writer))
+            }
+            Err(error) => {
+                not_shared(&error);
+                None
+            }
+        }
+    });
+}
+
+/// The file's number in this process, for whoever is to open it.
+pub(crate) fn descriptor() -> Option<u32> {
+    u32::try_from(DESCRIPTOR.load(Ordering::Acquire)).ok()
+}
+
+/// What puts things down in it.
+pub(super) fn writer() -> Option<&'static Mutex<Writer>> {
+    FILE.get()?.as_ref()
+}
+
+fn not_shared(error: &std::io::Error) {
+    *shared::lock(&shared::PROBLEM) = format!(
+        "rings are not in shared memory ({error}): if this process is killed, its last tenth of a second is lost"
+    );
+}
+
+/// A place for one more ring; None where it has to be ordinary memory.
+#[cold]
+pub(super) fn ring() -> Option<Region> {
+    writer()?;
+    let number =
+        RINGS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| (made < MOST_RINGS).then_some(made + 1));
+    let made = number.map_err(|_| std::io::Error::other("there are too many threads")).and_then(|number| {
+        let page = map(number, ring_at(number), RING_BYTES)?;
+        // SAFETY: within the mapping just made, whose pages are all there; aligned, and nobody else knows it yet.
+        unsafe {
+            page.add(MARK_AT).cast::<u64>().write(RING_MARK);
+            let records = page.add(PAGE as usize).cast::<Record>();
+            Ok(Region { number: number as u32, page, records })
+        }
+    });
+    match made {
+        Ok(region) => Some(region),
+        Err(error) => {
+            not_shared(&error);
+            None
+        }
+    }
+}
+
+/// Maps bytes of the file that are there.
+fn map(number: usize, at: u64, bytes: u64) -> std::io::Result<*mut u8> {
+    let descriptor: RawFd = DESCRIPTOR.load(Ordering::Acquire);
+    // The kernel would send SIGXFSZ.
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is ours; the other calls take numbers, and their results are checked.
+    let page = unsafe {
+        if libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && limit.rlim_cur < at + bytes {
+            return Err(std::io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        if libc::fallocate(descriptor, 0, at as libc::off_t, bytes as libc::off_t) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let page =
+            libc::mmap(std::ptr::null_mut(), bytes as usize, access, libc::MAP_SHARED, descriptor, at as libc::off_t);
+        if page == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        if libc::madvise(page, bytes as usize, libc::MADV_DONTFORK) != 0 {
+            let error = std::io::Error::last_os_error();
+            libc::munmap(page, bytes as usize);
+            return Err(error);
+        }
+        page.cast::<u8>()
+    };
+    MAPPED[number].store(page, Ordering::Release);
+    Ok(page)
+}
+
+/// Writes a name down as it is learned. It may be asked for by a record that comes before names are put down again. Takes
+/// no lock: names are learned anywhere. What has no room waits for that.
+#[cold]
+pub(super) fn log(learned: &Learned<'_>) {
+    let page = MAPPED[MOST_RINGS].load(Ordering::Acquire);
+    if page.is_null() || fork::is_child() {
+        return;
+    }
+    let mut entry = Vec::with_capacity(256);
+    learned.put(&mut entry);
+    let needed = 8 + entry.len().next_multiple_of(8);
+    // The last word stays zero, which ends the log.
+    let fits = |taken: usize| Some(taken + needed).filter(|end| *end + 8 <= LOG_BYTES as usize);
+    let Ok(at) = LOGGED.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits) else { return };
+    // SAFETY: within the log, at a place that is this call's alone; a multiple of eight. The mark comes last: before it there
+    // is no entry.
+    unsafe {
+        std::ptr::copy_nonoverlapping(entry.as_ptr(), page.add(at + 8), entry.len());
+        AtomicU64::from_ptr(page.add(at).cast()).store(log_mark(&entry), Ordering::Release);
+    }
+}
+
+const _: () = assert!(RING_BYTES as usize == PAGE as usize + CAPACITY * size_of::<Record>());
+
+/// In a forked child: what was not given to it is covered with memory of its own, because some code of ours may still look
+/// there, and the file is closed. Calls only what may be called between fork and exec.
+pub(super) fn leave() {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    for (number, page) in MAPPED.iter().enumerate() {
+        let page = page.load(Ordering::Acquire);
+        let bytes = if number < MOST_RINGS { RING_BYTES } else { LOG_BYTES };
+        if !page.is_null() {
+            // SAFETY: nothing of this process lies there: it was mapped for that and left out of the fork.
+            unsafe { libc::mmap(page.cast(), bytes as usize, access, flags, -1, 0) };
+        }
+    }
+    let descriptor = DESCRIPTOR.swap(-1, Ordering::AcqRel);
+    if descriptor >= 0 && is_ours(descriptor) {
+        // SAFETY: the file that `begin` made. Who owns it in the parent does not write in a child.
+        unsafe { libc::close(descriptor) };
+    }
+}
+
+/// Whether the number still is our file: a program may have closed everything, and then it can be anything.
+fn is_ours(descriptor: RawFd) -> bool {
+    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0_u8; 10];
+    let (mut number, mut count) = (descriptor, 0);
+    while count == 0 || number > 0 {
+        digits[count] = b'0' + (number % 10) as u8;
+        (number, count) = (number / 10, count + 1);
+    }
+    for (place, digit) in digits[..count].iter().rev().enumerate() {
+        path[14 + place] = *digit;
+    }
+    let mut target = [0_u8; 32];
+    // SAFETY: a path that ends with a zero, and a buffer of ours of that size.
+    let length = unsafe { libc::readlink(path.as_ptr().cast(), target.as_mut_ptr().cast(), target.len()) };
+    usize::try_from(length).is_ok_and(|length| target[..length].starts_with(b"/memfd:probe-rings"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_number_that_means_another_file_is_left_alone() {
+        // SAFETY: as in `begin`.
+        let ours = unsafe { libc::memfd_create(c"probe-rings".as_ptr(), libc::MFD_CLOEXEC) };
+        assert!(is_ours(ours));
+        let other = File::open("/dev/null").expect("a file");
+        assert!(!is_ours(other.as_raw_fd()));
+        assert!(!is_ours(1 << 20));
+        // SAFETY: made above.
+        unsafe { libc::close(ours) };
+        assert!(!is_ours(ours));
+    }
+}

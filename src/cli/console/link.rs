@@ -1,0 +1,127 @@
+//! The connection of a console: who answers, what waits for an answer, and how Ctrl-C ends the waiting.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinError, JoinHandle};
+
+use crate::cli::{ask, report};
+use crate::client::{Bounds, Client};
+use crate::endpoint::{self, Place, Target};
+use crate::error::Result;
+
+pub(super) struct Link {
+    runtime: Runtime,
+    client: Client,
+    pub(super) target: Target,
+    endpoint: Option<String>,
+    token_file: Option<PathBuf>,
+    /// Lives as long as the console: what is pressed between the end of a line and the start of its work counts too.
+    interrupt: Signal,
+}
+
+impl Link {
+    pub(super) fn open(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<Self> {
+        let (runtime, client, target) = connect(endpoint, token_file)?;
+        let interrupt = {
+            let _inside = runtime.enter();
+            signal(SignalKind::interrupt())?
+        };
+        let (endpoint, token_file) = (endpoint.map(str::to_owned), token_file.map(Path::to_owned));
+        Ok(Self { runtime, client, target, endpoint, token_file, interrupt })
+    }
+
+    /// Looks where the run is now; whether that is somewhere else.
+    pub(super) fn find_again(&mut self, bounds: Bounds) -> bool {
+        if matches!(self.target.place, Place::Directory(_)) {
+            return false;
+        }
+        // Without an ENDPOINT it was the only live run: another one that is live now is not meant.
+        let name = self.endpoint.clone().unwrap_or_else(|| self.target.place.name());
+        let Ok((runtime, client, target)) = connect(Some(&name), self.token_file.as_deref()) else { return false };
+        if target == self.target || target.place.name() != self.target.place.name() {
+            return false;
+        }
+        report::note(format_args!("{} has ended; its rows are read from {}", target.place.name(), target.place));
+        std::mem::replace(&mut self.runtime, runtime).shutdown_background();
+        (self.client, self.target) = (client, target);
+        self.bound(bounds);
+        true
+    }
+
+    pub(super) fn bound(&mut self, bounds: Bounds) {
+        self.client.bound(bounds);
+    }
+
+    /// Work with the client, until it is done or Ctrl-C drops it, which ends it at the other end too.
+    pub(super) fn until_interrupted<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.runtime.block_on(unless(&mut self.interrupt, work(&mut self.client)))
+    }
+
+    /// Work without it.
+    pub(super) fn wait<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
+        self.runtime.block_on(unless(&mut self.interrupt, work))
+    }
+
+    /// What was pressed before a prompt is not for what is typed there.
+    pub(super) fn forget_interrupts(&mut self) {
+        let interrupt = &mut self.interrupt;
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = interrupt.recv() => {}
+                () = std::future::ready(()) => {}
+            }
+        });
+    }
+
+    /// Work with the client that is given up after `patience`.
+    pub(super) fn within<T>(
+        &mut self,
+        patience: Duration,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T>,
+    ) -> Option<T> {
+        let work = async { tokio::time::timeout(patience, work(&mut self.client)).await };
+        self.runtime.block_on(work).ok()?.ok()
+    }
+
+    /// Begins work that goes on by itself; None where the run has ended.
+    pub(super) fn begin<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        work: impl FnOnce(Client) -> F,
+    ) -> Option<JoinHandle<T>> {
+        Some(self.runtime.spawn(work(self.client.another()?)))
+    }
+
+    /// Waits so long for work that was begun; None where it is not done yet.
+    pub(super) fn look_at<T>(&self, work: &mut JoinHandle<T>, patience: Duration) -> Option<Result<T, JoinError>> {
+        self.runtime.block_on(async { tokio::time::timeout(patience, work).await }).ok()
+    }
+}
+
+/// Finds ENDPOINT and connects. The runtime has a thread of its own, so that what a cancelled query or snippet leaves
+/// behind is sent while nothing waits for anything.
+fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime, Client, Target)> {
+    let finding = ask::one_thread()?;
+    let target = finding.block_on(endpoint::find(endpoint))?;
+    let runtime = match target.place {
+        // It is read by this process.
+        Place::Directory(_) => ask::many_threads()?,
+        _ => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
+    };
+    let client = runtime.block_on(Client::open(&target, token_file))?;
+    Ok((runtime, client, target))
+}
+
+async fn unless<T>(interrupt: &mut Signal, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => Ok(None),
+        done = work => done.map(Some),
+    }
+}
