@@ -144,7 +144,7 @@ impl Record {
     }
 
     #[cfg(test)]
-    pub(crate) fn to_bytes(&self) -> [u8; size_of::<Self>()] {
+    pub(crate) fn to_bytes(self) -> [u8; size_of::<Self>()] {
         let mut bytes = [0; size_of::<Self>()];
         for (place, word) in [self.ts, self.a, self.b, self.meta].into_iter().enumerate() {
             bytes[8 * place..8 * place + 8].copy_from_slice(&word.to_le_bytes());
