@@ -1,7 +1,7 @@
 """What recording costs beside the alternatives: part of `make bench-overhead`.
 
-Blocks of steps alternate in one process, CPU time of all its threads: without anything, the agent at every step, the agent
-at the stride that its governor chose for this model (auto), torch.profiler on the CPU, full backward hooks with forward
+Blocks of steps alternate in one process, CPU time of all its threads: without anything, the agent at every step, the same
+with modules called directly (PROBE_LAYERS=forward=fast_call, for those who ask for it), the agent at the stride that its governor chose for this model (auto), torch.profiler on the CPU, full backward hooks with forward
 hooks on every module. Each block is divided by the mean of the two plain ones around it; medians with their 95 %
 bootstrap intervals. On a GPT, a hundred tiny layers, a ResNet-18 on 64x64 pictures, and the tiny layers on two ranks
 (DDP over gloo; rank 0's time).
@@ -22,9 +22,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = {"gpt": 8, "tiny": 100, "resnet": 4, "ddp": 60}  # a block, about a quarter of a second
-VARIANTS = ["every-step", "auto", "profiler", "backward-hooks"]
+VARIANTS = ["every-step", "fast-call", "auto", "profiler", "backward-hooks"]
 BOUNDS = {
-    ("gpt", "every-step"): 1.005, ("tiny", "every-step"): 1.08,
+    ("gpt", "every-step"): 1.005, ("tiny", "every-step"): 1.08, ("tiny", "fast-call"): 1.02,
     ("gpt", "auto"): 1.01, ("tiny", "auto"): 1.01, ("resnet", "auto"): 1.01, ("ddp", "auto"): 1.01,
 }  # fmt: skip
 EVENT_NS, MEMORY_MIB, IMPORT = 40, 32, 1.02
@@ -64,6 +64,18 @@ class Agent(Plain):
 
     def __enter__(self) -> None:
         self.set(self.stride)
+
+
+class Fast(Agent):
+    """The same, and modules are called directly where that is the same."""
+
+    def __enter__(self) -> None:
+        self.native.use_fast_calls(True)
+        super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self.native.use_fast_calls(False)
+        super().__exit__()
 
 
 class Hooks:
@@ -115,10 +127,12 @@ def worker(kind: str, rounds: int) -> None:
     """In the training process: alternate, and print the CPU seconds of every block as JSON."""
     import torch
     from models import make_model
+    from probe_agent import _native
     from torch.profiler import ProfilerActivity, profile
 
     if kind == "ddp":
         torch.distributed.init_process_group("gloo")
+    _native.use_fast_calls(False)  # Only where it is measured.
     model, step = make_model(kind)
     steps = STEPS[kind]
 
@@ -135,7 +149,12 @@ def worker(kind: str, rounds: int) -> None:
     else:
         stride = governed_stride(step)
     plain = Plain(step)
-    variants = {"every-step": Agent(step, 1), "auto": Agent(step, stride), "backward-hooks": Hooks(model)}
+    variants = {
+        "every-step": Agent(step, 1),
+        "fast-call": Fast(step, 1),
+        "auto": Agent(step, stride),
+        "backward-hooks": Hooks(model),
+    }
     ratios: dict[str, list[float]] = {name: [] for name in [*VARIANTS, "plain again"]}
     with plain:
         before = block()
@@ -256,7 +275,7 @@ def main() -> None:
         for kind in args.kind or STEPS:
             ranks = 2 if kind == "ddp" else 1
             # Only a run of one process asks the governor: two would be two runs of different lengths.
-            more = dict(environment, BENCH_STRIDE=str(stride))
+            more = dict(environment, BENCH_STRIDE=str(stride), PROBE_LAYERS="all,forward=fast_call")
             seen = run(["--worker", "blocks", "--kind", kind, "--rounds", str(args.rounds)], more, ranks)
             stride = seen["stride"] if kind == "tiny" else stride
             print(f"{kind}: {seen['ms']:.1f} ms of CPU a step; auto records one step of {seen['stride']}")

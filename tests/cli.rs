@@ -34,6 +34,8 @@ mod stacks;
 mod terminal;
 #[path = "cli/uids.rs"]
 mod uids;
+#[path = "cli/versions.rs"]
+mod versions;
 #[path = "cli/watch.rs"]
 mod watch;
 

@@ -135,6 +135,11 @@ fn frames_of_agents() {
             max_allocated: None,
             detail: step % 2 == 0,
             warmup: Some(step == 0),
+            device_duration: None,
+            device_forward_time: None,
+            device_backward_time: None,
+            device_optimizer_time: None,
+            gpu_idle_max: None,
         });
     }
     batches.push(builder.take());

@@ -136,6 +136,13 @@ impl<N: Names> Analyser<N> {
         if let Some((Frame::Pass(pass), _)) = thread.take(implicit) {
             let pending = std::mem::take(&mut thread.parts.pending);
             thread.parts.backward += pending;
+            if pass.of != number {
+                // A device's own thread did it for the one that called.
+                let done = std::mem::take(&mut thread.parts.device.backward);
+                if let Some(caller) = self.threads.get_mut(pass.of) {
+                    caller.parts.device.backward.add(done.sum());
+                }
+            }
             self.push_pass(number, *pass, sink);
         }
     }

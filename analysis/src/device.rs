@@ -87,6 +87,11 @@ impl Thread {
             return;
         }
         let time = now.since(std::mem::replace(&mut self.device, now));
+        // As on the host, backward begins with its first node.
+        if !matches!(self.frames.last(), Some(Frame::Pass(pass)) if pass.owner.is_none()) {
+            let part = self.part();
+            self.parts.device.credit(part, time);
+        }
         match self.frames.last_mut() {
             Some(Frame::Module { call, .. }) => {
                 if let Some(call) = calls.get_mut(*call) {

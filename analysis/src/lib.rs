@@ -21,6 +21,7 @@ pub mod custom;
 pub mod cut;
 mod data;
 mod device;
+mod device_step;
 pub mod keep;
 pub mod known;
 pub mod mapping;
@@ -102,6 +103,7 @@ pub struct Analyser<N> {
     reads: Vec<operators::Read>,
     /// Peak memory of a device, as its allocator said at the end of the step under way.
     peak: Option<f64>,
+    queue: device_step::Queue,
     meter: Meter,
     settling: Settling,
     /// Shape given to an outermost module with parameters, the newest.
@@ -166,6 +168,7 @@ impl<N: Names> Analyser<N> {
             operations: collectives::Operations::default(),
             reads: Vec::new(),
             peak: None,
+            queue: device_step::Queue::default(),
             meter: Meter::default(),
             settling: Settling::default(),
             batch_shape: None,
@@ -257,6 +260,9 @@ impl<N: Names> Analyser<N> {
         self.threads[thread].advance_device(device, &mut self.calls);
         if device != Device::None {
             self.meter.count_mark();
+            // Of the others the event is recorded before the time is read.
+            let exact = matches!(kind, Kind::Exit | Kind::NodeStart | Kind::NodeEnd);
+            self.queue.note(record.ts, device, exact);
         }
         match kind {
             Kind::Enter => self.enter(thread, record, device, ticks, sink),
@@ -277,7 +283,7 @@ impl<N: Names> Analyser<N> {
                 });
             }
             Kind::OptimizerEnd => self.optimizer_end(thread, record, device, sink),
-            Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, sink),
+            Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, device, sink),
             Kind::DataBegin => self.data_begin(thread, record),
             Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),

@@ -7,7 +7,7 @@ use super::Analyser;
 use super::clock::seconds;
 use super::keep::{Keep, Kept};
 use super::names::Names;
-use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS};
+use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA};
 use crate::record::Record;
 use crate::sink::Sink;
 
@@ -59,6 +59,7 @@ fn operator(payload: u64) -> &'static str {
 fn device(said: u8, sink: &mut Sink) -> Text {
     let kind = DEVICES.get(usize::from(said >> 4)).copied().unwrap_or_default();
     match said >> 4 {
+        _ if said == SOME_CUDA => sink.strings.id("cuda"),
         0 => sink.strings.id(kind),
         _ => sink.strings.id(&format!("{kind}:{}", said & 15)),
     }

@@ -1,5 +1,6 @@
 //! What a step's time went into, on one thread.
 
+use super::device_step::DeviceParts;
 use super::keep::keep;
 
 /// Where a moment belongs.
@@ -30,6 +31,10 @@ pub(crate) struct Parts {
     pub(crate) samples: Option<i64>,
     /// Of the batches that were handed over.
     pub(crate) batch_samples: Option<i64>,
+    /// On the device's clock.
+    pub(super) device: DeviceParts,
+    /// Intervals of the step were lost, which its device times are made of.
+    pub(super) lost: bool,
 }
 
 keep!(Parts {
@@ -44,6 +49,8 @@ keep!(Parts {
     micro_steps,
     samples,
     batch_samples,
+    device,
+    lost,
 });
 
 impl Parts {

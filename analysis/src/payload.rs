@@ -18,10 +18,26 @@ pub const WORKERS: u32 = 4;
 pub const PREFETCH: u32 = 20;
 
 /// Operators of copies and reads that mean something: their place here is in the record.
-pub const OPERATORS: [&str; 9] =
-    ["copy_", "_local_scalar_dense", "to", "_to_copy", "clone", "contiguous", "item", "is_nonzero", "nonzero"];
+pub const OPERATORS: [&str; 12] = [
+    "copy_",
+    "_local_scalar_dense",
+    "to",
+    "_to_copy",
+    "clone",
+    "contiguous",
+    "item",
+    "is_nonzero",
+    "nonzero",
+    "synchronize",
+    "Stream.synchronize",
+    "Event.synchronize",
+];
+/// Those before it are torch's operators, the others functions of its Python.
+pub const SYNCHRONIZE: usize = 9;
 /// torch's numbers of devices: what has a name here is recorded.
 pub const DEVICES: [&str; 2] = ["cpu", "cuda"];
+/// A device of CUDA's, and which one is not known.
+pub const SOME_CUDA: u8 = 0x1f;
 /// Bits of a copy's payload, above the operator's four.
 pub const NON_BLOCKING: u64 = 1 << 4;
 /// See there.

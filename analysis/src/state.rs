@@ -19,6 +19,7 @@ impl<N: Names> Analyser<N> {
         self.operations.put(to);
         self.reads.put(to);
         self.peak.put(to);
+        self.queue.put(to);
         self.settling.put(to);
         (self.batch_shape, self.newest).put(to);
     }
@@ -28,7 +29,8 @@ impl<N: Names> Analyser<N> {
         let (clock, threads, modules, calls) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let ((step, step_begin), (detail, broken), is_partial) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (optimizers, operations, reads) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
-        let (peak, settling, (batch_shape, newest)) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        let (peak, queue, settling) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        let (batch_shape, newest) = Keep::get(from)?;
         Some(Self {
             names,
             clock,
@@ -44,6 +46,7 @@ impl<N: Names> Analyser<N> {
             operations,
             reads,
             peak,
+            queue,
             meter: Meter::default(),
             settling,
             batch_shape,

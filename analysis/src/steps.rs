@@ -4,6 +4,8 @@ use probe_proto::table::{Text, Time};
 use probe_proto::tables::{steps, torch_trace};
 
 use super::clock::seconds;
+use super::device::DeviceTime;
+use super::device_step::StepOnDevice;
 use super::names::Names;
 use super::parts::Parts;
 use super::thread::{Frame, Thread};
@@ -32,7 +34,7 @@ impl<N: Names> Analyser<N> {
             }
         }
         if record.a == 1 {
-            self.end_step(number, record.ts, record.b as i64, sink);
+            self.end_step(number, record.ts, record.b as i64, now, sink);
         }
     }
 
@@ -64,12 +66,15 @@ impl<N: Names> Analyser<N> {
         sink.push(row);
     }
 
-    /// A training step ended on thread `number` at `now`; with it, `finished` steps have.
-    pub(super) fn end_step(&mut self, number: usize, now: u64, finished: i64, sink: &mut Sink) {
+    /// A training step ended on thread `number` at `now`, on the device at `device`; with it, `finished` steps have.
+    pub(super) fn end_step(&mut self, number: usize, now: u64, finished: i64, device: Device, sink: &mut Sink) {
         let (Some(clock), Some(begin)) = (&self.clock, self.step_begin.replace(now)) else { return };
         let ts = Time(clock.unix_ns(begin));
+        let whole = now.saturating_sub(begin);
+        let on_device = self.queue.end_step(now, whole, device);
         self.flush_reads(sink);
-        let parts = std::mem::take(&mut self.threads[number].parts);
+        let mut parts = std::mem::take(&mut self.threads[number].parts);
+        parts.lost = self.threads.iter().any(|thread| thread.lost);
         let ended = finished - 1;
         let missed = ended.saturating_sub(self.step);
         if std::mem::take(&mut self.is_partial) {
@@ -80,7 +85,7 @@ impl<N: Names> Analyser<N> {
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
             self.meter.end_step(ended, None, self.detail);
         } else {
-            self.push_step(ended, ts, now.saturating_sub(begin), parts, sink);
+            self.push_step(ended, ts, whole, parts, on_device, sink);
         }
         self.step = finished;
         self.broken = false;
@@ -98,16 +103,30 @@ impl<N: Names> Analyser<N> {
         let idle = self.threads.iter().all(Thread::is_idle);
         self.step_begin = (!idle).then_some(now);
         self.broken = false;
+        self.queue.skip();
         for thread in &mut self.threads {
             begin_step(thread, now);
             thread.skip(now);
         }
     }
 
-    fn push_step(&mut self, step: i64, ts: Time, whole: u64, mut parts: Parts, sink: &mut Sink) {
+    fn push_step(
+        &mut self,
+        step: i64,
+        ts: Time,
+        whole: u64,
+        mut parts: Parts,
+        on_device: StepOnDevice,
+        sink: &mut Sink,
+    ) {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
         self.meter.end_step(step, Some(seconds(duration)), self.detail);
+        let computes_there = !self.modules.computes_on_host();
+        let timed = |time: Option<u64>| time.filter(|_| computes_there).map(seconds);
+        // Without detail nothing has an event but the step's end.
+        let is_known = self.detail && on_device.idle.is_some();
+        let part = |time: DeviceTime| timed(time.sum().filter(|_| is_known && !parts.lost));
         let row = steps::Row {
             step,
             ts,
@@ -124,6 +143,11 @@ impl<N: Names> Analyser<N> {
             max_allocated: self.peak,
             detail: self.detail,
             warmup: Some(self.settling.is_warmup(duration)),
+            device_duration: timed(on_device.duration),
+            device_forward_time: part(parts.device.forward),
+            device_backward_time: part(parts.device.backward),
+            device_optimizer_time: part(parts.device.optimizer),
+            gpu_idle_max: timed(on_device.idle.filter(|_| is_known && parts.suspended == 0)),
         };
         sink.push(row);
     }

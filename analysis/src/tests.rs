@@ -299,7 +299,12 @@ proptest! {
             let payload = if delta % 5 == 0 { payload } else { small };
             let Some(kind) = kind_at(kind) else { continue };
             let record = Record::new(kind, payload, now, a, b);
-            analyser.feed(thread, if delta == 7 { record.flagged(LOST_DETAIL) } else { record }, Device::None, &mut sink);
+            let device = match small {
+                0 | 1 => Device::None,
+                2 => Device::Unknown,
+                _ => Device::At { device: small as u8 % 2, at: if delta % 3 == 0 { a as i64 } else { now as i64 } },
+            };
+            analyser.feed(thread, if delta == 7 { record.flagged(LOST_DETAIL) } else { record }, device, &mut sink);
         }
         analyser.settle(now, false, &mut sink);
         analyser.settle(u64::MAX, true, &mut sink);

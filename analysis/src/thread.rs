@@ -231,7 +231,7 @@ impl Thread {
         }
     }
 
-    fn part(&self) -> Part {
+    pub(super) fn part(&self) -> Part {
         match self.frames.last() {
             None => Part::Other,
             Some(Frame::Module { .. }) if self.passes == 0 => Part::Forward,

@@ -1,5 +1,35 @@
 //! What agents may be told while they run (`probe ENDPOINT config KEY=VALUE`), declared here and nowhere else.
 
+/// Declares the layers of recording, for code and for people.
+macro_rules! layers {
+    ($first:literal $(, $name:literal)*) => {
+        const LAYER_NAMES: &[&str] = &[$first $(, $name)*];
+        /// Their names in words, as a literal.
+        macro_rules! layer_names {
+            () => { concat!($first $(, ", ", $name)*) };
+        }
+        pub(crate) use layer_names;
+    };
+}
+
+// The place of each is its bit.
+layers!(
+    "forward",
+    "backward",
+    "optimizer",
+    "data",
+    "collectives",
+    "memory",
+    "process",
+    "spans",
+    "metrics",
+    "environment",
+    "copies",
+    "sync_points",
+    "device_time",
+    "exceptions"
+);
+
 /// A key that can be set.
 #[derive(Debug)]
 pub struct Key {
@@ -32,9 +62,11 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: LAYERS,
-        doc: "Layers that record, of those that the agent was started with: all, or names (forward, backward, \
-              optimizer, data, collectives, memory, process, spans, metrics, environment, copies, sync_points, \
-              device_time, exceptions), or with a - those that don't. The time of one that is off is other_time.",
+        doc: concat!(
+            "Layers that record, of those that the agent was started with: all, or names (",
+            layer_names!(),
+            "), or with a - those that don't. The time of one that is off is other_time."
+        ),
         values: &["all", "NAME,NAME,…", "-NAME,…"],
         accepts: |value| Layers::parse(value).is_some(),
     },
@@ -88,22 +120,7 @@ pub struct Layers(pub u16);
 
 impl Layers {
     /// Their names; the place of each is its bit.
-    pub const NAMES: [&'static str; 14] = [
-        "forward",
-        "backward",
-        "optimizer",
-        "data",
-        "collectives",
-        "memory",
-        "process",
-        "spans",
-        "metrics",
-        "environment",
-        "copies",
-        "sync_points",
-        "device_time",
-        "exceptions",
-    ];
+    pub const NAMES: &[&str] = LAYER_NAMES;
     /// Every one.
     pub const ALL: Self = Self((1 << Self::NAMES.len()) - 1);
 

@@ -1,5 +1,7 @@
 //! Every environment variable that `probe` looks at, declared and documented here and nowhere else.
 
+use crate::config::layer_names;
+
 /// A declared variable.
 #[derive(Debug)]
 pub struct EnvVar {
@@ -12,7 +14,7 @@ pub struct EnvVar {
 }
 
 macro_rules! variables {
-    ($($ident:ident = $name:literal, $default:literal, $doc:literal;)*) => {
+    ($($ident:ident = $name:literal, $default:literal, $doc:expr;)*) => {
         $(#[doc = $doc] pub const $ident: &str = $name;)*
         /// All of them, in the order in which the documentation shows them.
         pub static ALL: &[EnvVar] = &[$(EnvVar { name: $name, doc: $doc, default: $default }),*];
@@ -26,7 +28,7 @@ variables! {
     PROBE_RUN = "PROBE_RUN", "the script's name", "The run's name.";
     PROBE_DETAIL = "PROBE_DETAIL", "every-step", "Which steps have their modules recorded: every-step, auto (as many as PROBE_OVERHEAD_BUDGET allows, and all for a while when steps get slower), 1/N (every Nth) or off.";
     PROBE_OVERHEAD_BUDGET = "PROBE_OVERHEAD_BUDGET", "1%", "What recording may cost, as a share of step time, where PROBE_DETAIL is auto: 1%, 0.5%.";
-    PROBE_LAYERS = "PROBE_LAYERS", "all", "Layers of recording, comma-separated (forward, backward, optimizer, data, collectives, memory, process, spans, metrics, environment, copies, sync_points, device_time); -NAME switches one off, NAME=MECHANISM chooses its mechanism.";
+    PROBE_LAYERS = "PROBE_LAYERS", "all", concat!("Layers of recording, comma-separated (", layer_names!(), "); -NAME switches one off, NAME=MECHANISM chooses its mechanism (forward=fast_call: modules without hooks are called by their forward, past torch's own __call__).");
     PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets; tcp: also such as come over TCP; on: only such as come over unix sockets.";
     PROBE_HOME = "PROBE_HOME", "$XDG_STATE_HOME/probe, else ~/.local/state/probe", "Where run directories are kept.";
     PROBE_RUNTIME_DIR = "PROBE_RUNTIME_DIR", "$XDG_RUNTIME_DIR/probe, else a directory of mode 0700 under the temporary one", "Where sockets of live collectors are.";

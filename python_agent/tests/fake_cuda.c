@@ -4,16 +4,19 @@
  *
  * FAKE_CUDA: "never", events don't come; "capturing", the stream is being captured; "broken", asking fails. While a file is
  * there that FAKE_CUDA_BEHIND names, events don't come either; that of FAKE_CUDA_NOT_YET means that the program has not
- * called cuInit. */
+ * called cuInit. FAKE_CUDA_CLOCK: the device's clock is the host's instead, and an event comes as soon as it is recorded,
+ * or, while the device is held by fake_cuda_hold, when that is over. */
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
 
-typedef struct { double milliseconds; } event_t;
+/* `held`: it comes when that hold is over (0: it has come). */
+typedef struct { double milliseconds; int held; } event_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static double device_clock;
@@ -29,7 +32,29 @@ static int there(const char *variable) {
     return path && access(path, F_OK) == 0;
 }
 
+enum { HOLDS = 1000 };
+static int hold, holding;
+static double let_go[HOLDS];
+
+static double host_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
 int fake_cuda_recorded(void) { return recorded; }
+
+void fake_cuda_hold(void) {
+    pthread_mutex_lock(&lock);
+    hold = (hold + 1) % HOLDS, holding = 1, let_go[hold] = 0.0;
+    pthread_mutex_unlock(&lock);
+}
+void fake_cuda_let_go(void) {
+    pthread_mutex_lock(&lock);
+    let_go[hold] = host_clock(), holding = 0;
+    pthread_mutex_unlock(&lock);
+}
+static double came(event_t *event) { return event->held ? let_go[event->held] : event->milliseconds; }
 
 int cuDeviceGetCount(int *count) { return there("FAKE_CUDA_NOT_YET") ? NOT_INITIALIZED : (*count = 1, SUCCESS); }
 int cuCtxGetDevice(int *device) { return *device = 0, SUCCESS; }
@@ -47,19 +72,20 @@ int cuEventCreate(void **event, unsigned flags) {
 int cuEventRecord(void *event, void *stream) {
     if (stream != (void *)7) return INVALID_VALUE;
     pthread_mutex_lock(&lock);
-    *(event_t *)event = (event_t){device_clock += 1.0};
+    device_clock = getenv("FAKE_CUDA_CLOCK") ? host_clock() : device_clock + 1.0;
+    *(event_t *)event = (event_t){device_clock, holding ? hold : 0};
     recorded += 1;
     pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
 int cuEventQuery(void *event) {
     if (is("broken")) return ILLEGAL_ADDRESS;
-    (void)event;
+    if (came(event) == 0.0) return NOT_READY;
     return is("never") || there("FAKE_CUDA_BEHIND") ? NOT_READY : SUCCESS;
 }
 int cuEventElapsedTime(float *milliseconds, void *from, void *to) {
     int ready = cuEventQuery(to);
-    if (ready == SUCCESS) *milliseconds = (float)(((event_t *)to)->milliseconds - ((event_t *)from)->milliseconds);
+    if (ready == SUCCESS) *milliseconds = (float)(came(to) - came(from));
     return ready;
 }
 int cuStreamIsCapturing(void *stream, int *capturing) {

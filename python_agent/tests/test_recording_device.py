@@ -34,6 +34,11 @@ def with_driver(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
 
 
+ON_DEVICE = (
+    *("device_duration", "device_forward_time", "device_backward_time", "device_optimizer_time", "gpu_idle_max"),
+)
+
+
 class Pair(nn.Module):
     """Two layers and something of its own between them."""
 
@@ -65,20 +70,63 @@ def recorded(steps: int = 2, device: str = "meta", capture: str = "") -> Any:
         if step % 10 == 9:
             native.analyse()
     began = time.monotonic()
-    rows = native.take_rows(False)["python.torch_trace"]
+    taken = native.take_rows(False)
+    rows, ended = taken["python.torch_trace"], taken["python.steps"]
     held_back = 8 * steps - len(rows)
     if "FAKE_CUDA_BEHIND" in os.environ:
         os.unlink(os.environ["FAKE_CUDA_BEHIND"])
     while len(rows) < 8 * steps and time.monotonic() < began + 60:
         time.sleep(0.05)
         native.analyse()
-        rows += native.take_rows(False)["python.torch_trace"]
+        taken = native.take_rows(False)
+        rows += taken["python.torch_trace"]
+        ended += taken["python.steps"]
     agent.uninstall()
     names = ("step", "stage", "module", "duration", "total_duration")
     return {
         "rows": [{name: row[name] for name in names} | {"on_host": row["host_duration"] > 0} for row in rows],
+        "steps": [{name: row[name] for name in (*ON_DEVICE, "step", "duration")} for row in ended],
         "events": cuda.fake_cuda_recorded(), "held_back": held_back, "layer": native.layers().get("device_time"),
     }  # fmt: skip
+
+
+def held(steps: int) -> Any:
+    """In each step the device is held for a while, with the model's call in its queue; then it has nothing to do for a
+    while. The clock is the host's, so both are known at least."""
+    import probe_agent.torch as agent
+    from probe_agent import _native as native
+
+    cuda = ctypes.CDLL("libcuda.so.1")
+    agent.install()
+    native.analyse()
+    native.take_rows()
+    model = Pair("meta")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    told: list[dict[str, float]] = []
+    for step in range(steps):
+        if step:
+            cuda.fake_cuda_hold()
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4, device="meta")).sum()
+        began = time.monotonic()
+        while time.monotonic() < began + 0.05:
+            pass
+        waited = time.monotonic() - began
+        cuda.fake_cuda_let_go()
+        began = time.monotonic()
+        while time.monotonic() < began + 0.03:
+            pass
+        idle = time.monotonic() - began
+        loss.backward()
+        optimizer.step()
+        told.append({"waited": waited, "idle": idle})
+    rows: list[dict[str, Any]] = []
+    began = time.monotonic()
+    while len(rows) < steps and time.monotonic() < began + 60:
+        native.analyse()
+        rows += native.take_rows(False)["python.steps"]
+    agent.uninstall()
+    return [row | told[row["step"]] for row in rows]
 
 
 def times(rows: list[dict[str, Any]], step: int) -> dict[tuple[str, str | None], tuple[float | None, float | None]]:
@@ -108,6 +156,14 @@ def test_devices_have_their_own_times(with_driver: None) -> None:
     whole = sum(own for own, _ in backward.values())
     assert backward["Pair"][1] == whole - backward[None][0]
     assert all(row["on_host"] for row in told["rows"]), "the host's times are there as well"
+    # A step's parts are those of its modules; what they leave of the whole is between them.
+    parts = {name: round(told["steps"][1][name] * 1e3, 3) for name in ON_DEVICE}
+    assert (parts["device_forward_time"], parts["device_optimizer_time"]) == (5.0, 1.0)
+    assert parts["device_backward_time"] == whole
+    # The end of the step before, then forward, backward and the optimizer, each an event after the one before it.
+    assert parts["device_duration"] == 1.0 + 5.0 + 1.0 + whole + 1.0 + 1.0
+    assert told["steps"][0]["device_duration"] is None, "nobody knows when the device began with the first step"
+    assert 0.0 <= told["steps"][1]["gpu_idle_max"] <= told["steps"][1]["duration"]
     # No event is lost: the pool has a thousand, and each is used again and again.
     many = in_process(recorded, arguments=(200,))
     assert many["events"] > 3000
@@ -118,6 +174,18 @@ def test_modules_on_the_host_have_the_hosts_times(with_driver: None) -> None:
     told = in_process(recorded, arguments=(2, "cpu"))
     for (stage, module), (own, _) in times(told["rows"], 1).items():
         assert own is not None and own != 1.0, (stage, module)
+    assert [step[name] for step in told["steps"] for name in ON_DEVICE] == [None] * 10
+
+
+def test_what_waits_for_a_device_is_no_gap(with_driver: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CUDA_CLOCK", "host")
+    steps = in_process(held, arguments=(6,))
+    assert [row["step"] for row in steps] == list(range(6))
+    # Of the first one nobody held the device: its queue was empty all along.
+    assert steps[0]["gpu_idle_max"] > steps[0]["waited"] + steps[0]["idle"]
+    for row in steps[1:]:
+        assert row["idle"] <= row["gpu_idle_max"] <= row["duration"] - row["waited"] + 1e-4, row
+        assert row["device_duration"] >= row["waited"] + row["idle"] - 1e-4
 
 
 def test_rows_wait_for_a_device_that_is_behind(
@@ -143,6 +211,8 @@ def test_what_is_not_known_is_null(with_driver: None, mode: str) -> None:
     told = in_process(recorded, arguments=(3, "meta", mode))
     if mode == "capturing":
         assert set(times(told["rows"], 1).values()) == {(None, None)}
+        assert [told["steps"][1][name] for name in ON_DEVICE] == [None] * 5
+        assert told["steps"][2]["device_forward_time"] == pytest.approx(5e-3)
         assert times(told["rows"], 2)["forward", "Pair"] == (3.0, 5.0)
     assert len(told["rows"]) == 24
 
@@ -161,4 +231,5 @@ def test_nothing_is_recorded_before_cuda_is_in_use(
 def test_the_layer_can_be_off(with_driver: None) -> None:
     told = in_process(recorded, "-device_time")
     assert told["events"] == 0
+    assert [told["steps"][1][name] for name in ON_DEVICE] == [None] * 5
     assert set(times(told["rows"], 1).values()) == {(None, None)}

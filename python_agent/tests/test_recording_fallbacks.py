@@ -157,6 +157,13 @@ def test_what_makes_no_sense_is_said() -> None:
     assert found["layers"]["optimizer"] == "record_function" and found["layers"]["data"] == "off"
 
 
+def test_every_layer_that_can_be_named_is_one() -> None:
+    import probe_agent.torch as agent
+    from probe_agent import _native
+
+    assert sorted(agent._LAYERS) == sorted(_native.LAYERS)
+
+
 def test_parse_reads_names_mechanisms_and_off() -> None:
     from probe_agent.torch.layers import parse
 

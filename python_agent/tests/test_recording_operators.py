@@ -179,3 +179,112 @@ def test_a_model_that_is_drawn_alike_learns_alike() -> None:
         agent._native.watch_operators(False)
         agent.uninstall()
     assert watched == alone
+
+
+def synchronizing() -> dict[str, Any]:
+    """Rows of waiting for devices. There is none: what torch calls to wait is replaced beforehand, except for an event
+    that nobody recorded, for which torch itself waits without a device."""
+    import types
+
+    import probe_agent.torch as agent
+
+    waited: list[Any] = []
+
+    def wait(*args: Any) -> str:
+        waited.append(args)
+        if args and args[0] == 7:
+            raise RuntimeError("no such device")
+        return "the answer"
+
+    cuda: Any = torch.cuda
+    cuda._lazy_init = lambda: None
+    cuda._exchange_device = cuda._maybe_exchange_device = lambda index: index
+    core: Any = torch._C
+    core._cuda_synchronize = core._accelerator_synchronizeDevice = wait
+    core._cuda_getDevice = lambda: 1
+    cuda.streams.Stream.synchronize = wait
+    event, before = cuda.Event(), cuda.streams.Event.synchronize
+    agent.install()
+    recorder = Recorder()
+    core._cuda_synchronize()
+    recorder.native.watch_operators(True)
+    first = line_here(1)
+    for _ in range(3):
+        torch.cuda.synchronize()
+    torch.accelerator.synchronize(0)
+    stream = types.SimpleNamespace(device=torch.device("cuda", 2))
+    answer = torch.cuda.Stream.synchronize(stream)  # type: ignore[arg-type]
+    event.synchronize()
+    try:
+        core._accelerator_synchronizeDevice(7)
+    except RuntimeError as error:
+        answer += f", {error}"
+    recorder.native.mark_step()
+    rows = recorder.take()["python.sync_points"]
+    recorder.native.watch_operators(False)
+    torch.cuda.synchronize()
+    recorder.native.mark_step()
+    after = recorder.take()["python.sync_points"]
+    patched = core._cuda_synchronize is not wait
+    agent.uninstall()
+    original = [core._cuda_synchronize, core._accelerator_synchronizeDevice, cuda.streams.Stream.synchronize]
+    return {
+        "rows": [[row["line"] - first, row["operation"], row["device"], row["count"]] for row in rows],
+        "files": sorted({Path(row["file"]).name for row in rows}), "waits": len(waited), "after": after,
+        "answer": answer, "patched": patched, "positive": all(row["waited"] > 0 for row in rows),
+        "restored": all(function is wait for function in original) and cuda.streams.Event.synchronize is before,
+    }  # fmt: skip
+
+
+def test_waiting_for_devices_is_seen() -> None:
+    found = in_process(synchronizing)
+    assert found["rows"] == [
+        [1, "synchronize", "cuda:1", 3],
+        [2, "synchronize", "cuda:0", 1],
+        [4, "Stream.synchronize", "cuda:2", 1],
+        [5, "Event.synchronize", "cuda", 1],
+        [7, "synchronize", "cuda:7", 1],
+    ]
+    assert found["files"] == [HERE] and found["positive"]
+    assert found["waits"] == 8 and found["answer"] == "the answer, no such device"
+    assert found["after"] == [] and found["patched"] and found["restored"]
+    without = in_process(synchronizing, "-sync_points")
+    assert without["rows"] == [] and without["waits"] == 8 and not without["patched"]
+
+
+def compiled_with_waits() -> list[list[int]]:
+    """Frames and operators that torch.compile finds in functions that wait for devices, without the agent and with it."""
+    import probe_agent.torch as agent
+    import torch._dynamo
+    from torch._dynamo.testing import CompileCounter
+
+    event = torch.cuda.Event()
+
+    def all_of_them(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        torch.cuda.synchronize()
+        return y * 2
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        event.synchronize()
+        return y * 2
+
+    found = []
+    for installed in (False, True):
+        if installed:
+            agent.install()
+            agent._native.watch_operators(True)
+        for function in (all_of_them, one):
+            torch._dynamo.reset()
+            counter = CompileCounter()
+            compiled: Any = torch.compile(function, backend=counter, fullgraph=True)
+            compiled(torch.ones(3))
+            found.append([int(counter.frame_count), int(counter.op_count)])
+    agent.uninstall()
+    return found
+
+
+def test_torch_compile_takes_waits_as_before() -> None:
+    found = in_process(compiled_with_waits)
+    assert found[:2] == found[2:] and all(frames == 1 for frames, _ in found)

@@ -224,13 +224,14 @@ fn a_wait_that_is_interrupted_goes_on() {
     }
 }
 
+/// Making a mount namespace takes root, as which CI runs the tests; for others there is nothing here to see.
 #[test]
 fn a_process_in_another_mount_namespace_is_read_through_its_own_root() {
     let directory = tempfile::tempdir().unwrap();
     let python = &pythons()[0];
     // A root of its own: everything of ours but for /tmp, which is another one, below another directory.
-    let root = directory.path().join("root");
-    fs::create_dir(&root).unwrap();
+    // Kept, and removed only as the empty directory that it is: nothing may ever empty what is mounted there.
+    let root = tempfile::tempdir().unwrap().keep();
     let enter = format!(
         "mount --rbind / {root} && mount -t tmpfs none {root}/tmp && exec chroot {root} {python} -u -c \"$1\"",
         root = root.display(),
@@ -238,7 +239,6 @@ fn a_process_in_another_mount_namespace_is_read_through_its_own_root() {
     );
     let allowed = Command::new("unshare").args(["-m", "--propagation", "private", "true"]).status();
     if !allowed.is_ok_and(|status| status.success()) {
-        eprintln!("not permitted here: unshare -m");
         return;
     }
     let script = Script::start(
@@ -260,6 +260,7 @@ fn a_process_in_another_mount_namespace_is_read_through_its_own_root() {
     assert!(!bootstrap::is_seen(script.pid(), directory.path()));
     finish(script.pid(), &interpreter, &sent);
     assert_eq!(script.finish(), "fine");
+    fs::remove_dir(root).unwrap();
 }
 
 #[test]

@@ -242,7 +242,7 @@ impl Agent {
             }
             state.first_seen = record.first_seen;
             state.last_seen = record.last_seen;
-            state.clock_offset = None;
+            state.clock_offset = record.clock_offset_ns.map(clock::seconds);
         }
         agent
     }

@@ -32,14 +32,14 @@ pub(crate) struct Greeting {
 pub(crate) struct DeclaredTable {
     pub(crate) name: String,
     pub(crate) mapping: Mapping,
-    /// Why a table of the program's can't be kept, in words.
+    /// Why its rows can't be kept, in words.
     pub(crate) refused: Option<String>,
 }
 
 /// Why an agent is not welcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unwelcome {
-    /// It speaks another protocol, or a table of its means something else here: coming back changes nothing.
+    /// It speaks another protocol: coming back changes nothing.
     Refused(String),
     /// It makes no sense.
     Malformed(String),
@@ -74,16 +74,21 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
     let mut tables = Vec::with_capacity(hello.tables.len());
     for schema in hello.tables.iter().cloned() {
         let known = tables::find(&schema.name);
-        let (table, refused) = match known {
+        let (table, mut refused) = match known {
             None if !tables::custom::is_reserved(&schema.name) => match store.declare(&schema) {
                 Ok(table) => (Some(table), None),
                 Err(why) => (None, Some(cut(why, super::agent::LONGEST_TEXT))),
             },
             known => (known, None),
         };
-        let mapping = Mapping::of(table, &schema).map_err(|error| {
-            Unwelcome::Refused(format!("table {} does not fit this collector ({VERSION}): {error}", schema.name))
-        })?;
+        let mapping = match Mapping::of(table, &schema) {
+            Ok(mapping) => mapping,
+            // Another version's: its other tables are as good as ever.
+            Err(error) => {
+                refused = Some(cut(format!("{error} ({VERSION})"), super::agent::LONGEST_TEXT));
+                Mapping::of(None, &schema).map_err(|error| Unwelcome::Malformed(error.to_string()))?
+            }
+        };
         if let Some(why) = &refused {
             remarks.push(format!("rows of {} are not kept: {why}", schema.name));
         } else if mapping.table().is_none() {
@@ -177,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_tables_and_columns_are_remarked_on_and_changed_types_refused() {
+    fn unknown_tables_and_columns_are_remarked_on_and_tables_that_do_not_fit_are_refused() {
         let column = |name: &str| v1::ColumnSchema { name: name.into(), r#type: v1::ColumnType::Int64 as i32 };
         let greeting = check(|h| {
             h.tables[0].columns.push(column("novel"));
@@ -186,7 +191,14 @@ mod tests {
         .unwrap();
         assert!(greeting.remark.contains("novel") && greeting.remark.contains("python.novel"), "{}", greeting.remark);
         assert_eq!(greeting.tables.len(), 2);
-        let changed = check(|h| h.tables[0].columns[0].r#type = v1::ColumnType::Text as i32);
-        assert!(matches!(changed, Err(Unwelcome::Refused(_))), "{changed:?}");
+        // A column of another type, or one too few that can't be NULL: this table is not kept.
+        let text = v1::ColumnType::Text as i32;
+        for changed in [check(|h| h.tables[0].columns[0].r#type = text), check(|h| h.tables[0].columns.truncate(1))] {
+            let changed = changed.unwrap();
+            assert!(changed.tables[0].refused.is_some() && changed.tables[0].mapping.table().is_none());
+            assert!(changed.remark.contains("are not kept"), "{}", changed.remark);
+        }
+        let twice = check(|h| h.tables[0].columns.push(column("step")));
+        assert!(matches!(twice, Err(Unwelcome::Malformed(_))), "{twice:?}");
     }
 }

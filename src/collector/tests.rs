@@ -470,5 +470,10 @@ fn step(step: i64) -> steps::Row {
         max_allocated: None,
         detail: true,
         warmup: Some(false),
+        device_duration: None,
+        device_forward_time: None,
+        device_backward_time: None,
+        device_optimizer_time: None,
+        gpu_idle_max: None,
     }
 }

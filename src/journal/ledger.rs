@@ -129,6 +129,7 @@ impl Ledger {
                 for (table, rows) in &status.recorded {
                     change(&mut agent.recorded, table, |recorded| recorded.max(*rows));
                 }
+                agent.clock_offset_ns = Some(status.unix_ns.saturating_sub(said.unix_ns));
                 agent.status = Some(status.clone());
             }
             None => {}

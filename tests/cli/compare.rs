@@ -56,6 +56,11 @@ fn record(home: &Home, recipe: &Recipe<'_>) -> PathBuf {
                 max_allocated: None,
                 detail: true,
                 warmup: Some(false),
+                device_duration: None,
+                device_forward_time: None,
+                device_backward_time: None,
+                device_optimizer_time: None,
+                gpu_idle_max: None,
             };
             agent.send(&store, [row]);
         }

@@ -1,6 +1,6 @@
 //! What agents send is there, once, and what can't be is counted.
 
-use probe_proto::v1::{self, agent_frame::Frame};
+use probe_proto::v1::{self, agent_frame::Frame, collector_frame};
 use tonic::Code;
 
 use crate::support::{Bench, FakeAgent, hello, soon};
@@ -171,11 +171,6 @@ async fn the_first_frame_is_hello_of_a_protocol_we_speak() {
     assert!(!refused.retry);
     assert!(refused.message.contains("protocol 99"), "{}", refused.message);
 
-    let mut changed = hello("a");
-    changed.tables[0].columns[0].r#type = v1::ColumnType::Text as i32;
-    let refused = FakeAgent::connect(&bench.socket(), changed).await.err().unwrap().refused();
-    assert!(!refused.retry && refused.message.contains("python.steps"), "{}", refused.message);
-
     let (up, frames) = tokio::sync::mpsc::channel(1);
     up.send(v1::AgentFrame { frame: Some(Frame::Status(v1::Status::default())) }).await.unwrap();
     let mut client = v1::agent_client::AgentClient::new(crate::support::channel(&bench.socket()).await);
@@ -183,6 +178,25 @@ async fn the_first_frame_is_hello_of_a_protocol_we_speak() {
     let status = soon(down.message()).await.unwrap_err();
     assert!(status.message().contains("not Hello"), "{status:?}");
     assert_eq!(bench.collector.agent_count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_another_one_here_is_refused_alone() {
+    let bench = Bench::start().await;
+    let mut changed = hello("a");
+    changed.tables[0].columns[0].r#type = v1::ColumnType::Text as i32;
+    let mut agent = FakeAgent::connect(&bench.socket(), changed).await.unwrap();
+    match agent.next().await {
+        collector_frame::Frame::TableRefused(refused) => {
+            assert_eq!(refused.table, "python.steps");
+            assert!(refused.message.contains("declared as text"), "{refused:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    agent.send_steps(1, 0, 5).await;
+    agent.acknowledged(1).await;
+    let drops = bench.rows("SELECT table_name, reason, rows FROM probe.drops").await;
+    assert_eq!(drops, [["python.steps", "table refused", "5"]]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

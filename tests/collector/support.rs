@@ -302,6 +302,11 @@ fn step_row(step: i64, clock: probe_proto::table::Text) -> steps::Row {
         max_allocated: None,
         detail: true,
         warmup: Some(false),
+        device_duration: None,
+        device_forward_time: None,
+        device_backward_time: None,
+        device_optimizer_time: None,
+        gpu_idle_max: None,
     }
 }
 

@@ -446,6 +446,11 @@ impl Agent {
             max_allocated: None,
             detail: step % 2 == 0,
             warmup: Some(step < 2),
+            device_duration: None,
+            device_forward_time: None,
+            device_backward_time: None,
+            device_optimizer_time: None,
+            gpu_idle_max: None,
         }
     }
 }

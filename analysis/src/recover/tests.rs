@@ -57,7 +57,7 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     file.write_all_at(&(all.len() as u64).to_le_bytes(), page + HEAD_AT as u64).expect("room");
     file.write_all_at(&THREAD.to_le_bytes(), page + THREAD_AT as u64).expect("room");
     file.write_all_at(&RING_MARK.to_le_bytes(), page + MARK_AT as u64).expect("room");
-    let memory: Vec<u8> = all.iter().flat_map(|record| record.to_bytes()).collect();
+    let memory: Vec<u8> = all.iter().copied().flat_map(Record::to_bytes).collect();
     file.write_all_at(&memory, page + PAGE).expect("room");
     file.set_len(page + RING_BYTES).expect("room");
 

@@ -32,7 +32,7 @@ crate::table! {
     rows_dropped: i64, "rows", "Rows it dropped before sending, all reasons (probe.drops).";
     first_seen: Time, "", "When it first connected.";
     last_seen: Time, "", "When anything last came from it.";
-    clock_offset: Option<f64>, "s", "Its clock minus the collector's at its newest report, transit included.";
+    clock_offset: Option<f64>, "s", "Its clock minus the collector's at its newest report, transit included. All times of its rows are its own clock's: subtract this to compare them with those of another node.";
     problem: Option<Text>, "", "The newest thing that went wrong in it, in words.";
     command: Text, "", "Its command line.";
 }

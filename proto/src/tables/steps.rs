@@ -24,4 +24,9 @@ crate::table! {
     max_allocated: Option<f64>, "MB", "Peak device memory allocated (10^6 bytes) by the end of the step, since the process began or the program last reset it; of the device where it is largest. NULL without a device allocator.";
     detail: bool, "", "Whether the step's modules were recorded.";
     warmup: Option<bool>, "", "Whether the process had not settled yet: steps are warm-up until two windows of 8 that follow each other have medians within 10 % of each other, and at most 128 are. NULL from agents that did not say it.";
+    device_duration: Option<f64>, "s", "On the device's clock, from when it came to the end of the step before until it came to this one's. This and the columns below are NULL where they were not timed: modules on the host, several devices, no CUDA events.";
+    device_forward_time: Option<f64>, "s", "On the device's clock, between the beginnings and ends of outermost module calls, gaps included; NULL without detail.";
+    device_backward_time: Option<f64>, "s", "The same from each backward pass's first autograd node to its last.";
+    device_optimizer_time: Option<f64>, "s", "The same of the steps of optimizers.";
+    gpu_idle_max: Option<f64>, "s", "At most so long of duration the stream that is computed on had nothing queued: all but the time in which an event recorded with a module, autograd node or optimizer waited for the work before it. What is launched and done between two events is not seen, so many short kernels behind a slow host count as idle, and a stream that waits for another (a collective) as busy. NULL without detail, or with a snippet of probe eval in the step.";
 }

@@ -31,7 +31,11 @@ from probe_agent.torch.layers import OFF, Unavailable, parse
 
 _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "backward": [("record_function", autograd.use_record_function), ("grad-hooks", autograd.use_grad_hooks)],
-    "forward": [("tp_call", forward.use_tp_call), ("python-hooks", forward.use_python_hooks)],
+    "forward": [
+        ("fast_call", forward.use_fast_call),
+        ("tp_call", forward.use_tp_call),
+        ("python-hooks", forward.use_python_hooks),
+    ],
     "optimizer": [("record_function", optimizer.use_record_function), ("step-hooks", optimizer.use_step_hooks)],
     "data": [("next-patch", data.use_next_patch)],
     "collectives": [
@@ -48,6 +52,9 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "device_time": [("cuda_events", device.use_cuda_events)],
     "exceptions": [("hooks", exceptions.use_hooks)],
 }
+
+#: Mechanisms that are not tried unless somebody chose them.
+_BY_CHOICE = {"fast_call"}
 
 _lock = threading.Lock()
 _installed = False
@@ -72,7 +79,9 @@ def install() -> None:
             problems += wanted.problems
             _prepare()
             for layer, chain in _LAYERS.items():
-                _install_layer(layer, chain, wanted.mechanisms[layer], wanted.is_explicit(layer), problems)
+                explicit = wanted.is_explicit(layer)
+                allowed = [name for name in wanted.mechanisms[layer] if explicit or name not in _BY_CHOICE]
+                _install_layer(layer, chain, allowed, explicit, problems)
             autograd.measure_costs()
         except Exception as error:  # Training goes on, whatever happens to us.
             problems.append(f"recording is off: {error!r}")

@@ -31,6 +31,24 @@ def use_tp_call(explicit: bool) -> None:
         raise Unavailable("calls of a module don't come through the slot")
 
 
+def use_fast_call(explicit: bool) -> None:
+    """The slot, and a module without hooks is called by its ``forward``, past torch's own ``__call__``. Only for those who
+    ask for it by name."""
+    import torch
+    from torch.autograd import profiler
+    from torch.nn.modules import module
+
+    try:
+        from torch._C import _is_tracing
+        from torch._C._dynamo.eval_frame import get_eval_frame_callback
+    except ImportError as error:
+        raise Unavailable(f"this torch does not say what watches calls: {error}") from None
+    if not hasattr(profiler, "_is_profiler_enabled"):
+        raise Unavailable("this torch does not say whether it profiles")
+    use_tp_call(explicit)
+    _native.use_fast_calls(True, torch.nn.Module, vars(module), vars(profiler), _is_tracing, get_eval_frame_callback)
+
+
 def use_python_hooks(explicit: bool) -> None:
     """Register global forward hooks: public, and slow."""
     from torch.nn.modules import module
@@ -65,6 +83,7 @@ def slots_are_patched() -> bool:
 def remove() -> None:
     """Put modules back as they were."""
     global _patched
+    _native.use_fast_calls(False)
     for handle in _handles:
         handle.remove()
     _handles.clear()

@@ -7,7 +7,7 @@ import sysconfig
 
 import probe_agent
 from probe_agent import _native
-from probe_agent.torch import autograd
+from probe_agent.torch import autograd, synchronize
 
 _ready = False
 
@@ -19,15 +19,17 @@ def use_copies(explicit: bool) -> None:
 
 
 def use_sync_points(explicit: bool) -> None:
-    """Reads of tensors by the same."""
+    """Reads of tensors by the same, and waits for devices."""
     _require(explicit)
     _native.use_operators(None, True, _libraries())
+    synchronize.patch()
 
 
 def remove() -> None:
-    """Take the callback out."""
+    """Take the callback out, and the patches."""
     global _ready
     _ready = False
+    synchronize.remove()
     _native.use_operators(False, False, None)
 
 

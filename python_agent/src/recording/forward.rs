@@ -13,7 +13,7 @@ use super::record::{Kind, Record};
 use super::record_function::peek;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
-use super::{device, exceptions, first_use, names, shape, slot};
+use super::{device, exceptions, fast_call, first_use, names, shape, slot};
 use crate::shared::{self, ENABLED};
 
 /// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
@@ -31,6 +31,10 @@ pub(super) unsafe extern "C" fn module_call(
     if !ENABLED.load(Ordering::Relaxed) {
         return call();
     }
+    let call = || {
+        // SAFETY: the same.
+        unsafe { fast_call::call(module, args, kwargs) }.unwrap_or_else(call)
+    };
     thread::with(|state| {
         if state.mode.get() != RECORD {
             return if may_call(state, module) { call() } else { std::ptr::null_mut() };

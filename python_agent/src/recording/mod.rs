@@ -22,6 +22,7 @@ mod debug;
 mod device;
 mod drain;
 pub mod exceptions;
+mod fast_call;
 mod first_use;
 mod fork;
 mod forward;
@@ -106,7 +107,7 @@ fn prepare() {
 /// Says which mechanism runs a layer.
 #[pyfunction]
 fn set_layer(layer: &str, mechanism: String) {
-    if let Some(layer) = Layers::NAMES.into_iter().find(|known| *known == layer) {
+    if let Some(layer) = Layers::NAMES.iter().find(|known| **known == layer) {
         shared::lock(&shared::LAYERS).insert(layer, mechanism);
     }
 }
@@ -143,6 +144,7 @@ fn problem() -> String {
 
 /// Adds this part's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("LAYERS", Layers::NAMES.to_vec())?;
     backward::register(module)?;
     boundary::register(module)?;
     collectives::register(module)?;
@@ -151,6 +153,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     debug::register(module)?;
     device::register(module)?;
     exceptions::register(module)?;
+    fast_call::register(module)?;
     first_use::register(module)?;
     fork::register(module)?;
     forward::register(module)?;

@@ -24,7 +24,7 @@ use super::record_function::{self as torch, name_of, symbol};
 use super::ring::Class;
 use super::thread::{self, RECORD};
 use crate::analysis::known::Learned;
-use crate::analysis::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS};
+use crate::analysis::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
 use crate::shared::{self, ENABLED};
 
 /// Operators are watched in one of so many steps that have detail.
@@ -41,6 +41,8 @@ const FILE: usize = 110;
 const COPY: u8 = 0;
 const SCALAR: u8 = 1;
 const NONZERO: u8 = 8;
+
+const CUDA: u64 = 1;
 
 static COPIES: AtomicBool = AtomicBool::new(false);
 static SYNC_POINTS: AtomicBool = AtomicBool::new(false);
@@ -142,7 +144,9 @@ unsafe extern "C" fn start(context: *mut *mut c_void, range: *const u8) -> *mut 
     // SAFETY: torch gave us `range`.
     let Some(name) = (unsafe { name_of(range) }) else { return context };
     let Some(name) = name.to_bytes().strip_prefix(b"aten::") else { return context };
-    let Some(operator) = OPERATORS.iter().position(|known| known.as_bytes() == name) else { return context };
+    let Some(operator) = OPERATORS[..SYNCHRONIZE].iter().position(|known| known.as_bytes() == name) else {
+        return context;
+    };
     let began = ticks();
     if thread::with(|state| state.mode.get()) == RECORD && SUSPENSIONS.load(Ordering::Relaxed) == 0 {
         // SAFETY: as above.
@@ -199,6 +203,32 @@ unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
     OURS.fetch_add(ticks().saturating_sub(now), Ordering::Relaxed);
 }
 
+/// The program is about to wait for a device: when that was; 0 where nobody watches.
+#[pyfunction]
+fn sync_begin() -> u64 {
+    let watched = WATCHING.load(Ordering::Relaxed)
+        && ENABLED.load(Ordering::Relaxed)
+        && SYNC_POINTS.load(Ordering::Relaxed)
+        && is_on(Layer::SyncPoints)
+        && SUSPENSIONS.load(Ordering::Relaxed) == 0
+        && thread::with(|state| state.mode.get()) == RECORD;
+    if watched { ticks() } else { 0 }
+}
+
+/// It has waited since `began`. `device` says which one it was, if it can.
+#[pyfunction]
+fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
+    let now = ticks();
+    let Some(operation) = OPERATORS.iter().position(|known| *known == operation) else { return };
+    let device = match device.call0().and_then(|index| index.extract::<u64>()) {
+        Ok(index) => CUDA << 4 | index.min(14),
+        Err(_) => u64::from(SOME_CUDA),
+    };
+    let payload = operation as u64 | line() << 8 | u64::from(STRIDE.load(Ordering::Relaxed)) << 24;
+    thread::with(|state| state.instant(Class::Sync, Record::new(Kind::Sync, payload, now, began, device << 48)));
+    OURS.fetch_add(ticks().saturating_sub(now), Ordering::Relaxed);
+}
+
 /// What an at::Tensor says by the C shim; None where torch does not say.
 struct Tensor {
     bytes: i64,
@@ -238,7 +268,7 @@ impl Tensor {
         };
         let contiguous: bool = ask(&CONTIGUOUS, handle)?;
         let bytes = numel.checked_mul(i64::try_from(element).ok()?)?;
-        Some(Self { bytes, dtype, device: (device_type as u8) << 4 | index.clamp(0, 15) as u8, contiguous })
+        Some(Self { bytes, dtype, device: (device_type as u8) << 4 | index.clamp(0, 14) as u8, contiguous })
     }
 }
 
@@ -454,5 +484,7 @@ fn watch_operators(on: bool) {
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(calibrate_operators, module)?)?;
     module.add_function(wrap_pyfunction!(use_operators, module)?)?;
+    module.add_function(wrap_pyfunction!(sync_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(sync_end, module)?)?;
     module.add_function(wrap_pyfunction!(watch_operators, module)?)
 }

@@ -87,7 +87,8 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
         && ENABLED.load(Ordering::Relaxed)
         && state.mode.get() == RECORD
         && is_primary(state.optimizer.get());
-    let mark = device::mark_if(state.optimizers.depth() == 1 && DETAIL.load(Ordering::Relaxed));
+    // The end of a training step has an event in every step, so that each has a beginning on the device.
+    let mark = device::mark_if(ends_step || state.optimizers.depth() == 1 && DETAIL.load(Ordering::Relaxed));
     // The record says how many steps there are, and the step is over before anyone is told.
     let steps = if ends_step { boundary::end_step(state) } else { STEP.load(Ordering::Relaxed) };
     let steps = steps as u64 | u64::from(mark) << 48;

@@ -119,6 +119,11 @@ mod tests {
             max_allocated: None,
             detail: true,
             warmup: Some(false),
+            device_duration: None,
+            device_forward_time: None,
+            device_backward_time: None,
+            device_optimizer_time: None,
+            gpu_idle_max: None,
         }
     }
 

@@ -1,0 +1,177 @@
+//! A step on the device's clock: its parts, and how long nothing may have been queued for the device.
+//!
+//! Of the device's queue this is known: an event that training recorded at one time and the device came to at a later one
+//! waited in between, and so there was work before it. The rest of the step may have been idle, or busy with what was
+//! queued and done between two events: it is an upper bound. The two clocks are compared by the events themselves: none is
+//! reached before it is recorded, so the smallest difference ever seen is the one of a queue that was empty. Where it never
+//! was, work counts as waiting for too short a time, which leaves the bound a bound.
+
+use super::device::{Device, DeviceTime};
+use super::keep::keep;
+use super::parts::Part;
+
+/// The clocks may drift apart by one in so many.
+const DRIFT: u64 = 5_000;
+
+/// What a step's device time went into, on one thread.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct DeviceParts {
+    pub(super) forward: DeviceTime,
+    pub(super) backward: DeviceTime,
+    pub(super) optimizer: DeviceTime,
+}
+
+keep!(DeviceParts { forward, backward, optimizer });
+
+impl DeviceParts {
+    pub(super) fn credit(&mut self, part: Part, time: Option<u64>) {
+        match part {
+            Part::Forward => self.forward.add(time),
+            Part::Backward => self.backward.add(time),
+            Part::Optimizer => self.optimizer.add(time),
+            Part::Data | Part::Suspended | Part::Other => {}
+        }
+    }
+}
+
+/// What the device did in a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepOnDevice {
+    /// From the end of the step before to its own.
+    pub(super) duration: Option<u64>,
+    /// At most so long nothing was queued.
+    pub(super) idle: Option<u64>,
+}
+
+/// What is known of a device's queue. All times in units of the host's [`clock`](super::clock).
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    device: Option<u8>,
+    /// The device's clock minus the host's, of an event that did not wait; as of `newest`.
+    offset: i64,
+    newest: u64,
+    /// Until when something is known to have waited.
+    until: u64,
+    /// For how long, since the step began and in all.
+    waited: u64,
+    /// In the step under way: an event was seen, and one of another device.
+    seen: bool,
+    mixed: bool,
+    /// When the device came to the end of the step before.
+    ended: Device,
+}
+
+keep!(Queue { device, offset, newest, until, waited, seen, mixed, ended });
+
+impl Queue {
+    /// An event that was recorded at `host`. `exact`: not before it, so that it tells how the clocks differ.
+    pub(super) fn note(&mut self, host: u64, device: Device, exact: bool) {
+        let Device::At { device, at } = device else { return };
+        let lag = at.saturating_sub_unsigned(host);
+        self.seen = true;
+        if self.device != Some(device) {
+            self.mixed |= self.device.is_some();
+            (self.device, self.offset, self.newest) = (Some(device), lag, host);
+        }
+        self.offset = self.offset.saturating_add_unsigned(host.saturating_sub(self.newest) / DRIFT);
+        self.newest = self.newest.max(host);
+        if exact {
+            self.offset = self.offset.min(lag);
+        }
+        let came = host.saturating_add(u64::try_from(lag.saturating_sub(self.offset)).unwrap_or(0));
+        let from = host.max(self.until);
+        if came > from {
+            self.waited = self.waited.saturating_add(came - from);
+            self.until = came;
+        }
+    }
+
+    /// A step that took `whole` ended at `end`, to which the device came at `device`.
+    pub(super) fn end_step(&mut self, end: u64, whole: u64, device: Device) -> StepOnDevice {
+        let left = self.until.saturating_sub(end);
+        let waited = std::mem::replace(&mut self.waited, left).saturating_sub(left);
+        let known = std::mem::take(&mut self.seen) && !std::mem::take(&mut self.mixed);
+        let duration = device.since(std::mem::replace(&mut self.ended, device));
+        StepOnDevice { duration: duration.filter(|_| known), idle: known.then(|| whole.saturating_sub(waited)) }
+    }
+
+    /// What came before belongs to no step.
+    pub(super) fn skip(&mut self) {
+        (self.waited, self.seen, self.mixed, self.ended) = (0, false, false, Device::None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OFFSET: i64 = -1_000_000_000;
+
+    fn at(host: u64) -> Device {
+        Device::At { device: 0, at: host as i64 + OFFSET }
+    }
+
+    #[test]
+    fn what_waits_is_no_gap() {
+        let mut queue = Queue::default();
+        // Reached as it is recorded: nothing was queued. Then 30 of work, that the device ends in the next step.
+        queue.note(100, at(100), true);
+        queue.note(150, at(170), true);
+        queue.note(190, at(220), true);
+        let end = |queue: &mut Queue, host, device| {
+            let step = queue.end_step(host, 100, device);
+            (step.duration, step.idle)
+        };
+        assert_eq!(end(&mut queue, 200, at(220)), (None, Some(100 - 20 - 10)));
+        queue.note(300, at(300), true);
+        assert_eq!(end(&mut queue, 300, at(300)), (Some(80), Some(100 - 20)));
+        // No event, and nothing is known; one of another device, and it is not known whose gaps they are.
+        assert_eq!(end(&mut queue, 400, Device::None), (None, None));
+        queue.note(450, at(450), true);
+        queue.note(460, Device::At { device: 1, at: 5 }, true);
+        assert_eq!(end(&mut queue, 500, Device::None), (None, None));
+    }
+
+    #[test]
+    fn a_device_whose_clock_runs_away_is_followed() {
+        let mut queue = Queue::default();
+        let mut idle = Vec::new();
+        for step in 1..=1_000_u64 {
+            let host = step * 1_000_000;
+            // 50 in a million faster, and always idle.
+            queue.note(host, Device::At { device: 0, at: (host + host / 20_000) as i64 }, true);
+            idle.extend(queue.end_step(host, 1_000_000, Device::None).idle);
+        }
+        assert_eq!(idle, vec![1_000_000; 1_000]);
+    }
+
+    proptest! {
+        /// A device that does one thing after the other: what is said is never less than what it really idled.
+        #[test]
+        fn it_is_a_bound(work in prop::collection::vec((0..500_u64, 0..400_u64, any::<bool>(), 1..5_u64), 1..200)) {
+            let mut queue = Queue::default();
+            let (mut now, mut free, mut begin, mut idle) = (1_000_u64, 1_000_u64, 1_000_u64, 0_u64);
+            let mut steps = Vec::new();
+            for (pass, length, event, end) in work {
+                now += pass;
+                // Idle until now, if nothing is queued any more.
+                idle += now.saturating_sub(free);
+                free = free.max(now) + length;
+                if event {
+                    queue.note(now, at(free), true);
+                }
+                if end == 1 {
+                    idle += now.saturating_sub(free);
+                    free = free.max(now);
+                    steps.push((queue.end_step(now, now - begin, Device::None).idle, idle));
+                    (begin, idle) = (now, 0);
+                }
+            }
+            for (said, truth) in steps {
+                prop_assert!(said.is_none_or(|said| said >= truth), "{said:?} and it was {truth}");
+            }
+        }
+    }
+}
