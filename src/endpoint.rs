@@ -162,13 +162,24 @@ fn find_run(name: &RunName) -> Result<Target> {
 }
 
 async fn find_pid(pid: u32) -> Result<Target> {
+    // A process that was detached from one run and attached to another is in the latter.
+    let mut before = None;
     for (_, socket) in paths::list_sockets()? {
         let place = Place::Socket(socket);
         let Ok(mut client) = Client::open(&Target { place: place.clone(), pid: None }, None).await else { continue };
         let Ok(description) = client.describe().await else { continue };
-        if description.agents.iter().any(|agent| agent.pid == pid) {
-            return Ok(Target { place, pid: Some(pid) });
+        let mut here = description.agents.iter().filter(|agent| agent.pid == pid).peekable();
+        if here.peek().is_some() {
+            let is_live = here.any(|agent| agent.state == "live");
+            let target = Target { place, pid: Some(pid) };
+            if is_live {
+                return Ok(target);
+            }
+            before = Some(target);
         }
+    }
+    if let Some(target) = before {
+        return Ok(target);
     }
     let what = if Path::new(&format!("/proc/{pid}")).exists() {
         format!("process {pid} is no training process that a live collector knows")

@@ -3,6 +3,7 @@
 //! The collector ([`collector`], [`eval`], [`server`]) keeps what agents send in a [`store`], answers SQL over it
 //! ([`query`]) and brokers snippets. Commands ([`cli`]) reach it, or a run's directory, through [`client`].
 
+mod attach;
 pub mod auth;
 pub mod cli;
 pub mod client;

@@ -94,6 +94,8 @@ pub struct Analyser<N> {
     detail: bool,
     /// Something that the step's times are made of was lost.
     broken: bool,
+    /// Recording began in the middle of the step under way, so it gets no row.
+    is_partial: bool,
     /// Optimizers get rows.
     optimizers: bool,
     operations: collectives::Operations,
@@ -161,6 +163,7 @@ impl<N: Names> Analyser<N> {
             step_begin: None,
             detail: false,
             broken: false,
+            is_partial: false,
             optimizers: true,
             operations: collectives::Operations::default(),
             reads: Vec::new(),
@@ -236,7 +239,7 @@ impl<N: Names> Analyser<N> {
         }
         self.broken |= record.lost_other();
         if kind == Kind::Resume {
-            return self.resume(record.ts);
+            return self.resume(record.ts, record.a == 1);
         }
         self.meter.count(kind);
         self.step_begin.get_or_insert(record.ts);

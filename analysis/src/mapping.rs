@@ -8,7 +8,6 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
 
 use super::record::Record;
 
@@ -121,8 +120,6 @@ pub struct Writer {
     file: File,
     generation: u64,
     buffer: Vec<u8>,
-    /// How long the newest state took.
-    took: Duration,
     is_clear: bool,
 }
 
@@ -133,7 +130,7 @@ impl Writer {
     /// There is no memory for its first page.
     pub fn begin(file: File) -> io::Result<Self> {
         file.write_all_at(&header(), 0)?;
-        Ok(Self { file, generation: 0, buffer: Vec::new(), took: Duration::ZERO, is_clear: true })
+        Ok(Self { file, generation: 0, buffer: Vec::new(), is_clear: true })
     }
 
     /// Puts down what `fill` appends. What was there before stays until this is whole.
@@ -141,7 +138,6 @@ impl Writer {
     /// # Errors
     /// It is too much, or there is no memory for it; then the part says nothing any more.
     pub fn put(&mut self, part: Part, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
-        let begun = Instant::now();
         self.buffer.clear();
         fill(&mut self.buffer);
         let (places, most) = part.places();
@@ -161,7 +157,6 @@ impl Writer {
             self.forget(part)?;
         }
         if part == Part::State {
-            self.took = begun.elapsed();
             self.is_clear = written.is_err();
         }
         written
@@ -181,11 +176,6 @@ impl Writer {
 
     fn forget(&self, part: Part) -> io::Result<()> {
         (0..2).try_for_each(|which| self.file.write_all_at(&[0; SLOT], part.slot_at(which)))
-    }
-
-    /// How long the newest state took to be put down.
-    pub fn took(&self) -> Duration {
-        self.took
     }
 }
 

@@ -54,7 +54,7 @@ pub enum Kind {
     WaitBegin,
     /// It has waited.
     WaitEnd,
-    /// Recording was off, and is on again.
+    /// Recording was off, and is on again. `a` is 1 in the middle of a step that is to get no row.
     Resume,
     /// What a device's allocator says: two values, `a` and `b`, of [`super::memory`]. Payload: which two | device << 8.
     Memory,
@@ -141,6 +141,15 @@ impl Record {
     #[inline(always)]
     pub const fn new(kind: Kind, payload: u64, ts: u64, a: u64, b: u64) -> Self {
         Self { ts, a, b, meta: (kind as u64) << 56 | (payload & PAYLOAD) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn to_bytes(self) -> [u8; size_of::<Self>()] {
+        let mut bytes = [0; size_of::<Self>()];
+        for (place, word) in [self.ts, self.a, self.b, self.meta].into_iter().enumerate() {
+            bytes[8 * place..8 * place + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
     }
 
     /// As it lies in memory (little-endian).

@@ -136,6 +136,12 @@ impl Sink {
         });
     }
 
+    /// Intervals that are held belong to a step that gets no row: they get none either.
+    pub fn forget_held(&mut self) {
+        self.held = BatchBuilder::new(&torch_trace::TABLE);
+        self.held_since = None;
+    }
+
     /// Lets go of what is held.
     pub fn release(&mut self) {
         self.held_since = None;

@@ -14,6 +14,7 @@ impl<N: Names> Analyser<N> {
         self.calls.put(to);
         (self.step, self.step_begin).put(to);
         (self.detail, self.broken).put(to);
+        self.is_partial.put(to);
         self.optimizers.put(to);
         self.operations.put(to);
         self.reads.put(to);
@@ -26,7 +27,7 @@ impl<N: Names> Analyser<N> {
     /// The successor of one that was put down.
     pub fn restore(names: N, from: &mut Kept<'_>) -> Option<Self> {
         let (clock, threads, modules, calls) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
-        let ((step, step_begin), (detail, broken)) = (Keep::get(from)?, Keep::get(from)?);
+        let ((step, step_begin), (detail, broken), is_partial) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (optimizers, operations, reads) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (peak, queue, settling) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (batch_shape, newest) = Keep::get(from)?;
@@ -40,6 +41,7 @@ impl<N: Names> Analyser<N> {
             step_begin,
             detail,
             broken,
+            is_partial,
             optimizers,
             operations,
             reads,

@@ -77,7 +77,10 @@ impl<N: Names> Analyser<N> {
         parts.lost = self.threads.iter().any(|thread| thread.lost);
         let ended = finished - 1;
         let missed = ended.saturating_sub(self.step);
-        if missed > 0 || self.broken {
+        if std::mem::take(&mut self.is_partial) {
+            sink.forget_held();
+            self.meter.end_step(ended, None, self.detail);
+        } else if missed > 0 || self.broken {
             // The ends of steps were lost with their times: one row that spans several would be wrong.
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
             self.meter.end_step(ended, None, self.detail);
@@ -93,8 +96,10 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Recording was off until `now`. The step that was under way when it went off is given up: nobody knows what else
-    /// happened in it. The next one begins with the next record, as the first one of all did.
-    pub(super) fn resume(&mut self, now: u64) {
+    /// happened in it. The next one begins with the next record, as the first one of all did. `is_partial`: recording
+    /// begins in the middle of training, and half of a step is no step.
+    pub(super) fn resume(&mut self, now: u64, is_partial: bool) {
+        self.is_partial |= is_partial;
         let idle = self.threads.iter().all(Thread::is_idle);
         self.step_begin = (!idle).then_some(now);
         self.broken = false;

@@ -433,6 +433,23 @@ fn a_pause_belongs_to_no_step() {
 }
 
 #[test]
+fn a_step_that_recording_began_in_gets_no_row() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let mut put = |kind, ts, a, b| analyser.feed(0, Record::new(kind, 0, ts, a, b), Device::None, &mut sink);
+    put(Kind::Resume, 1_000, 1, 0);
+    put(Kind::Detail, 1_001, 0, 0);
+    put(Kind::OptimizerBegin, 1_300, 0, 0);
+    put(Kind::OptimizerEnd, 1_500, 1, 1);
+    put(Kind::OptimizerBegin, 2_000, 0, 0);
+    put(Kind::OptimizerEnd, 2_500, 1, 2);
+    let rows = rows(&mut sink);
+    let steps: Vec<i64> = rows[STEPS].iter().map(|row| row["step"].int()).collect();
+    assert_eq!(steps, [1]);
+    assert!(rows.get(TORCH_TRACE).is_none_or(|trace| trace.iter().all(|row| row["step"].int() == 1)));
+    assert!(close(rows[STEPS][0]["duration"].float(), 1000.0 * TICK));
+}
+
+#[test]
 fn what_was_lost_taints_what_was_open() {
     let mut script = Script { now: 1, ..Script::default() };
     script.put(Kind::Enter, 0, 9, 7);

@@ -34,6 +34,13 @@ def begin() -> None:
         sys.meta_path.insert(0, _TorchFinder(when_imported))
 
 
+def end() -> None:
+    """Waits for torch no more."""
+    global _begun
+    _begun = False
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchFinder)]
+
+
 def waiting() -> bool:
     """Whether torch has not been imported yet."""
     return any(isinstance(finder, _TorchFinder) for finder in sys.meta_path)

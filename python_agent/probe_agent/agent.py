@@ -24,6 +24,7 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.installed = False
+        self.watches_forks = False
         self.connected = False
         self.said = False
         self.run: str | None = None
@@ -72,7 +73,9 @@ def install() -> None:
         try:
             from probe_agent import _native, torch
 
-            os.register_at_fork(after_in_child=_native.forked)
+            if not _state.watches_forks:
+                _state.watches_forks = True
+                os.register_at_fork(after_in_child=_native.forked)
             for variable, key in (("PROBE_DETAIL", "detail"), ("PROBE_OVERHEAD_BUDGET", "overhead_budget")):
                 value = os.environ.get(variable)
                 if value:
@@ -193,6 +196,69 @@ def stop() -> None:
         atexit.unregister(_at_exit)
         _end("detached")
         _state.connected = False
+
+
+def attach(run: str | None, address: str, detail: str | None, patience: float) -> dict[str, Any]:
+    """Starts the agent in the middle of a program that knows nothing of it, at somebody's wish from outside: what
+    `probe attach` runs, on a thread of its own. Returns what to tell that person.
+
+    Hooks are put in while the main thread stands still at a place that stands it. The step under way gets no row.
+    """
+    if os.environ.get("PROBE") == "0":
+        return {"refused": "it was started with PROBE=0, which keeps the agent off"}
+    if _elsewhere():
+        return {"refused": "it is a forked child of a process with an agent"}
+    if _state.connected:
+        return {"state": "has an agent", "run": status()["run"], "collector": _state.collector}
+    if detail is not None:
+        configure(detail)
+    waited: float | None = 0.0
+    torch = sys.modules.get("torch")
+    if torch is None or getattr(torch.__spec__, "_initializing", False):
+        start(run, address, None)
+        return {"state": "waits for torch"}
+    with _state.lock:
+        _state.run, _state.collector = run, address
+    if not _state.installed:
+        from probe_agent import standstill
+
+        waited = standstill.during(_install_now, patience)
+        if waited is None:
+            return {"refused": standstill.why_not(patience)}
+    else:
+        from probe_agent import _native
+
+        _native.set_enabled(True)
+        _native.skip_step()
+    connect()
+    return {"state": "recording", "waited_s": waited}
+
+
+def _install_now() -> None:
+    from probe_agent import _native
+
+    install()
+    _native.skip_step()
+    # Training has begun already, as somebody says who looks at it.
+    _native.set_first_use_callback(None)
+
+
+def detach(patience: float) -> dict[str, Any]:
+    """Takes everything out of torch again, while the main thread stands still: what `probe detach` runs first. After
+    :func:`stop`, nothing of the agent runs and torch is as it was. Returns what to tell the person."""
+    if _elsewhere():
+        return {"refused": "it is a forked child of a process with an agent"}
+    activation.end()
+    if not _state.installed:
+        return {"state": "detached", "waited_s": 0.0}
+    from probe_agent import standstill, torch
+
+    waited = standstill.during(torch.uninstall, patience)
+    if waited is None:
+        return {"refused": standstill.why_not(patience)}
+    with _state.lock:
+        _state.installed = False
+    return {"state": "detached", "waited_s": waited}
 
 
 def configure(detail: str | None, layers: str | None = None, overhead_budget: float | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import statistics
 import threading
 import time
@@ -159,3 +160,47 @@ def test_workers_that_train_leave_trainings_rows_alone(method: str, persistent: 
     assert found["enabled"] == 0
     assert found["steps"] == [2] * 4 * found["epochs"] and found["waited_for_data"]
     assert found["modules"] == ["Linear"] and found["drops"] == 0
+
+
+def _shared() -> tuple[int, int]:
+    """Mappings of the shared memory that rings lie in, and files that it is open as."""
+    maps = sum("probe-rings" in line for line in pathlib.Path("/proc/self/maps").read_text().splitlines())
+    links = [os.path.join("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
+    return maps, sum("probe-rings" in os.readlink(link) for link in links if os.path.lexists(link))
+
+
+def a_fork_without_rings() -> dict[str, Any]:
+    """Train, fork, train in the child, train on."""
+    torch.set_num_threads(1)
+    import probe_agent.torch
+
+    probe_agent.torch.install()
+    from probe_agent import _native
+
+    model = Net(16, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, torch.ones(2, 16), 2)
+    before = _shared()
+    child = os.fork()
+    if child == 0:
+        try:
+            assert _shared() == (0, 0)
+            _child_work(model)
+            _native.fork_waited()
+            assert _shared() == (0, 0)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    ended = _ends_well(child)
+    train(model, optimizer, torch.ones(2, 16), 2)
+    steps = [row["step"] for row in _native.take_rows()["python.steps"]]
+    return {"before": before, "ended": ended, "steps": steps}
+
+
+def test_a_forked_child_has_no_ring() -> None:
+    seen = in_process(a_fork_without_rings)
+    maps, files = seen["before"]
+    # A ring a thread that recorded, and the log of names.
+    assert maps >= 2 and files == 1
+    assert seen["ended"]
+    assert seen["steps"] == [0, 1, 2, 3]

@@ -91,7 +91,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         && args.format == Format::Table
     {
         report::hint(format_args!(
-            "probe {pid} stack shows where a process without an agent is; probe run records it from the start"
+            "probe attach {pid} records a process without an agent, and probe {pid} stack shows where it is"
         ));
     }
     Ok(0)

@@ -3,11 +3,13 @@
 //! A new command is a file here with its `Args` and its `run`, a variant of [`Command`] and an arm in [`dispatch`].
 
 mod ask;
+mod attach;
 mod compare;
 mod completions;
 mod config;
 mod console;
 mod crash;
+mod detach;
 mod docs;
 mod doctor;
 mod eval;
@@ -58,6 +60,8 @@ struct Probe {
 enum Command {
     Run(run::Args),
     Serve(serve::Args),
+    Attach(attach::Args),
+    Detach(detach::Args),
     List(list::Args),
     Query(query::Args),
     Console(console::Args),
@@ -130,6 +134,8 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         },
         Command::Run(args) => without("run").and_then(|()| run::run(args)),
         Command::Serve(args) => without("serve").and_then(|()| serve::run(args)),
+        Command::Attach(args) => without("attach").and_then(|()| attach::run(args)),
+        Command::Detach(args) => without("detach").and_then(|()| detach::run(&args)),
         Command::List(args) => without("list").and_then(|()| list::run(args)),
         Command::Runs(args) => without("runs").and_then(|()| runs::run(args)),
         Command::Token(args) => without("token").and_then(|()| token::run(args)),

@@ -267,6 +267,9 @@ impl Agent {
         let mut state = self.state();
         state.connection = connection;
         state.downlink = None;
+        if state.presence == Presence::Live {
+            state.presence = Presence::Lost;
+        }
     }
 
     /// The connection is over. Returns whether it still spoke for the agent.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::agent::Agent;
 use super::clock;
 use super::events::{Event, Events, Severity};
+use super::flight_recorder::{self, Recorded};
 use super::period;
 use super::registry::Registry;
 use super::stacks::Stacks;
@@ -48,6 +49,9 @@ pub(crate) fn after() -> Result<Option<Duration>> {
     period::told(PROBE_HANG_AFTER, AFTER, Duration::ZERO, "30s, 5m")
 }
 
+/// By host and pid.
+type Recordings = Vec<((String, u32), Recorded)>;
+
 /// An agent as it is now.
 struct Seen {
     agent: Arc<Agent>,
@@ -63,7 +67,7 @@ impl Hangs {
     /// Nobody is there.
     pub(crate) async fn ask(&self, asked_by: &Asker) -> Result<HangAnswer> {
         let stopped = stopped(&self.seen(), ASKED);
-        self.look(stopped, asked_by).await
+        self.look(stopped, asked_by).await.map(|(answer, _)| answer)
     }
 
     /// Looks again and again until the collector stops.
@@ -84,11 +88,11 @@ impl Hangs {
                 }
                 Some(_) => {}
                 None if stopped(&seen, after) && !self.broker.is_between_steps() => {
-                    if let Ok(answer) = self.look(true, &Asker::collector("hang")).await
+                    if let Ok((answer, recorded)) = self.look(true, &Asker::collector("hang")).await
                         && is_worth_saying(&answer)
                     {
                         said = Some(Said::now(&seen, after));
-                        self.say(&answer, &seen);
+                        self.say(&answer, &recorded, &seen);
                     }
                 }
                 None => {}
@@ -103,18 +107,36 @@ impl Hangs {
         all
     }
 
-    async fn look(&self, stopped: bool, asked_by: &Asker) -> Result<HangAnswer> {
-        let stacks = self.stacks.take(StacksCall::default(), asked_by).await?;
+    async fn look(&self, stopped: bool, asked_by: &Asker) -> Result<(HangAnswer, Recordings)> {
+        let (stacks, recorded) =
+            tokio::join!(self.stacks.take(StacksCall::default(), asked_by), self.recorded(stopped, asked_by));
+        let stacks = stacks?;
         let now = clock::unix_ns();
         let members = self.seen().into_iter().map(|seen| seen.placed(&stacks)).collect();
-        let answer = judge(members, stopped, now);
-        Ok(HangAnswer { capture: stacks.capture, ..answer })
+        let mut answer = judge(members, stopped, now);
+        for state in &mut answer.ranks {
+            let of = recorded.iter().find(|(process, _)| *process == (state.host.clone(), state.pid));
+            state.flight_recorder = of.map(|(_, recorded)| recorded.line()).unwrap_or_default();
+        }
+        Ok((HangAnswer { capture: stacks.capture, ..answer }, recorded))
     }
 
-    fn say(&self, answer: &HangAnswer, seen: &[Seen]) {
+    /// What the Flight Recorders of those that have stopped say; nothing where steps go on.
+    async fn recorded(&self, stopped: bool, asked_by: &Asker) -> Recordings {
+        let seen = if stopped { self.seen() } else { Vec::new() };
+        let asked = seen.into_iter().map(|seen| async move {
+            let state = seen.member.state;
+            let recorded = flight_recorder::ask(&self.broker, state.pid, asked_by).await?;
+            Some(((state.host, state.pid), recorded))
+        });
+        futures::future::join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    fn say(&self, answer: &HangAnswer, recorded: &Recordings, seen: &[Seen]) {
         let severity = if answer.why == "outside" { Severity::Warning } else { Severity::Error };
         let step = answer.ranks.iter().map(|rank| rank.step).min().unwrap_or_default();
-        let mut event = Event::new("hang", severity, answer.verdict.clone()).at_step(step).with(&details(answer));
+        let mut event =
+            Event::new("hang", severity, answer.verdict.clone()).at_step(step).with(&details(answer, recorded));
         // Of one rank where it is one rank's: a filter on rank finds it.
         let missing = answer.collective.as_ref().map_or(&[][..], |collective| &collective.missing);
         if let [one] = missing
@@ -192,14 +214,16 @@ fn is_worth_saying(answer: &HangAnswer) -> bool {
     }
 }
 
-fn details(answer: &HangAnswer) -> serde_json::Value {
+fn details(answer: &HangAnswer, recorded: &Recordings) -> serde_json::Value {
     let rank = |rank: &RankState| {
+        let of = recorded.iter().find(|(process, _)| *process == (rank.host.clone(), rank.pid));
         json!({
             "rank": rank.rank, "pid": rank.pid, "host": rank.host, "step": rank.step, "step_ago_s": rank.step_ago_s,
             "operation": rank.operation, "waits_for": rank.waits_for, "gil": rank.gil, "running": rank.running,
             "function": rank.frame.as_ref().map(|frame| &frame.function),
             "file": rank.frame.as_ref().map(|frame| &frame.file),
             "line": rank.frame.as_ref().and_then(|frame| frame.line),
+            "flight_recorder": of.map(|(_, recorded)| recorded),
         })
     };
     let collective = answer.collective.as_ref().map(|collective| {

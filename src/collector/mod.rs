@@ -9,6 +9,7 @@ pub(crate) mod clock;
 mod control;
 mod ends;
 pub(crate) mod events;
+mod flight_recorder;
 mod governor;
 mod gpus;
 mod hang;

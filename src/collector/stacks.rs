@@ -9,9 +9,7 @@ use futures::StreamExt;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
 use probe_proto::tables::stacks;
-use probe_proto::v1::{
-    At, EvalCall, Outcome, ProcessStacks, StackMethod, StacksAnswer, StacksCall, ThreadStack, eval_event::Event,
-};
+use probe_proto::v1::{At, EvalCall, ProcessStacks, StackMethod, StacksAnswer, StacksCall, ThreadStack};
 use tokio_util::sync::CancellationToken;
 
 use super::clock;
@@ -165,25 +163,7 @@ impl Stacks {
             pid: u32::try_from(subject.pid).ok(),
             ..EvalCall::default()
         };
-        let mut events = self.broker.ask(call, &asked_by.within("stack"), false)?;
-        let mut printed = Vec::new();
-        while let Some(event) = events.recv().await {
-            match event.map_err(Error::from)?.event {
-                Some(Event::Output(output)) => {
-                    let output = output.output.unwrap_or_default();
-                    if !output.stderr {
-                        printed.extend_from_slice(&output.data);
-                    }
-                }
-                Some(Event::Finished(finished)) if finished.outcome() == Outcome::Ok => return Ok(printed),
-                Some(Event::Finished(finished)) => {
-                    let last = finished.error.lines().rev().find(|line| !line.trim().is_empty());
-                    return Err(Error::failed(last.unwrap_or("the agent does not answer").trim()));
-                }
-                _ => {}
-            }
-        }
-        Err(Error::failed("the agent went away"))
+        self.broker.printed(call, &asked_by.within("stack")).await
     }
 
     async fn sample(&self, chosen: &[Of], plan: Plan) -> Result<Vec<ProcessStacks>> {

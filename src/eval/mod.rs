@@ -15,6 +15,7 @@ mod verdict;
 use std::sync::Arc;
 use std::time::Duration;
 
+use probe_proto::v1::eval_event::Event;
 use probe_proto::v1::{At, EvalCall, EvalEvent, Outcome};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tonic::Status;
@@ -90,6 +91,32 @@ impl Broker {
         let snippet = Snippet::new(Arc::clone(self), call, over_tcp, group, entry, client);
         tokio::spawn(snippet.run(permit));
         Ok(events)
+    }
+
+    /// What a snippet of the collector's own prints in one process.
+    ///
+    /// # Errors
+    /// It could not be begun, or did not end well; in a few words.
+    pub(crate) async fn printed(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Vec<u8>> {
+        let mut events = self.ask(call, asked_by, false)?;
+        let mut printed = Vec::new();
+        while let Some(event) = events.recv().await {
+            match event.map_err(Error::from)?.event {
+                Some(Event::Output(output)) => {
+                    let output = output.output.unwrap_or_default();
+                    if !output.stderr {
+                        printed.extend_from_slice(&output.data);
+                    }
+                }
+                Some(Event::Finished(finished)) if finished.outcome() == Outcome::Ok => return Ok(printed),
+                Some(Event::Finished(finished)) => {
+                    let last = finished.error.lines().rev().find(|line| !line.trim().is_empty());
+                    return Err(Error::failed(last.unwrap_or("the agent does not answer").trim()));
+                }
+                _ => {}
+            }
+        }
+        Err(Error::failed("the agent went away"))
     }
 
     /// Whether a snippet is between two steps, where training waits for it.

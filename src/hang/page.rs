@@ -28,6 +28,11 @@ pub(crate) fn page(answer: &HangAnswer, of: &str) -> String {
         }
         let _ = writeln!(page, "{}", line.trim_end());
     }
+    for (number, state) in answer.ranks.iter().filter(|state| !state.flight_recorder.is_empty()).enumerate() {
+        let break_ =
+            if number == 0 { "\nNot finished, by PyTorch's Flight Recorder and its own numbers:\n" } else { "" };
+        let _ = writeln!(page, "{break_}{}  {}", names(&[owner(state)]), state.flight_recorder);
+    }
     if answer.capture > 0 {
         let _ = writeln!(
             page,
@@ -38,8 +43,11 @@ pub(crate) fn page(answer: &HangAnswer, of: &str) -> String {
     page
 }
 
+fn owner(state: &RankState) -> Owner {
+    state.rank.map_or(Owner::Pid(state.pid), Owner::Rank)
+}
+
 fn row(state: &RankState) -> [String; 5] {
-    let owner = state.rank.map_or(Owner::Pid(state.pid), Owner::Rank);
     let usual = state.step_s.map(|usual| format!(" (usually {})", usual_step(usual))).unwrap_or_default();
     let mut at = match &state.frame {
         Some(frame) => format!("{} {}", frame.function, place(frame)),
@@ -63,7 +71,7 @@ fn row(state: &RankState) -> [String; 5] {
         let _ = write!(at, " · {}", remarks.join(" · "));
     }
     [
-        names(&[owner]),
+        names(&[owner(state)]),
         state.step.to_string(),
         format!("{} ago{usual}", seconds(state.step_ago_s)),
         if state.operation.is_empty() { "-".into() } else { state.operation.clone() },

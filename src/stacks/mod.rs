@@ -13,7 +13,7 @@ pub(crate) mod processes;
 mod reader;
 pub(crate) mod sampler;
 mod source;
-mod user_code;
+pub(crate) mod user_code;
 mod waits;
 pub(crate) mod without_agent;
 

@@ -26,6 +26,13 @@ pub(crate) fn check(pid: i32) -> Result<()> {
     }
 }
 
+/// Process `pid` may not be changed.
+pub(crate) fn denied_to_trace(pid: i32) -> Error {
+    let denied = denied(pid);
+    let hint = denied.hint_text().unwrap_or_default().to_owned();
+    Error::denied(format!("process {pid} may not be traced")).hint(hint)
+}
+
 fn denied(pid: i32) -> Error {
     let ours = nix::unistd::geteuid().as_raw();
     let theirs = fs::metadata(format!("/proc/{pid}")).map_or(ours, |process| process.uid());

@@ -117,3 +117,28 @@ fn nobody_asks_or_feeds_another_user_s_collector_and_root_may_ask_anybody() {
     let (status, said) = town.ask(0, &endpoint);
     assert_eq!(status, Some(0), "{said}");
 }
+
+#[test]
+fn a_process_of_somebody_else_is_not_attached_to() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let town = Town::new();
+    let attach = |uid: u32, pid: u32| {
+        let Output { status, stderr, .. } = town.command(uid, &["attach", &pid.to_string()]).output().unwrap();
+        (status.code(), String::from_utf8(stderr).unwrap())
+    };
+    let (status, said) = attach(ALICE, std::process::id());
+    assert_eq!(status, Some(4), "{said}");
+    assert!(said.contains("hint: it belongs to root") && said.contains("sudo"), "{said}");
+    let mut sleeper = Command::new("sleep").arg("60").uid(ALICE).spawn().unwrap();
+    let (status, said) = attach(BOB, sleeper.id());
+    assert_eq!(status, Some(4), "{said}");
+    assert!(said.contains(&format!("belongs to uid {ALICE}")), "{said}");
+    // Root may, and whoever asks root could not be answered by an agent of another user's.
+    let (status, said) = attach(0, sleeper.id());
+    assert_eq!(status, Some(4), "{said}");
+    assert!(said.contains(&format!("sudo -u '#{ALICE}' probe attach")), "{said}");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}

@@ -53,6 +53,16 @@ def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
     else:
         pending = run.query("SELECT rank, operation_type FROM python.nccl_trace WHERE status = 'pending' ORDER BY rank")
         assert [row["operation_type"] for row in pending] == ["all_reduce", "all_gather"]
+    # PyTorch itself has the same operation as not finished, and knows the tensors and the line.
+    waits, odd = details["ranks"]
+    (recorded, *_) = waits["flight_recorder"]["pending"]
+    # It counts from 1.
+    assert (recorded["operation"], recorded["seq"] - 1) == ("gloo:all_reduce", collective["seq"]), recorded
+    assert recorded["input_sizes"] == [[8, 8]] and recorded["frames"][0][1].endswith("hangs.py"), recorded
+    if why == "not entered" and how != "gil":
+        assert odd["flight_recorder"]["pending"] == []
+    if how == "gil":
+        assert odd["flight_recorder"] is None
     # The stacks that it was told from are there.
     where = run.query(f"SELECT rank FROM python.stacks WHERE capture = {details['capture']} AND main GROUP BY 1")
     assert sorted(row["rank"] for row in where) == [0, 1]
@@ -60,6 +70,10 @@ def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
     # Asked for, it is the same; and it was said once.
     page = home.probe("gpt", "hang")
     assert page.returncode == 0 and re.search(words, page.stdout), page.stdout + page.stderr
+    assert re.search(
+        r"Flight Recorder and its own numbers:\nrank 0  gloo:all_reduce \d+ of default_pg, \w+, Float \[8, 8\], from train ",
+        page.stdout,
+    )
     rows = json.loads(home.probe("gpt", "hang", "--format", "json").stdout)
     assert [row["why"] for row in rows] == [why, why]
     if why == "not entered":

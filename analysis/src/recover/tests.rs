@@ -10,7 +10,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::clock::Sample;
 use crate::known::{Entry, Learned};
-use crate::mapping::{HEAD_AT, LOG_AT, MARK_AT, PAGE, RING_MARK, THREAD_AT, Writer, log_mark, ring_at};
+use crate::mapping::{
+    HEAD_AT, LOG_AT, LOG_BYTES, MARK_AT, PAGE, RING_BYTES, RING_MARK, THREAD_AT, Writer, log_mark, ring_at,
+};
 use crate::names::ModuleInfo;
 use crate::record::Kind;
 
@@ -46,11 +48,6 @@ fn names() -> KnownNames {
     KnownNames { generation: 1, modules: [(1, vec![entry("one")])].into(), ..KnownNames::default() }
 }
 
-fn bytes_of(record: &Record) -> [u8; 32] {
-    // SAFETY: a record is 32 bytes of integers.
-    unsafe { std::mem::transmute(*record) }
-}
-
 /// As an agent leaves it: a ring of whose records some have been analysed, and what it put down then.
 fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     let file = tempfile::tempfile().expect("a file");
@@ -60,9 +57,9 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     file.write_all_at(&(all.len() as u64).to_le_bytes(), page + HEAD_AT as u64).expect("room");
     file.write_all_at(&THREAD.to_le_bytes(), page + THREAD_AT as u64).expect("room");
     file.write_all_at(&RING_MARK.to_le_bytes(), page + MARK_AT as u64).expect("room");
-    let memory: Vec<u8> = all.iter().flat_map(bytes_of).collect();
+    let memory: Vec<u8> = all.iter().copied().flat_map(Record::to_bytes).collect();
     file.write_all_at(&memory, page + PAGE).expect("room");
-    file.set_len(page + mapping_bytes()).expect("room");
+    file.set_len(page + RING_BYTES).expect("room");
 
     let mut analyser = Analyser::new(names());
     analyser.compare_clocks(Sample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
@@ -89,12 +86,8 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     let mut log = log_mark(&learned).to_le_bytes().to_vec();
     log.extend(&learned);
     file.write_all_at(&log, LOG_AT).expect("room");
-    file.set_len(LOG_AT + crate::mapping::LOG_BYTES).expect("room");
+    file.set_len(LOG_AT + LOG_BYTES).expect("room");
     file
-}
-
-fn mapping_bytes() -> u64 {
-    crate::mapping::RING_BYTES
 }
 
 /// Call numbers of `python.torch_trace`, from the batches.

@@ -11,6 +11,9 @@ from probe_agent import _native
 from probe_agent.torch import autograd, environment, forward
 from probe_agent.torch.layers import skipped_by_dynamo
 
+#: Where a step that we wrapped keeps torch's own.
+_INNER = "__probe_inner__"
+
 _handles: list[Any] = []
 _seen: dict[int, weakref.ref[Any]] = {}
 _profile_hook_step: Any = None
@@ -49,6 +52,7 @@ def remove() -> None:
 
         Optimizer.profile_hook_step = _profile_hook_step
         _profile_hook_step = None
+        _unwrap_steps(Optimizer)
     for address in list(_seen):
         _gone(address, None)
 
@@ -76,9 +80,23 @@ def _wrap_steps() -> None:
             finally:
                 end(self)
 
+        step.__dict__[_INNER] = hooked
         return skipped_by_dynamo(step)
 
     torch.optim.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+
+def _unwrap_steps(optimizer: Any) -> None:
+    """Give torch's own ``step`` back to the classes below ``optimizer`` that have ours."""
+    waiting = [optimizer]
+    while waiting:
+        cls = waiting.pop()
+        waiting.extend(type.__subclasses__(cls))
+        step = cls.__dict__.get("step")
+        inner = getattr(step, "__dict__", {}).get(_INNER)
+        if inner is not None:
+            inner.hooked = True  # As torch says of a step that it needs not wrap again.
+            cls.step = inner
 
 
 def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::ring::{self, Reader};
 use super::shared_memory::{self, writer};
-use super::{ANALYSER, names};
+use super::{ANALYSER, names, overhead};
 use crate::analysis::keep::Keep;
 use crate::analysis::mapping::Part;
 use crate::analysis::recover::{self, Outgoing};
@@ -17,7 +17,9 @@ pub(crate) use shared_memory::descriptor;
 
 /// Of this thread's time, putting down may take one part of so many: where there is much, it is done more rarely, and so is
 /// draining.
-const SHARE: u32 = 50;
+const SHARE: f64 = 50.0;
+/// And the longest that it may wait for that (seconds).
+const MOST_PAUSE: f64 = 1.0;
 
 #[derive(Debug)]
 struct State {
@@ -49,6 +51,7 @@ pub fn hold(on: bool) -> bool {
 /// Puts down where things are. `outgoing` is given the rings.
 pub fn put_down(sink: &Sink, outgoing: impl FnOnce(Vec<recover::Place>) -> Outgoing) {
     let Some(writer) = writer() else { return };
+    let before = overhead::cpu();
     let (mut writer, mut state) = (lock(writer), lock(&STATE));
     let version = names::version();
     if state.names != Some(version) {
@@ -62,6 +65,8 @@ pub fn put_down(sink: &Sink, outgoing: impl FnOnce(Vec<recover::Place>) -> Outgo
     let _ = writer.put(Part::State, |to| recover::put(&analyser, sink, &outgoing(rings), to));
     drop(analyser);
     ring::release();
-    let pause = writer.took().saturating_mul(SHARE).min(Duration::from_secs(2));
+    // Time of this thread: on a busy machine it may have waited for a processor in between.
+    let spent = before.zip(overhead::cpu()).map_or(0.0, |((_, before), (_, after))| after - before);
+    let pause = Duration::from_secs_f64((spent * SHARE).clamp(0.0, MOST_PAUSE));
     state.next = Instant::now().checked_add(pause);
 }

@@ -41,6 +41,7 @@ mod shape;
 mod shared_memory;
 mod slot;
 pub(crate) mod spans;
+mod standstill;
 pub mod tables;
 mod test_mode;
 mod thread;
@@ -83,6 +84,12 @@ pub fn switch(on: bool) {
 #[pyfunction]
 fn enable(on: bool) {
     switch(on);
+}
+
+/// What is recorded until the step under way ends belongs to no row of a step: recording has begun in the middle of it.
+#[pyfunction]
+fn skip_step() {
+    thread::with(|state| state.instant(Class::Step, Record::new(Kind::Resume, 0, clock::ticks(), 1, 0)));
 }
 
 /// Whether anything is recorded in this process.
@@ -159,11 +166,13 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     shape::register(module)?;
     slot::register(module)?;
     spans::register(module)?;
+    standstill::register(module)?;
     tables::register(module)?;
     test_mode::register(module)?;
     crate::sampling::environment::register(module)?;
     module.add_function(wrap_pyfunction!(enable, module)?)?;
     module.add_function(wrap_pyfunction!(is_enabled, module)?)?;
+    module.add_function(wrap_pyfunction!(skip_step, module)?)?;
     module.add_function(wrap_pyfunction!(prepare, module)?)?;
     module.add_function(wrap_pyfunction!(set_layer, module)?)?;
     module.add_function(wrap_pyfunction!(layers, module)?)?;

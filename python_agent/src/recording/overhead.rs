@@ -59,7 +59,7 @@ struct Row {
 }
 
 /// CPU seconds of the calling thread, and which it is.
-fn cpu() -> Option<(i64, f64)> {
+pub(super) fn cpu() -> Option<(i64, f64)> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is ours; gettid has no arguments.
     let (failed, thread) = unsafe {

@@ -207,7 +207,7 @@ async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
         tokio::select! {
             _ = ticks.tick() => {
                 let mut outbox = outbox.borrow_mut();
-                if outbox.source.is_due() {
+                if outbox.source.is_due() || exceptions::are_awaited() {
                     outbox.collect(link.is_connected());
                 }
                 link.wake.notify_one();

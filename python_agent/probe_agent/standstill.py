@@ -1,0 +1,71 @@
+"""Changing what training runs on while it runs: the main thread stands still meanwhile, at a place that stands it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from typing import Any, Callable
+
+#: Parts of torch in the middle of which its hooks must not change: an optimizer's step iterates them, and what traces a
+#: model would take ours for a part of it.
+_BUSY = ("optim/optimizer.py", "jit/", "fx/", "_dynamo/", "_export/", "export/", "_functorch/", "_inductor/")
+_MODULE = "nn/modules/module.py"
+
+
+def during(work: Callable[[], None], patience: float) -> float | None:
+    """Calls ``work()`` on this thread, which must not be the main one, while the main thread stands still. Returns for how
+    many seconds it did; None where it came to no good place in ``patience`` seconds, and nothing was done.
+
+    Python modules that ``work`` needs are to be imported before: the main thread may be in the middle of an import.
+    """
+    _import_first()
+    from probe_agent import _native
+
+    return _native.while_main_stands(_Place().is_good, work, patience)
+
+
+def why_not(patience: float) -> str:
+    """Where the main thread was instead."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    where = ""
+    if frame is not None:
+        line = traceback.extract_stack(frame, limit=1)[-1]
+        where = f"; it is in {line.name} ({line.filename}:{line.lineno})"
+    return f"its main thread came to no place between two calls of torch within {patience:g} s{where}"
+
+
+def _import_first() -> None:
+    """Everything that is imported when recording begins or ends."""
+    from torch.optim import optimizer  # noqa: F401
+    from torch.utils.data import dataloader  # noqa: F401
+
+    import probe_agent.eval.runner
+    import probe_agent.torch  # noqa: F401
+
+
+class _Place:
+    """Judges where the main thread is, on that thread. Prepared so that judging can't fail."""
+
+    def __init__(self) -> None:
+        import torch
+        from torch.nn.modules import module
+
+        root = os.path.join(os.path.dirname(torch.__file__), "")
+        own = os.path.join(os.path.dirname(__file__), "")
+        # The import system, whose locks our own imports may want.
+        self.busy = (own, "<frozen importlib", *(root + part for part in _BUSY))
+        self.module = root + _MODULE.replace("/", os.sep)
+        names = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_hooks")
+        self.hooks: list[Any] = [getattr(module, name, ()) for name in names]
+
+    def is_good(self) -> bool:
+        """Whether the program may be stopped where it called this, without knowing."""
+        busy = (*self.busy, self.module) if any(self.hooks) else self.busy
+        frame: Any = sys._getframe().f_back
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(busy):
+                return False
+            frame = frame.f_back
+        return True

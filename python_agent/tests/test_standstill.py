@@ -1,0 +1,132 @@
+"""The main thread stands still while hooks change, and only where it may."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from typing import Any, Callable
+
+import pytest
+import torch
+from probe_agent import standstill
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+PATIENCE = 60.0
+
+
+def spin_until(condition: Callable[[], object]) -> None:
+    """The main thread runs Python meanwhile, as a training does."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+class Asker(threading.Thread):
+    """Asks for a standstill on a thread of its own."""
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        super().__init__(daemon=True)
+        self.patience, self.worked, self.waited = patience, 0, -1.0  # type: tuple[float, int, float | None]
+
+    def run(self) -> None:
+        self.waited = standstill.during(self.work, self.patience)
+
+    def work(self) -> None:
+        self.worked += 1
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What was said of the places that the main thread was at."""
+    said: list[bool] = []
+    judge = standstill._Place.is_good
+
+    def is_good(place: Any) -> bool:
+        said.append(judge(place))
+        return said[-1]
+
+    monkeypatch.setattr(standstill._Place, "is_good", is_good)
+    return said
+
+
+def test_it_is_not_within_a_step_of_an_optimizer(answers: list[bool]) -> None:
+    asker = Asker()
+
+    def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
+        asker.start()
+        spin_until(lambda: len(answers) >= 3)
+        assert not asker.worked
+
+    handle = register_optimizer_step_pre_hook(hook)
+    try:
+        torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1).step()
+    finally:
+        handle.remove()
+    spin_until(lambda: asker.worked)
+    asker.join(PATIENCE)
+    assert answers[-1] and not any(answers[:3])
+    assert asker.worked == 1 and asker.waited is not None and asker.waited >= 0
+
+
+def test_nothing_is_done_where_the_main_thread_runs_no_python(answers: list[bool]) -> None:
+    hears, says = os.pipe()
+    standstill._import_first()
+
+    class Late(Asker):
+        def run(self) -> None:
+            with open(f"/proc/self/task/{os.getpid()}/syscall") as file:
+                # select, pselect6; aarch64's pselect6.
+                spin_until(lambda: file.seek(0) == 0 and file.read().startswith(("23 ", "270 ", "72 ")))
+            super().run()
+            os.write(says, b"over")
+
+    asker = Late(0.2)
+    asker.start()
+    select.select([hears], [], [])
+    spin_until(lambda: not asker.is_alive())
+    os.close(hears)
+    os.close(says)
+    assert asker.waited is None and not asker.worked
+    # It came to it afterwards, and found that nobody waited for it.
+    assert not answers
+
+
+def test_what_a_signal_handler_raises_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge, raised = standstill._Place.is_good, []
+
+    def is_good(place: Any) -> bool:
+        if not raised:
+            raised.append(True)
+            raise KeyboardInterrupt
+        return judge(place)
+
+    monkeypatch.setattr(standstill._Place, "is_good", is_good)
+    asker = Asker()
+    with pytest.raises(KeyboardInterrupt):
+        asker.start()
+        spin_until(lambda: asker.worked)
+    spin_until(lambda: asker.worked)
+    asker.join(PATIENCE)
+    assert asker.waited is not None
+
+
+def test_what_goes_wrong_in_the_work_is_the_askers() -> None:
+    found: list[BaseException] = []
+
+    def work() -> None:
+        raise ValueError("no")
+
+    def ask() -> None:
+        try:
+            standstill.during(work, PATIENCE)
+        except ValueError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    spin_until(lambda: found)
+    thread.join(PATIENCE)
+    assert str(found[0]) == "no"

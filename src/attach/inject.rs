@@ -1,0 +1,324 @@
+//! Has CPython before 3.14 run a statement: one thread is borrowed for the fifth part of a millisecond, and calls
+//! `Py_AddPendingCall(PyRun_SimpleString, statement)`, which the interpreter is made for: any thread may call it, with or
+//! without the GIL, and the main thread runs the statement when it next gets to a place where it handles signals, too.
+//!
+//! What is *not* done is what goes wrong elsewhere: nothing is loaded or allocated by the borrowed thread; no code is
+//! changed (the two instructions that are needed stand somewhere in the process anyway); its own stack is not touched (it
+//! gets another one); other threads are not stopped. A thread that waits for something is taken where there is one.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, SigmaskHow};
+
+use super::interpreter::Interpreter;
+use super::registers::{self, Registers};
+use super::threads;
+use super::trace::{Saved, Stop, Thread};
+use crate::error::{Error, Result};
+
+/// How long a thread that may be borrowed is looked for: one that computes has to come by the interpreter.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long a call may take. It takes microseconds, and more where the machine is busy.
+const CALL: Duration = Duration::from_secs(2);
+const STACK: u64 = 256 << 10;
+const PAGE: u64 = 4096;
+
+/// What was done.
+#[derive(Debug)]
+pub(crate) struct Injected {
+    /// How long the borrowed thread stood still, all attempts together.
+    pub(crate) stopped: Duration,
+    /// Whether it was the main thread, which mostly is the one that trains.
+    pub(crate) main: bool,
+    /// Where the statement is.
+    text: Range<u64>,
+}
+
+/// Why a thread can't be borrowed now.
+enum Failure {
+    /// Another one may do, or the same a moment later.
+    NotNow,
+    For(Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            // It has ended.
+            Some(libc::ESRCH | libc::ECHILD) => Self::NotNow,
+            _ => Self::For(Error::failed(format!("a thread could not be borrowed: {error}"))),
+        }
+    }
+}
+
+/// Has the interpreter run `statement`, soon.
+///
+/// # Errors
+/// It may not be traced, somebody else traces it, or no thread came to a place where it can be borrowed. In all cases
+/// every thread has its registers back.
+pub(crate) fn inject(pid: i32, interpreter: &Interpreter, statement: &str) -> Result<Injected> {
+    let memory = memory(pid)?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut stopped = Duration::ZERO;
+    loop {
+        for candidate in threads::candidates(pid) {
+            match borrow(candidate.id, &mut stopped, |thread, saved| {
+                call(thread, saved, interpreter, &memory, statement)
+            }) {
+                Ok(text) => return Ok(Injected { stopped, main: candidate.id == pid, text }),
+                Err(Failure::NotNow) => {}
+                Err(Failure::For(error)) => return Err(error),
+            }
+        }
+        if Instant::now() > deadline {
+            return Err(Error::limit(format!(
+                "no thread of process {pid} came to a place where it can be borrowed within {} s",
+                PATIENCE.as_secs()
+            ))
+            .hint(format!("probe {pid} stack says where they are")));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Gives the memory of a statement back that has been read. Where that is not possible it stays: a page or two.
+pub(crate) fn release(pid: i32, interpreter: &Interpreter, injected: &Injected) {
+    let Range { start, end } = injected.text;
+    for candidate in threads::candidates(pid) {
+        let unmapped = borrow(candidate.id, &mut Duration::default(), |thread, saved| {
+            thread.hold_signals()?;
+            system_call(thread, saved, interpreter, libc::SYS_munmap, [start, end - start, 0, 0, 0, 0])
+        });
+        if unmapped.is_ok() {
+            return;
+        }
+    }
+}
+
+fn memory(pid: i32) -> Result<File> {
+    let opened = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
+    opened.map_err(|error| Error::denied(format!("the memory of process {pid} can't be written: {error}")))
+}
+
+/// Stops a thread, does `work`, and puts it back as it was, whatever comes of it. By a thread of our own that ends then:
+/// with a tracer's end the kernel lets go of whom it traces, also of one that nothing reached.
+fn borrow<T: Send>(
+    id: i32,
+    stopped: &mut Duration,
+    work: impl FnOnce(&mut Thread, &Saved) -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    // Inherited by the thread.
+    let _undisturbed = Undisturbed::begin();
+    std::thread::scope(|scope| {
+        let tracer = scope.spawn(|| borrow_here(id, stopped, work));
+        tracer.join().unwrap_or_else(|_| Err(Failure::For(Error::failed("a defect in probe attach (see above)"))))
+    })
+}
+
+fn borrow_here<T>(
+    id: i32,
+    stopped: &mut Duration,
+    work: impl FnOnce(&mut Thread, &Saved) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut thread = Thread::seize(id).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => Failure::For(not_permitted(id)),
+        _ => error.into(),
+    })?;
+    let begun = Instant::now();
+    let done = match thread.stop() {
+        Ok(Stop::Ours) => {
+            let saved = thread.save()?;
+            let mut borrowed = Borrowed { thread: &mut thread, saved, is_back: false };
+            let done = work(borrowed.thread, &borrowed.saved);
+            borrowed.give_back().map_err(Failure::from).and(done)
+        }
+        Ok(Stop::Group) => {
+            Err(Failure::For(Error::failed("the process is stopped").hint(format!("kill -CONT {id} has it go on"))))
+        }
+        Ok(_) => Err(Failure::NotNow),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Failure::NotNow),
+        Err(error) => Err(error.into()),
+    };
+    drop(thread);
+    *stopped += begun.elapsed();
+    done
+}
+
+/// Ctrl-C must not end this process while a thread of another one has registers of ours: it comes a moment later.
+struct Undisturbed(Option<SigSet>);
+
+impl Undisturbed {
+    fn begin() -> Self {
+        Self(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok())
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            let _ = before.thread_set_mask();
+        }
+    }
+}
+
+/// A thread whose registers are to be put back, also when what is done with it panics.
+struct Borrowed<'t> {
+    thread: &'t mut Thread,
+    saved: Saved,
+    is_back: bool,
+}
+
+impl Borrowed<'_> {
+    fn give_back(&mut self) -> io::Result<()> {
+        self.is_back = true;
+        self.thread.restore(&self.saved)
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        if !self.is_back {
+            let _ = self.give_back();
+        }
+    }
+}
+
+/// Has a thread that is stopped put the statement into the interpreter's list. Returns where the statement is.
+fn call(
+    thread: &mut Thread,
+    saved: &Saved,
+    interpreter: &Interpreter,
+    memory: &File,
+    statement: &str,
+) -> Result<Range<u64>, Failure> {
+    if !is_safe(&saved.registers, interpreter) {
+        return Err(Failure::NotNow);
+    }
+    thread.hold_signals()?;
+    let text = (statement.len() as u64 + 1).next_multiple_of(PAGE);
+    let (flags, kind) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
+    let arguments = [0, text + STACK, kind as u64, flags as u64, u64::MAX, 0];
+    let place = system_call(thread, saved, interpreter, libc::SYS_mmap, arguments)?;
+    let stack = place + text..place + text + STACK;
+    let pushed = push(thread, saved, interpreter, memory, statement, place, stack.end);
+    // Where it is not known whether the interpreter has the statement, both stay: it may still read it.
+    let unused = match &pushed {
+        Ok(Pushed::Taken) => Some(stack.start),
+        Ok(Pushed::Refused) => Some(place),
+        Err(_) => None,
+    };
+    if let Some(from) = unused {
+        system_call(thread, saved, interpreter, libc::SYS_munmap, [from, stack.end - from, 0, 0, 0, 0])?;
+    }
+    match pushed? {
+        Pushed::Taken => Ok(place..place + text),
+        Pushed::Refused => Err(Failure::For(
+            Error::failed("the interpreter's list of pending calls is full")
+                .hint("its main thread has run no Python code for long; probe PID stack says where it is"),
+        )),
+    }
+}
+
+/// What the interpreter said.
+enum Pushed {
+    Taken,
+    Refused,
+}
+
+/// Writes the statement and calls the interpreter's function with it.
+fn push(
+    thread: &mut Thread,
+    saved: &Saved,
+    interpreter: &Interpreter,
+    memory: &File,
+    statement: &str,
+    place: u64,
+    end: u64,
+) -> Result<Pushed, Failure> {
+    // The page is zero behind it, which ends it.
+    memory.write_all_at(statement.as_bytes(), place)?;
+    // As behind a call instruction: the return address at a place that is 8 more than a multiple of 16.
+    let top = end - 4096 - 8;
+    memory.write_all_at(&interpreter.trap.to_ne_bytes(), top)?;
+    let arguments = [interpreter.run_string, place];
+    thread.set_registers(&registers::for_call(&saved.registers, interpreter.add_pending_call, arguments, top))?;
+    trap(thread, libc::PTRACE_CONT)?;
+    let after = thread.registers()?;
+    if registers::program_counter(&after) != interpreter.trap + registers::TRAP.len() as u64 {
+        return Err(Failure::For(Error::failed(
+            "the interpreter's function faulted; the thread has its registers back",
+        )));
+    }
+    Ok(if registers::result(&after) as i32 == 0 { Pushed::Taken } else { Pushed::Refused })
+}
+
+/// Whether the interpreter's function may be called where a thread was stopped. It takes one lock of the interpreter's,
+/// which nobody holds in a system call, nor in the evaluation of bytecode.
+fn is_safe(registers: &Registers, interpreter: &Interpreter) -> bool {
+    if registers::in_system_call(registers) {
+        threads::may_call_from(registers::system_call_number(registers))
+    } else {
+        interpreter.evaluation.contains(&registers::program_counter(registers))
+    }
+}
+
+/// Has a thread that is stopped make a system call.
+fn system_call(
+    thread: &mut Thread,
+    saved: &Saved,
+    interpreter: &Interpreter,
+    number: i64,
+    arguments: [u64; 6],
+) -> Result<u64, Failure> {
+    let at = interpreter.system_call;
+    thread.set_registers(&registers::for_system_call(&saved.registers, at, number, arguments))?;
+    trap(thread, libc::PTRACE_SINGLESTEP)?;
+    let after = thread.registers()?;
+    let failed =
+        |why: String| Failure::For(Error::failed(format!("a system call in process could not be made: {why}")));
+    if registers::program_counter(&after) != at + registers::SYSTEM_CALL.len() as u64 {
+        return Err(failed("a seccomp filter or a debugger came in between".into()));
+    }
+    match registers::result(&after) as i64 {
+        error @ -4095..0 => Err(failed(io::Error::from_raw_os_error(-error as i32).to_string())),
+        result => Ok(result as u64),
+    }
+}
+
+/// Has a thread go on until it traps, or faults.
+fn trap(thread: &mut Thread, how: libc::c_uint) -> Result<(), Failure> {
+    let until = Instant::now() + CALL;
+    thread.resume(how, 0)?;
+    loop {
+        match thread.wait(until) {
+            Ok(Stop::Signal(libc::SIGTRAP | libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE)) => {
+                return Ok(());
+            }
+            // Signals that can't be held: the process is to stop, which it will when we are done.
+            Ok(Stop::Signal(signal)) => {
+                thread.give_later(signal);
+                thread.resume(how, 0)?;
+            }
+            Ok(Stop::Ours | Stop::Group) => thread.resume(how, 0)?,
+            Ok(Stop::Gone) => return Err(Failure::For(Error::failed("the process ended meanwhile"))),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(Failure::For(Error::limit("the borrowed thread did not come back in time")));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Why a thread may not be traced: somebody else does, or we may not.
+fn not_permitted(id: i32) -> Error {
+    match super::tracer(id) {
+        Some(tracer) => super::traced(id, tracer),
+        None => crate::stacks::permission::denied_to_trace(id),
+    }
+}

@@ -1,0 +1,169 @@
+//! The Python interpreter of another process: which it is, and where in it things are.
+
+use std::fs::File;
+#[cfg(target_arch = "x86_64")]
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use super::image::{Image, Symbols};
+use super::maps::{self, Mapping};
+#[cfg(target_arch = "x86_64")]
+use super::registers;
+use crate::error::{Error, Result};
+
+/// How a statement gets into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// By the interpreter's own protocol (PEP 768): a script's path and a flag are written to its memory.
+    RemoteDebugging,
+    /// By borrowing a thread.
+    Borrowing,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Interpreter {
+    /// 3.11 and later say it exactly; of those before, their file's name does, or nobody.
+    pub(crate) version: Option<(u8, u8)>,
+    /// The file that has it.
+    pub(crate) path: String,
+    /// `_PyRuntime`.
+    pub(super) runtime: u64,
+    /// `Py_AddPendingCall` and `PyRun_SimpleString`.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) add_pending_call: u64,
+    #[cfg(target_arch = "x86_64")]
+    pub(super) run_string: u64,
+    /// The function that evaluates bytecode.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) evaluation: Range<u64>,
+    /// An instruction that stops for a debugger, and one that enters the kernel, wherever they stand.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) trap: u64,
+    #[cfg(target_arch = "x86_64")]
+    pub(super) system_call: u64,
+}
+
+impl Interpreter {
+    /// Looks for it in a process.
+    ///
+    /// # Errors
+    /// The process is no Python one, its files can't be read, or it is older than 3.9.
+    pub(crate) fn find(pid: i32) -> Result<Self> {
+        let maps = maps::of(pid).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::unreachable(format!("there is no process {pid}")),
+            _ => crate::stacks::permission::denied_to_trace(pid),
+        })?;
+        let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().to_string_lossy().into_owned();
+        // The library first: the program is but a shell around it then.
+        let library = |mapping: &&Mapping| mapping.name().starts_with("libpython") && mapping.name().contains(".so");
+        // Or neither, where the program was started through its loader.
+        let started = |mapping: &&Mapping| mapping.name().starts_with("python3");
+        let found = maps.iter().find(library);
+        let found = found.or_else(|| maps.iter().find(|mapping| mapping.path == program && !is_loader(mapping)));
+        let found = found.or_else(|| maps.iter().find(started));
+        let no_python =
+            || Error::failed(format!("process {pid} is no Python process")).hint("probe list shows those that train");
+        let first = found.ok_or_else(no_python)?;
+        let image = Image::read(pid, first, first.path == program)?;
+        let symbols = image.symbols()?;
+        let Some(runtime) = symbols.find("_PyRuntime") else { return Err(no_python()) };
+        let memory =
+            File::open(format!("/proc/{pid}/mem")).map_err(|_| crate::stacks::permission::denied_to_trace(pid))?;
+        let version = version(&symbols, &memory, first, &program);
+        // New in 3.9, as the oldest that the agent knows.
+        if version.is_some_and(|version| version < (3, 9)) || symbols.find("PyModule_AddType").is_none() {
+            return Err(Error::failed(format!(
+                "process {pid} runs a Python before 3.9, which the agent does not know"
+            )));
+        }
+        Self::in_image(pid, version, first, runtime.start, &symbols, &memory, &maps)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn in_image(
+        pid: i32,
+        version: Option<(u8, u8)>,
+        first: &Mapping,
+        runtime: u64,
+        symbols: &Symbols<'_>,
+        memory: &File,
+        maps: &[Mapping],
+    ) -> Result<Self> {
+        let missing = |what: &str| Error::failed(format!("{} of process {pid} has no {what}", first.path));
+        let function = |name: &str| symbols.find(name).ok_or_else(|| missing(name));
+        Ok(Self {
+            version,
+            path: first.path.clone(),
+            runtime,
+            add_pending_call: function("Py_AddPendingCall")?.start,
+            run_string: function("PyRun_SimpleString")?.start,
+            evaluation: function("_PyEval_EvalFrameDefault")?,
+            trap: symbols.find_code(registers::TRAP).ok_or_else(|| missing("instruction that traps"))?,
+            system_call: entrance(memory, maps).ok_or_else(|| missing("instruction that enters the kernel"))?,
+        })
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn in_image(
+        _: i32,
+        version: Option<(u8, u8)>,
+        first: &Mapping,
+        runtime: u64,
+        _: &Symbols<'_>,
+        _: &File,
+        _: &[Mapping],
+    ) -> Result<Self> {
+        Ok(Self { version, path: first.path.clone(), runtime })
+    }
+
+    /// How a statement gets into it.
+    pub(crate) fn method(&self) -> Method {
+        if self.version.is_some_and(|version| version >= (3, 14)) { Method::RemoteDebugging } else { Method::Borrowing }
+    }
+
+    /// For people: `3.11`.
+    pub(crate) fn shown(&self) -> String {
+        self.version.map_or_else(|| "before 3.11".into(), |(major, minor)| format!("{major}.{minor}"))
+    }
+}
+
+fn is_loader(mapping: &Mapping) -> bool {
+    mapping.name().starts_with("ld-")
+}
+
+/// `Py_Version` of 3.11 and later has it in its upper two bytes; before, names of files do (libpython3.9.so.1.0).
+fn version(symbols: &Symbols<'_>, memory: &File, first: &Mapping, program: &str) -> Option<(u8, u8)> {
+    if let Some(place) = symbols.find("Py_Version") {
+        let mut bytes = [0; 4];
+        memory.read_exact_at(&mut bytes, place.start).ok()?;
+        let number = u32::from_ne_bytes(bytes);
+        return Some(((number >> 24) as u8, (number >> 16) as u8));
+    }
+    [first.name(), program].into_iter().find_map(|name| {
+        let (_, after) = name.rsplit_once("python3.")?;
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        Some((3, after[..digits].parse().ok()?))
+    })
+}
+
+/// An instruction that enters the kernel: the C library has many. It is the process's own memory that is looked at,
+/// because that is what it will execute.
+#[cfg(target_arch = "x86_64")]
+fn entrance(memory: &File, maps: &[Mapping]) -> Option<u64> {
+    let is_library = |mapping: &&Mapping| {
+        mapping.executable
+            && (mapping.name().starts_with("libc.")
+                || mapping.name().starts_with("libc-")
+                || mapping.name().starts_with("ld-musl"))
+    };
+    let own = |mapping: &&Mapping| mapping.executable && mapping.path.starts_with('/');
+    maps.iter().filter(is_library).chain(maps.iter().filter(own)).find_map(|mapping| {
+        let size = mapping.addresses.end.checked_sub(mapping.addresses.start)?.min(16 << 20);
+        let mut bytes = vec![0; usize::try_from(size).ok()?];
+        memory.read_exact_at(&mut bytes, mapping.addresses.start).ok()?;
+        let code = registers::SYSTEM_CALL;
+        let place = bytes.windows(code.len()).position(|window| window == code)?;
+        Some(mapping.addresses.start + place as u64)
+    })
+}

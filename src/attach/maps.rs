@@ -1,0 +1,55 @@
+//! What is mapped in a process.
+
+use std::fs;
+use std::ops::Range;
+
+/// A mapping of a file, or of nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mapping {
+    pub(super) addresses: Range<u64>,
+    pub(super) executable: bool,
+    /// Where in the file it begins.
+    pub(super) offset: u64,
+    /// As the process sees it; empty for memory that is no file's.
+    pub(super) path: String,
+}
+
+impl Mapping {
+    /// The file's name without its directories.
+    pub(super) fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// All mappings of a process, in the order of their addresses.
+pub(super) fn of(pid: i32) -> std::io::Result<Vec<Mapping>> {
+    // Bytes, because a path need not be text.
+    let text = fs::read(format!("/proc/{pid}/maps"))?;
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
+}
+
+/// `7f00-7f10 r-xp 00001000 fe:00 123   /usr/lib/libc.so.6`
+fn parse(line: &str) -> Option<Mapping> {
+    let mut words = line.splitn(6, ' ');
+    let (from, to) = words.next()?.split_once('-')?;
+    let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (addresses, permissions) = (hexadecimal(from)?..hexadecimal(to)?, words.next()?);
+    let offset = hexadecimal(words.next()?)?;
+    let path = words.nth(2).unwrap_or_default().trim_start().to_owned();
+    Some(Mapping { addresses, executable: permissions.contains('x'), offset, path })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let mapping = parse("7f00-7f10 r-xp 00001000 fe:00 123    /usr/lib/a b.so (deleted)").unwrap();
+        assert_eq!((mapping.addresses.clone(), mapping.executable, mapping.offset), (0x7f00..0x7f10, true, 0x1000));
+        assert_eq!(mapping.name(), "a b.so (deleted)");
+        assert_eq!(parse("7f00-7f10 rw-p 00000000 00:00 0").unwrap().path, "");
+        assert_eq!(parse("no mapping"), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! Has a Python process that was started without us run a statement of ours: what `probe attach` and `probe detach` stand on.
+//!
+//! [`interpreter`] finds CPython in the process; [`inject`] (before 3.14) or [`remote_debugging`] (since) has it run the
+//! statement on its main thread. All `unsafe` of it is in [`trace`].
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+mod bootstrap;
+mod image;
+#[cfg(target_arch = "x86_64")]
+mod inject;
+mod interpreter;
+mod maps;
+#[cfg(target_arch = "x86_64")]
+mod registers;
+mod remote_debugging;
+#[cfg(all(test, target_arch = "x86_64"))]
+#[allow(clippy::unwrap_used)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod threads;
+#[cfg(target_arch = "x86_64")]
+mod trace;
+
+pub(crate) use bootstrap::{Desk, Report, Settings};
+pub(crate) use interpreter::{Interpreter, Method};
+
+/// A statement is on its way: it runs when the main thread comes to it.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    /// How long a thread stood still for it; none where no thread had to.
+    pub(crate) stopped: Option<(Duration, bool)>,
+    #[cfg(target_arch = "x86_64")]
+    injected: Option<inject::Injected>,
+}
+
+/// Has process `pid` run `statement`. It must not be able to fail, and what it names it names in `__main__`. `script`: a
+/// file that may be written for it, which the process sees under the same path.
+///
+/// # Errors
+/// It may not be done, or can't. The process is as it was.
+pub(crate) fn send(pid: i32, interpreter: &Interpreter, statement: &str, script: &Path) -> Result<Sent> {
+    match interpreter.method() {
+        Method::RemoteDebugging => {
+            fs::write(script, statement)?;
+            remote_debugging::execute(pid, interpreter, &script.to_string_lossy())?;
+            Ok(Sent::default())
+        }
+        #[cfg(target_arch = "x86_64")]
+        Method::Borrowing => {
+            let injected = inject::inject(pid, interpreter, statement)?;
+            Ok(Sent { stopped: Some((injected.stopped, injected.main)), injected: Some(injected) })
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Method::Borrowing => {
+            check_machine(interpreter)?;
+            Err(Error::failed("not reached"))
+        }
+    }
+}
+
+/// The statement has run: gives back what it took in the process.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+pub(crate) fn finish(pid: i32, interpreter: &Interpreter, sent: &Sent) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(injected) = &sent.injected {
+        inject::release(pid, interpreter, injected);
+    }
+}
+
+/// Whether [`send`] is made for this machine.
+pub(crate) fn check_machine(interpreter: &Interpreter) -> Result<()> {
+    if interpreter.method() == Method::RemoteDebugging || cfg!(target_arch = "x86_64") {
+        return Ok(());
+    }
+    let what = format!(
+        "attaching to Python {} works on x86-64 only, and this is {}",
+        interpreter.shown(),
+        std::env::consts::ARCH
+    );
+    Err(Error::failed(what)
+        .hint("Python 3.14 and later can be attached to on any machine; probe run records from the start"))
+}
+
+/// Whether process `pid` may be traced, which the kernel is asked without doing it.
+///
+/// # Errors
+/// There is no such process, it may not be traced, or somebody else traces it.
+pub(crate) fn check(pid: i32) -> Result<()> {
+    crate::stacks::permission::check(pid)?;
+    if let Some(tracer) = tracer(pid) {
+        return Err(traced(pid, tracer));
+    }
+    match state(pid) {
+        Some('Z' | 'X') => Err(Error::unreachable(format!("process {pid} has ended"))),
+        Some('T' | 't') => {
+            Err(Error::failed(format!("process {pid} is stopped")).hint(format!("kill -CONT {pid} has it go on")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn traced(pid: i32, tracer: i32) -> Error {
+    Error::denied(format!("process {tracer} traces process {pid} already"))
+        .hint("a process has one debugger at a time: end gdb, strace or the other probe attach")
+}
+
+/// Who traces it.
+fn tracer(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
+    (tracer != 0).then_some(tracer)
+}
+
+fn state(pid: i32) -> Option<char> {
+    crate::stacks::processes::tasks(pid).get(&u32::try_from(pid).ok()?).map(|task| task.state)
+}

@@ -1,0 +1,91 @@
+//! Has CPython 3.14 and later run a script, by the protocol that it has for debuggers (PEP 768, and "Remote debugging
+//! attachment protocol" of its documentation): its runtime begins with a table of where things are; a path and two flags
+//! are written, and the main thread executes that file when it next looks at its flags.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::interpreter::Interpreter;
+use crate::error::{Error, Result};
+
+const COOKIE: &[u8; 8] = b"xdebugpy";
+/// The bit of the thread's `eval_breaker` that has it look.
+const PLEASE_STOP: u64 = 1 << 5;
+
+/// Places in `_Py_DebugOffsets` of 3.14, in words of 8 bytes. They stay what they are within a minor version.
+const VERSION: u64 = 1;
+const INTERPRETERS_HEAD: u64 = 5;
+const THREADS_MAIN: u64 = 10;
+const EVAL_BREAKER: u64 = 89;
+const SUPPORT: u64 = 90;
+const ENABLED: u64 = 91;
+const PENDING_CALL: u64 = 92;
+const SCRIPT_PATH: u64 = 93;
+const SCRIPT_PATH_SIZE: u64 = 94;
+
+/// Has the interpreter execute the file at `script`, a path as the process sees it.
+pub(crate) fn execute(pid: i32, interpreter: &Interpreter, script: &str) -> Result<()> {
+    if interpreter.version != Some((3, 14)) {
+        return Err(Error::failed(format!("attaching to Python {} is not known to this probe", interpreter.shown()))
+            .hint("a newer version of probe may know it"));
+    }
+    let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
+    let memory = memory.map_err(|_| crate::stacks::permission::denied_to_trace(pid))?;
+    let failed = |error: io::Error| Error::failed(format!("the memory of process {pid} is not as expected: {error}"));
+    match write(&memory, interpreter.runtime, script) {
+        Ok(Answer::Done) => Ok(()),
+        Ok(Answer::Refused(why, hint)) => Err(Error::failed(format!("process {pid}: {why}")).hint(hint)),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+enum Answer {
+    Done,
+    Refused(&'static str, &'static str),
+}
+
+fn write(memory: &File, runtime: u64, script: &str) -> io::Result<Answer> {
+    let word = |address: u64| -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        memory.read_exact_at(&mut bytes, address)?;
+        Ok(u64::from_ne_bytes(bytes))
+    };
+    let offset = |place: u64| word(runtime + 8 * place);
+    if offset(0)?.to_ne_bytes() != *COOKIE || offset(VERSION)? >> 16 != 0x030e {
+        return Ok(Answer::Refused(
+            "its table of offsets is not that of Python 3.14",
+            "a newer version of probe may know it",
+        ));
+    }
+    let state = word(runtime + offset(INTERPRETERS_HEAD)?)?;
+    let thread = word(state + offset(THREADS_MAIN)?)?;
+    if state == 0 || thread == 0 {
+        return Ok(Answer::Refused("its interpreter is just beginning or ending", "try again"));
+    }
+    let mut enabled = [0; 4];
+    memory.read_exact_at(&mut enabled, state + offset(ENABLED)?)?;
+    if enabled == [0; 4] {
+        return Ok(Answer::Refused(
+            "remote debugging is switched off in it",
+            "PYTHON_DISABLE_REMOTE_DEBUG or -X disable-remote-debug did that: start it without, or with probe run",
+        ));
+    }
+    let support = thread + offset(SUPPORT)?;
+    if script.len() as u64 >= offset(SCRIPT_PATH_SIZE)? {
+        return Ok(Answer::Refused(
+            "the path of the script is too long",
+            "name a shorter directory in PROBE_RUNTIME_DIR",
+        ));
+    }
+    let mut path = script.as_bytes().to_vec();
+    path.push(0);
+    memory.write_all_at(&path, support + offset(SCRIPT_PATH)?)?;
+    memory.write_all_at(&1_i32.to_ne_bytes(), support + offset(PENDING_CALL)?)?;
+    // Other threads set bits of it atomically, and nobody does that from outside: as with sys.remote_exec itself, one that
+    // is set in this very moment can get lost. Those that matter are set again.
+    let breaker = thread + offset(EVAL_BREAKER)?;
+    let flags = word(breaker)? | PLEASE_STOP;
+    memory.write_all_at(&flags.to_ne_bytes(), breaker)?;
+    Ok(Answer::Done)
+}

@@ -1,0 +1,292 @@
+//! Real interpreters, of every version that is at hand, made to run a statement while they work. One that is nowhere here
+//! can be named: `PROBE_TEST_PYTHON=/path/to/python3.14`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pythons of this machine: the one of the tests, and those of pyenv.
+fn pythons() -> Vec<PathBuf> {
+    let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let versions = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
+    let entries = versions.and_then(|path| fs::read_dir(path).ok()).into_iter().flatten().flatten();
+    let installed = entries.map(|entry| entry.path().join("bin/python3"));
+    for python in
+        installed.chain(std::env::var_os("PROBE_TEST_PYTHON").map(PathBuf::from)).chain([PathBuf::from("python3")])
+    {
+        let asked = Command::new(&python).args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).output();
+        let Ok(asked) = asked else { continue };
+        let version = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
+        let minor = version.strip_prefix("3.").and_then(|minor| minor.parse::<u8>().ok());
+        if minor.is_some_and(|minor| (9..15).contains(&minor)) {
+            found.insert(version, python);
+        }
+    }
+    assert!(!found.is_empty(), "there is no Python to test with");
+    found.into_values().collect()
+}
+
+/// A Python process that runs a script, and has said so.
+struct Script {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Script {
+    fn start(command: &mut Command, script: &str) -> Self {
+        let mut child =
+            command.args(["-u", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut script = Self { child, lines };
+        assert_eq!(script.line(), "ready");
+        script
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// Its end: what it printed, and that nothing ended it but itself.
+    fn finish(mut self) -> String {
+        drop(self.child.stdin.take());
+        let line = self.line();
+        assert!(self.child.wait().unwrap().success());
+        line
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Has it run a statement that makes a file, and waits for the file.
+fn mark(pid: i32, interpreter: &Interpreter, directory: &Path, number: usize) -> Sent {
+    let file = directory.join(format!("mark-{number}"));
+    let statement = format!("__import__('builtins').open({:?}, 'w').close()", file.to_str().unwrap());
+    let sent = send(pid, interpreter, &statement, &directory.join("script.py")).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !file.exists() {
+        assert!(Instant::now() < deadline, "the statement never ran");
+        std::thread::yield_now();
+    }
+    finish(pid, interpreter, &sent);
+    sent
+}
+
+/// Counts in pure Python on the main thread, sleeps in another one, and reads its standard input in a third: until that
+/// ends. Prints a sum that only correct arithmetic gives.
+const WORK: &str = "
+import sys, threading, time
+over = threading.Event()
+def read():
+    sys.stdin.read()
+    over.set()
+def sleep():
+    while not over.is_set():
+        time.sleep(0.01)
+threads = [threading.Thread(target=read), threading.Thread(target=sleep)]
+[thread.start() for thread in threads]
+print('ready')
+good = rounds = 0
+while not over.is_set():
+    good += sum(i * 0.5 for i in range(1000)) == 249750.0
+    rounds += 1
+[thread.join() for thread in threads]
+print('fine' if good == rounds else 'wrong')
+";
+
+/// The same on one thread, which makes no system call for long.
+const ALONE: &str = "
+import os, select
+print('ready')
+good = rounds = 0
+while not select.select([0], [], [], 0)[0]:
+    for _ in range(200):
+        good += sum(i * 0.5 for i in range(1000)) == 249750.0
+        rounds += 1
+print('fine' if good == rounds else 'wrong')
+";
+
+/// Waits for its input on one thread: nothing is executed meanwhile but what is injected, when it wakes.
+const WAITS: &str = "
+import select, sys
+print('ready')
+naps = 0
+while not select.select([0], [], [], 0.05)[0]:
+    naps += 1
+print('fine')
+";
+
+fn mappings(pid: i32) -> usize {
+    maps::of(pid).unwrap().len()
+}
+
+#[test]
+fn a_statement_runs_in_every_interpreter_at_hand() {
+    let directory = tempfile::tempdir().unwrap();
+    for (number, python) in pythons().iter().enumerate() {
+        for (place, script) in [WORK, ALONE, WAITS].into_iter().enumerate() {
+            let script = Script::start(&mut Command::new(python), script);
+            let interpreter = Interpreter::find(script.pid()).unwrap();
+            assert!(interpreter.version.is_some(), "{}", python.display());
+            mark(script.pid(), &interpreter, directory.path(), number * 1000 + place * 100);
+            let before = mappings(script.pid());
+            for round in 1..10 {
+                let sent = mark(script.pid(), &interpreter, directory.path(), number * 1000 + place * 100 + round);
+                assert_eq!(sent.stopped.is_some(), interpreter.method() == Method::Borrowing);
+            }
+            // Nothing is left behind; the interpreter itself may have mapped something.
+            assert!(mappings(script.pid()) <= before + 4, "{} and {before} mappings", mappings(script.pid()));
+            assert_eq!(script.finish(), "fine", "{}", python.display());
+        }
+    }
+}
+
+/// Interrupts it all the time, by signals that a handler of its own counts.
+const SIGNALS: &str = "
+import select, signal, sys
+seen = 0
+def handler(number, frame):
+    global seen
+    seen += 1
+signal.signal(signal.SIGUSR1, handler)
+print('ready')
+good = rounds = 0
+while not select.select([0], [], [], 0)[0]:
+    good += sum(i * 0.5 for i in range(1000)) == 249750.0
+    rounds += 1
+print('fine' if good == rounds and seen > 0 else 'wrong')
+";
+
+#[test]
+fn signals_that_come_meanwhile_are_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    for (number, python) in pythons().iter().enumerate() {
+        let script = Script::start(&mut Command::new(python), SIGNALS);
+        let (pid, interpreter) = (script.pid(), Interpreter::find(script.pid()).unwrap());
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // SAFETY: a signal to a child that has not been waited for.
+                    unsafe { libc::kill(pid, libc::SIGUSR1) };
+                    std::thread::yield_now();
+                }
+            });
+            for round in 0..10 {
+                mark(pid, &interpreter, directory.path(), number * 100 + round);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(script.finish(), "fine", "{}", python.display());
+    }
+}
+
+/// Waits with a time limit, on one thread, and says whether the waits were as long as they should be.
+const NAPS: &str = "
+import select, sys, time
+print('ready')
+fine = True
+while not select.select([0], [], [], 0)[0]:
+    begun = time.monotonic()
+    time.sleep(0.3)
+    fine = fine and time.monotonic() - begun >= 0.3
+print('fine' if fine else 'short')
+";
+
+#[test]
+fn a_wait_that_is_interrupted_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    for (number, python) in pythons().iter().enumerate() {
+        let script = Script::start(&mut Command::new(python), NAPS);
+        let interpreter = Interpreter::find(script.pid()).unwrap();
+        for round in 0..4 {
+            mark(script.pid(), &interpreter, directory.path(), number * 100 + round);
+        }
+        assert_eq!(script.finish(), "fine", "{}", python.display());
+    }
+}
+
+/// Making a mount namespace takes root, as which CI runs the tests; for others there is nothing here to see.
+#[test]
+fn a_process_in_another_mount_namespace_is_read_through_its_own_root() {
+    let directory = tempfile::tempdir().unwrap();
+    let python = &pythons()[0];
+    // A root of its own: everything of ours but for /tmp, which is another one, below another directory.
+    // Kept, and removed only as the empty directory that it is: nothing may ever empty what is mounted there.
+    let root = tempfile::tempdir().unwrap().keep();
+    let enter = format!(
+        "mount --rbind / {root} && mount -t tmpfs none {root}/tmp && exec chroot {root} {python} -u -c \"$1\"",
+        root = root.display(),
+        python = python.display()
+    );
+    let allowed = Command::new("unshare").args(["-m", "--propagation", "private", "true"]).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let script = Script::start(
+        Command::new("unshare")
+            .args(["-m", "--propagation", "private", "sh", "-c", &enter, "sh", WORK])
+            .env_remove("_"),
+        "",
+    );
+    let interpreter = Interpreter::find(script.pid()).unwrap();
+    let statement = "__import__('builtins').open('/tmp/seen', 'w').close()";
+    let sent = send(script.pid(), &interpreter, statement, &directory.path().join("script.py")).unwrap();
+    let seen = PathBuf::from(format!("/proc/{}/root/tmp/seen", script.pid()));
+    let deadline = Instant::now() + PATIENCE;
+    while !seen.exists() {
+        assert!(Instant::now() < deadline, "the statement never ran");
+        std::thread::yield_now();
+    }
+    assert!(!Path::new("/tmp/seen").exists());
+    assert!(!bootstrap::is_seen(script.pid(), directory.path()));
+    finish(script.pid(), &interpreter, &sent);
+    assert_eq!(script.finish(), "fine");
+    fs::remove_dir(root).unwrap();
+}
+
+#[test]
+fn what_can_not_be_attached_to_says_why() {
+    let kind = |error: Error| (error.kind(), error.to_string());
+    let (what, words) = kind(Interpreter::find(i32::MAX).unwrap_err());
+    assert!(what == crate::error::Kind::Unreachable && words.contains("there is no process"), "{words}");
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let (what, words) = kind(Interpreter::find(sleeper.id() as i32).unwrap_err());
+    assert!(what == crate::error::Kind::Failed && words.contains("no Python process"), "{words}");
+    // SAFETY: a signal to a child that has not been waited for.
+    unsafe { libc::kill(sleeper.id() as i32, libc::SIGSTOP) };
+    let deadline = Instant::now() + PATIENCE;
+    while state(sleeper.id() as i32) != Some('T') {
+        assert!(Instant::now() < deadline, "it does not stop");
+        std::thread::yield_now();
+    }
+    assert!(check(sleeper.id() as i32).unwrap_err().hint_text().unwrap().contains("kill -CONT"));
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    let script = Script::start(&mut Command::new(&pythons()[0]), WORK);
+    let interpreter = Interpreter::find(script.pid()).unwrap();
+    let tracer = trace::Thread::seize(script.pid()).unwrap();
+    let error = check(script.pid()).unwrap_err();
+    assert!(error.kind() == crate::error::Kind::Denied && error.to_string().contains("traces"), "{error}");
+    drop(tracer);
+    assert!(inject::inject(script.pid(), &interpreter, "pass").is_ok());
+    assert_eq!(script.finish(), "fine");
+}

@@ -1,0 +1,223 @@
+//! `probe attach PID`: the agent into a process that runs already.
+
+mod collector;
+mod whom;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use probe_proto::config;
+
+use self::collector::{Found, Known};
+use self::whom::Whom;
+use super::{Status, ask, report};
+use crate::attach::{self, Desk, Method, Report, Settings};
+use crate::error::{Error, Result};
+use crate::paths;
+
+/// Put the agent into a Python process that was started without it
+///
+/// It is recorded from its next step on, in a run that ends when it does or when it is detached from. Modules,
+/// optimizers, process groups and data loaders that it has are found. A torchrun is attached to by its workers. Training
+/// is not changed by a bit: one thread of the process, an idle one where there is one, stands still for a
+/// fraction of a millisecond, and its main thread for some ten milliseconds while hooks are put in; more where every core
+/// is busy.
+///
+/// What does it is said before it is done: from Python 3.14 on the interpreter's own protocol for debuggers (PEP 768),
+/// before that ptrace (on x86-64). Both need the right to trace the process; probe doctor says what is missing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  probe list                          # shows training processes without an agent
+  probe attach 4711
+  probe attach 4711 --name gpt        # into the run gpt, a new one where none of that name is live
+  probe attach 4711 --dry-run
+  probe detach 4711")]
+pub(super) struct Args {
+    /// The process, or the launcher (torchrun) of several
+    pid: u32,
+    /// The run that it joins, which is begun where none of that name is live [default: a new one, called like the script]
+    #[arg(long, value_name = "RUN")]
+    name: Option<String>,
+    /// Which steps have their modules recorded: every-step, auto, 1/N or off
+    #[arg(long)]
+    detail: Option<String>,
+    /// Only say what would be done, and whether it may be
+    #[arg(long)]
+    dry_run: bool,
+    /// How long the process's main thread may take to come to it
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
+    timeout: Duration,
+    /// Directory with the package probe_agent, for a Python that has none [default: the one beside this command]
+    #[arg(long, value_name = "DIR")]
+    agent: Option<PathBuf>,
+}
+
+/// What a process that began may take beyond what it was told: imports on a busy machine.
+const MORE: Duration = Duration::from_secs(60);
+
+pub(super) fn run(args: Args) -> Result<Status> {
+    let finding = ask::one_thread()?;
+    let known = finding.block_on(collector::known())?;
+    let everyone = whom::find(args.pid)?;
+    let mut to_do = Vec::new();
+    for one in everyone {
+        match known.iter().find(|known| known.live && known.pid == one.pid) {
+            Some(Known { pid, run, .. }) => {
+                report::note(format_args!("process {pid} has an agent already, in run {run}"));
+                report::hint(format_args!("probe {run} query …"));
+            }
+            None if one.has_uplink() => {
+                report::note(format_args!(
+                    "process {} has an agent already, of a collector that is not known here",
+                    one.pid
+                ));
+            }
+            None => to_do.push(one),
+        }
+    }
+    if let Some(name) = &args.name {
+        crate::runs::RunName::parse(name)?;
+    }
+    if let Some(detail) = &args.detail {
+        config::check(config::DETAIL, detail).map_err(|why| Error::usage(format!("--detail {detail}: {why}")))?;
+    }
+    if to_do.is_empty() {
+        return Ok(0);
+    }
+    to_do.iter().try_for_each(Whom::check)?;
+    for one in &to_do {
+        report::note(one.plan(args.dry_run));
+    }
+    if args.dry_run {
+        return Ok(0);
+    }
+    let mut found = finding.block_on(collector::find_or_start(args.name.as_deref(), &to_do, &known))?;
+    let packages: Vec<PathBuf> = args.agent.clone().map_or_else(whom::packages, |directory| vec![directory]);
+    let mut failed = None;
+    let mut attached = Vec::new();
+    for one in &to_do {
+        match attach_to(one, &found, &args, &packages) {
+            Ok(state) => attached.push((one.pid, state)),
+            // The others are attached to all the same: half a run is better than none.
+            Err(error) => {
+                if to_do.len() > 1 {
+                    report::note(format_args!("process {} is not attached to: {error}", one.pid));
+                }
+                failed = Some(error);
+            }
+        }
+    }
+    if attached.is_empty() {
+        found.give_up();
+    }
+    if !attached.is_empty() {
+        let run = &found.run;
+        let recorded = attached.iter().filter(|(_, state)| *state == State::Recorded).map(|(pid, _)| *pid);
+        finding.block_on(found.wait_for(&recorded.collect::<Vec<u32>>()))?;
+        report::note(format_args!(
+            "ask with: probe {run} query \"SELECT …\", probe {run} eval CODE; probe detach {run}"
+        ));
+    }
+    failed.map_or(Ok(0), Err)
+}
+
+/// What became of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Recorded,
+    /// It has no torch, or an agent of somebody else.
+    Other,
+}
+
+fn attach_to(one: &Whom, found: &Found, args: &Args, packages: &[PathBuf]) -> Result<State> {
+    let pid = one.pid as i32;
+    let desk = Desk::set_up(&paths::runtime_dir()?, pid)?;
+    let patience_s = args.timeout.as_secs_f64();
+    let statement = desk.statement(&Settings {
+        run: &found.run,
+        collector: &found.address,
+        detail: args.detail.as_deref(),
+        patience_s,
+        packages,
+    })?;
+    let sent = attach::send(pid, &one.interpreter, &statement, &desk.script())?;
+    // It may be at a good place late twice: when it begins, and when hooks are put in.
+    let Some(report) = desk.wait(pid, args.timeout, args.timeout + MORE)? else {
+        return Err(Error::limit(format!(
+            "the main thread of process {pid} ran no Python code within {patience_s} s, so nothing was done"
+        ))
+        .hint(format!("probe {pid} stack says where it is; --timeout gives it longer")));
+    };
+    attach::finish(pid, &one.interpreter, &sent);
+    tell(one, &report, &sent, found)
+}
+
+/// Says how it went.
+fn tell(one: &Whom, report: &Report, sent: &attach::Sent, found: &Found) -> Result<State> {
+    let pid = one.pid;
+    if let Some(error) = &report.error {
+        let hint = match error.contains("probe_agent") {
+            true => "install the wheel of the same version there: python -m pip install probe-agent; or say where it is by --agent DIR".to_owned(),
+            false => format!("probe {pid} stack says what it does; its own standard error may say more"),
+        };
+        return Err(Error::failed(format!("the agent could not be started in process {pid}: {error}")).hint(hint));
+    }
+    if let Some(why) = &report.refused {
+        return Err(Error::failed(format!("process {pid} is not attached to: {why}")));
+    }
+    let mut state = State::Other;
+    match report.state.as_deref() {
+        Some("recording") => {
+            state = State::Recorded;
+            let stood = sent.stopped.map_or_else(String::new, |(time, main)| {
+                format!(
+                    "a thread{} stood still for {:.2} ms, ",
+                    if main { " (the main one)" } else { "" },
+                    milliseconds(time)
+                )
+            });
+            let waited = report.waited_s.unwrap_or_default() * 1e3;
+            report::note(format_args!(
+                "process {pid} is recorded in run {} from its next step on ({stood}the main thread for {waited:.1} ms)",
+                found.run
+            ));
+        }
+        Some("waits for torch") => {
+            report::note(format_args!(
+                "process {pid} has no torch yet, and is recorded in run {} once it has",
+                found.run
+            ));
+        }
+        Some("has an agent") => {
+            let run = report.run.as_deref().or(report.collector.as_deref()).unwrap_or("a collector that is gone");
+            report::note(format_args!("process {pid} has an agent already, in run {run}"));
+        }
+        _ => {
+            return Err(Error::failed(format!(
+                "process {pid} answered what this version of probe does not understand"
+            )));
+        }
+    }
+    if let Some(problem) = report.problem.as_deref().filter(|problem| !problem.is_empty()) {
+        report::note(format_args!("process {pid} says: {problem}"));
+    }
+    Ok(state)
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl Whom {
+    /// What would be done with it, or is about to be.
+    fn plan(&self, dry: bool) -> String {
+        let Self { pid, interpreter, .. } = self;
+        let how = match interpreter.method() {
+            Method::RemoteDebugging => "by its own protocol for debuggers (PEP 768)",
+            Method::Borrowing => "by borrowing one of its threads (ptrace) for a call of Py_AddPendingCall",
+        };
+        let would = if dry { "would be attached to" } else { "is being attached to" };
+        let (version, path) = (interpreter.shown(), &interpreter.path);
+        format!("process {pid} (Python {version}, {path}) {would} {how}{}", if dry { ", and may be" } else { "" })
+    }
+}

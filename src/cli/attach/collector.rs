@@ -1,0 +1,167 @@
+//! The collector of a process that is attached to: that of a live run, or one that is started for it and ends when nobody
+//! needs it any more.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use probe_proto::env;
+
+use super::whom::Whom;
+use crate::cli::launch;
+use crate::client::Client;
+use crate::endpoint::{self, Place, Target};
+use crate::error::{Error, Kind, Result};
+use crate::paths;
+
+/// How long a collector may take to listen.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// It ends when no process has been connected for so long.
+const IDLE: &str = "30s";
+/// How much of what a collector said on its way out is shown.
+const LAST_WORDS: usize = 500;
+
+/// A collector, and the run that it keeps.
+pub(super) struct Found {
+    /// `gpt@2`.
+    pub(super) run: String,
+    /// `unix:PATH`.
+    pub(super) address: String,
+    /// Where it was started just now.
+    started: Option<Child>,
+}
+
+impl Found {
+    /// Nobody came of it: one that was started for this ends now, and not when it has waited long enough.
+    pub(super) fn give_up(&mut self) {
+        if let Some(mut child) = self.started.take() {
+            let pid = i32::try_from(child.id()).unwrap_or_default();
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+            let _ = child.wait();
+        }
+    }
+
+    /// Until the agents of these processes are connected, so that whoever asks next is answered.
+    pub(super) async fn wait_for(&self, pids: &[u32]) -> Result<()> {
+        let target = endpoint::find(Some(&self.run)).await?;
+        let mut client = Client::open(&target, None).await?;
+        let connected = async {
+            loop {
+                let agents = client.describe().await?.agents;
+                let live = |pid: &u32| agents.iter().any(|agent| agent.pid == *pid && agent.state == "live");
+                if pids.iter().all(live) {
+                    return Ok(());
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, connected).await.unwrap_or_else(|_| {
+            Err(Error::limit(format!(
+                "the agent has not connected to run {} within {} s",
+                self.run,
+                PATIENCE.as_secs()
+            ))
+            .hint("the standard error of the training process says why"))
+        })
+    }
+}
+
+/// A process that a live collector knows.
+pub(super) struct Known {
+    pub(super) pid: u32,
+    /// Whether its agent is connected.
+    pub(super) live: bool,
+    pub(super) run: String,
+}
+
+/// Processes that live collectors know.
+pub(super) async fn known() -> Result<Vec<Known>> {
+    let mut found = Vec::new();
+    for (run, socket) in paths::list_sockets()? {
+        let target = Target { place: Place::Socket(socket), pid: None };
+        // One that does not answer knows nobody.
+        let asked = async { Client::open(&target, None).await?.describe().await };
+        let Ok(Ok(description)) = tokio::time::timeout(Duration::from_secs(2), asked).await else { continue };
+        let agents = description.agents.into_iter();
+        found.extend(agents.map(|agent| Known { pid: agent.pid, live: agent.state == "live", run: run.clone() }));
+    }
+    Ok(found)
+}
+
+/// The live run called `name`; without a name that which one of them was in before. Else a new one.
+pub(super) async fn find_or_start(name: Option<&str>, whom: &[Whom], known: &[Known]) -> Result<Found> {
+    let before = known.iter().rfind(|known| whom.iter().any(|one| one.pid == known.pid));
+    if let Some(name) = name.or(before.map(|known| known.run.as_str())) {
+        match endpoint::find(Some(name)).await {
+            Ok(Target { place: Place::Socket(socket), .. }) => {
+                return Ok(Found {
+                    run: Place::Socket(socket.clone()).name(),
+                    address: format!("unix:{}", socket.display()),
+                    started: None,
+                });
+            }
+            // Over, or never there: the new one has its name, and the next number.
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::Unreachable => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let Some(first) = whom.first() else { return Err(Error::usage("there is no process to attach to")) };
+    let name =
+        name.map_or_else(|| launch::name_of(&first.command), |name| name.split('@').next().unwrap_or(name).to_owned());
+    start(&name, first.pid).await
+}
+
+async fn start(name: &str, pid: u32) -> Result<Found> {
+    let runtime = paths::runtime_dir()?;
+    // Of no other collector, which may still be there for the same process.
+    let base = format!("attach-{pid}-{}", std::process::id());
+    let (socket, log) = (runtime.join(format!("{base}.sock")), runtime.join(format!("{base}.log")));
+    let program = std::env::current_exe()?;
+    let mut child = Command::new(&program)
+        .args(["serve", "--name", name, "--exit-when-idle", IDLE, "--listen"])
+        .arg(format!("unix:{}", socket.display()))
+        .env_remove(env::PROBE)
+        .env_remove(env::PROBE_COLLECTOR)
+        .env_remove(env::PROBE_RUN)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log)?)
+        // Ctrl-C at this terminal is not for it.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| Error::failed(format!("{} could not be started: {error}", program.display())))?;
+    let target = Target { place: Place::Socket(socket.clone()), pid: None };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if paths::socket_state(&socket) == paths::SocketState::Live
+            && let Ok(mut client) = Client::open(&target, None).await
+            && let Ok(description) = client.describe().await
+        {
+            let own = paths::socket_for(&description.run)?;
+            let address = format!("unix:{}", own.display());
+            return Ok(Found { run: description.run, address, started: Some(child) });
+        }
+        if let Some(why) = ended(&mut child, &log) {
+            return Err(why);
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            return Err(Error::limit(format!("the collector did not answer within {} s", PATIENCE.as_secs()))
+                .hint(format!("what it said is in {}", log.display())));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Why a collector that was started is not there, if it is not.
+fn ended(child: &mut Child, log: &Path) -> Option<Error> {
+    let status = child.try_wait().ok().flatten()?;
+    let said = fs::read_to_string(log).unwrap_or_default();
+    let said: String = said.chars().take(LAST_WORDS).collect();
+    Some(Error::failed(format!("the collector ended ({status}): {}", said.trim())))
+}

@@ -1,0 +1,135 @@
+//! Which processes are attached to, and whether they may be.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use crate::attach::{self, Interpreter};
+use crate::error::{Error, Kind, Result};
+use crate::stacks::{processes, without_agent};
+
+/// A process to attach to.
+pub(super) struct Whom {
+    pub(super) pid: u32,
+    pub(super) interpreter: Interpreter,
+    pub(super) command: Vec<OsString>,
+}
+
+/// The process, or those that train below it where it trains not itself: a launcher, or a shell.
+pub(super) fn find(pid: u32) -> Result<Vec<Whom>> {
+    let number = i32::try_from(pid).map_err(|_| Error::unreachable(format!("there is no process {pid}")))?;
+    check_user(pid)?;
+    attach::check(number)?;
+    let command = command_of(pid);
+    let interpreter = Interpreter::find(number);
+    let is_launcher = is_launcher(&command);
+    if !is_launcher && let Ok(interpreter) = interpreter {
+        return Ok(vec![Whom { pid, interpreter, command }]);
+    }
+    let below = below(pid);
+    match interpreter {
+        Err(error) if below.is_empty() => return Err(error),
+        _ if below.is_empty() => {
+            return Err(Error::unreachable(format!("process {pid} is a launcher, and nothing below it has torch yet"))
+                .hint("probe list shows processes that train; attach when it has started its workers"));
+        }
+        _ => {}
+    }
+    let mut found = Vec::new();
+    for pid in below {
+        match attach::check(pid as i32).and_then(|()| Interpreter::find(pid as i32)) {
+            Ok(interpreter) => found.push(Whom { pid, interpreter, command: command_of(pid) }),
+            // It has ended since.
+            Err(error) if error.kind() == Kind::Unreachable => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Processes with torch below this one.
+fn below(ancestor: u32) -> Vec<u32> {
+    let is_below = |pid: u32| {
+        let mut parent = i32::try_from(pid).ok().and_then(processes::parent);
+        while let Some(above) = parent.filter(|above| *above > 1) {
+            if above == ancestor {
+                return true;
+            }
+            parent = i32::try_from(above).ok().and_then(processes::parent);
+        }
+        false
+    };
+    without_agent::find(&BTreeSet::new()).into_iter().map(|found| found.pid).filter(|pid| is_below(*pid)).collect()
+}
+
+/// torchrun and its kin start what trains, and train not.
+fn is_launcher(command: &[OsString]) -> bool {
+    command.iter().take(6).filter_map(|word| word.to_str()).any(|word| {
+        matches!(word, "torch.distributed.run" | "torch.distributed.launch" | "torchrun" | "accelerate.commands.launch")
+            || ["/torchrun", "/accelerate", "/deepspeed"].iter().any(|name| word.ends_with(name))
+    })
+}
+
+fn command_of(pid: u32) -> Vec<OsString> {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| OsString::from_vec(word.to_vec())).collect()
+}
+
+/// The agent's socket is its user's alone, so that root can't attach for somebody else.
+fn check_user(pid: u32) -> Result<()> {
+    let ours = nix::unistd::geteuid();
+    let theirs = fs::metadata(format!("/proc/{pid}"))
+        .map_err(|_| {
+            Error::unreachable(format!("there is no process {pid}")).hint("probe list shows those that train")
+        })?
+        .uid();
+    if !ours.is_root() || theirs == 0 {
+        return Ok(());
+    }
+    Err(Error::denied(format!(
+        "process {pid} belongs to uid {theirs}, whose agent could not reach a collector of root's"
+    ))
+    .hint(format!("as that user: sudo -u '#{theirs}' probe attach {pid}")))
+}
+
+impl Whom {
+    /// Whether it can be attached to on this machine, and may be.
+    pub(super) fn check(&self) -> Result<()> {
+        attach::check_machine(&self.interpreter)?;
+        attach::check(self.pid as i32)
+    }
+
+    /// Whether an agent sends from there, wherever to.
+    pub(super) fn has_uplink(&self) -> bool {
+        processes::tasks(self.pid as i32).values().any(|task| task.name == "probe-uplink")
+    }
+}
+
+/// Where the agent's package is, as far as this command knows: it is installed by the same wheel.
+pub(super) fn packages() -> Vec<PathBuf> {
+    let Some(prefix) = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.parent()?.to_owned())) else {
+        return Vec::new();
+    };
+    let libraries = ["lib", "lib64"].map(|name| prefix.join(name));
+    let pythons =
+        libraries.iter().filter_map(|path| fs::read_dir(path).ok()).flatten().flatten().map(|entry| entry.path());
+    let places = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name)));
+    places.filter(|place| place.join("probe_agent/__init__.py").exists()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_known_by_their_command() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert!(is_launcher(&words("python -m torch.distributed.run --nproc-per-node 2 train.py")));
+        assert!(is_launcher(&words("/venv/bin/python /venv/bin/torchrun train.py")));
+        assert!(!is_launcher(&words("python train.py --launcher a b c /x/torchrun")));
+    }
+}

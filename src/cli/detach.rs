@@ -1,0 +1,116 @@
+//! `probe detach PID|RUN`: the agent out of a process again.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use probe_proto::v1::{self, eval_event::Event};
+
+use super::ask::Connection;
+use super::eval::{self, At};
+use super::{Status, ask, report};
+use crate::attach::Report;
+use crate::client::Client;
+use crate::endpoint::{self, Target};
+use crate::error::{Error, Result};
+
+/// Take the agent out of a process, or out of all processes of a run
+///
+/// Hooks and slots are put back as they were, and the agent's threads end; training goes on. What was recorded stays. It
+/// does not matter how the agent came in: probe attach puts it in again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  probe detach 4711
+  probe detach gpt")]
+pub(super) struct Args {
+    /// The process, or the run
+    #[arg(value_name = "PID|RUN")]
+    whom: String,
+    /// How long the process's main thread may take to come to a place where hooks can be taken out
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
+    timeout: Duration,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+const MOST: u64 = 1 << 16;
+/// Between two looks whether an agent has gone, and how long it may take: it sends what it has first.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const TO_GO: Duration = Duration::from_secs(15);
+
+pub(super) fn run(args: &Args) -> Result<Status> {
+    let runtime = ask::one_thread()?;
+    runtime.block_on(async {
+        let target = endpoint::find(Some(&args.whom)).await?;
+        let mut client = Client::open(&target, args.connection.token_file()).await?;
+        let run = target.place.name();
+        let live = live(&mut client, &target).await?;
+        if live.is_empty() {
+            return Err(Error::unreachable(format!("no process of {} has an agent", args.whom)).hint("probe list shows those that have one"));
+        }
+        let mut failed = None;
+        for agent in live {
+            match detach(&mut client, &agent, args).await {
+                Ok(waited) => report::note(format_args!(
+                    "process {} goes on without an agent (its main thread stood still for {waited:.1} ms); probe {run} query … asks what was recorded",
+                    agent.pid
+                )),
+                Err(error) => {
+                    report::error(&error);
+                    failed = Some(error);
+                }
+            }
+        }
+        Ok(failed.map_or(0, |error| error.kind() as Status))
+    })
+}
+
+/// Processes with a live agent.
+async fn live(client: &mut Client, target: &Target) -> Result<Vec<v1::AgentInfo>> {
+    let agents = client.describe().await?.agents.into_iter();
+    Ok(agents.filter(|agent| agent.state == "live" && target.pid.is_none_or(|pid| pid == agent.pid)).collect())
+}
+
+/// Detaches one; for how many milliseconds its main thread stood still.
+async fn detach(client: &mut Client, agent: &v1::AgentInfo, args: &Args) -> Result<f64> {
+    let pid = agent.pid;
+    let patience = args.timeout.as_secs_f64();
+    let code = format!("__import__('probe_agent.attaching', fromlist=['detach']).detach({patience})");
+    let mut call = eval::call(code, At::Now, None, args.timeout + Duration::from_secs(30), MOST);
+    call.pid = Some(pid);
+    let mut events = client.eval(call).await?;
+    let mut printed = Vec::new();
+    let mut finished = v1::Finished::default();
+    while let Some(event) = events.next().await {
+        match event?.event {
+            Some(Event::Output(output)) => {
+                printed.extend(output.output.filter(|output| !output.stderr).map(|output| output.data))
+            }
+            Some(Event::Finished(end)) => finished = end,
+            _ => {}
+        }
+    }
+    drop(events);
+    let wrong = |why: &str| Error::failed(format!("process {pid} keeps its agent: {why}"));
+    match finished.outcome() {
+        v1::Outcome::Ok => {}
+        v1::Outcome::Refused => {
+            return Err(Error::denied(format!("process {pid} keeps its agent: {}", finished.error)).hint(finished.hint));
+        }
+        _ => return Err(wrong(finished.error.trim())),
+    }
+    let report: Report = serde_json::from_slice(&printed.concat()).map_err(|error| wrong(&error.to_string()))?;
+    if let Some(why) = report.refused {
+        return Err(wrong(&why));
+    }
+    let target = Target { place: endpoint::Place::Directory(Default::default()), pid: Some(pid) };
+    let gone = async {
+        while !live(client, &target).await?.is_empty() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(TO_GO, gone).await {
+        Ok(gone) => gone.map(|()| report.waited_s.unwrap_or_default() * 1e3),
+        Err(_) => Err(Error::limit(format!("process {pid} has put torch back, and its agent is still connected"))),
+    }
+}
