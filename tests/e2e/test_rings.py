@@ -9,7 +9,7 @@ import pathlib
 import signal
 
 import pytest
-from conftest import SCRIPTS, Home, wait_for
+from conftest import SCRIPTS, Home, Run, wait_for
 
 SCRIPT = str(SCRIPTS / "rings.py")
 STEPS = 20
@@ -37,6 +37,17 @@ def rows_by_step(home: Home, endpoint: str) -> dict[int, dict[str, list[str]]]:
     return {step: {stage: sorted(names) for stage, names in stages.items()} for step, stages in found.items()}
 
 
+def wait_for_agents(run: Run, count: int) -> None:
+    """Until the collector has heard of them: nobody can read the memory of a process that dies before."""
+    live = "SELECT COUNT(*) AS live FROM probe.agents WHERE state = 'live'"
+
+    def there() -> bool:
+        done = run.home.probe(run.name, "query", "--format", "json", live)
+        return done.returncode == 0 and json.loads(done.stdout) == [{"live": count}]
+
+    wait_for(f"{count} agents", there)
+
+
 def details_of(home: Home, endpoint: str) -> dict:
     (event,) = home.query(endpoint, "SELECT details FROM probe.events WHERE kind = 'process end'")
     return json.loads(event["details"])
@@ -49,6 +60,8 @@ def test_everything_recorded_outlives_the_process(home: Home, where: str, how: s
     if how == "kill":
         # Some of it has been sent by now and acknowledged. The rest has a tenth of a second to be drained, or it has not.
         run.wait_for_step(STEPS - 1)
+    else:
+        wait_for_agents(run, 1)
     (home.directory / "go").touch()
     there = home.directory / "there"
     pid = int(wait_for("the middle of a step", lambda: there.exists() and there.read_text()))
@@ -81,6 +94,7 @@ def test_everything_recorded_outlives_the_process(home: Home, where: str, how: s
 def test_a_collective_that_was_under_way_is_pending(home: Home) -> None:
     command = ["torchrun", "--nproc-per-node", "2", SCRIPT, "collective", str(STEPS), str(home.directory), "kill"]
     run = home.train(*command)
+    wait_for_agents(run, 2)
     (home.directory / "go").touch()
     there = home.directory / "there"
     pid = int(wait_for("a rank in a collective", lambda: there.exists() and there.read_text()))
