@@ -120,26 +120,16 @@ fn frames_of_agents() {
     let mut builder = BatchBuilder::new(&steps::TABLE);
     for step in 0..9 {
         builder.push(steps::Row {
-            step,
-            ts: Time(step),
             duration: 1.5,
-            data_time: 0.0,
             forward_time: 0.5,
             backward_time: 0.5,
             optimizer_time: 0.25,
-            comm_time: 0.0,
             other_time: 0.25,
             clock: strings.id("why"),
-            micro_steps: 1,
             samples: (step > 3).then_some(8),
-            max_allocated: None,
             detail: step % 2 == 0,
             warmup: Some(step == 0),
-            device_duration: None,
-            device_forward_time: None,
-            device_backward_time: None,
-            device_optimizer_time: None,
-            gpu_idle_max: None,
+            ..steps::Row::of_a_second(step)
         });
     }
     batches.push(builder.take());

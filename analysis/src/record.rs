@@ -69,7 +69,8 @@ pub enum Kind {
     Sync,
 }
 
-const KINDS: [Kind; 29] = [
+/// All of them, in the order of their numbers.
+pub(crate) const KINDS: [Kind; 29] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,

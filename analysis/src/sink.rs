@@ -258,28 +258,7 @@ mod tests {
     }
 
     fn step(step: i64) -> steps::Row {
-        steps::Row {
-            step,
-            ts: Time(step),
-            duration: 1.0,
-            data_time: 0.0,
-            forward_time: 1.0,
-            backward_time: 0.0,
-            optimizer_time: 0.0,
-            comm_time: 0.0,
-            other_time: 0.0,
-            clock: Text(0),
-            micro_steps: 1,
-            samples: None,
-            max_allocated: None,
-            detail: true,
-            warmup: Some(false),
-            device_duration: None,
-            device_forward_time: None,
-            device_backward_time: None,
-            device_optimizer_time: None,
-            gpu_idle_max: None,
-        }
+        steps::Row { forward_time: 1.0, other_time: 0.0, ..steps::Row::of_a_second(step) }
     }
 
     fn rows(sink: &mut Sink) -> Vec<(u32, u32, u64)> {

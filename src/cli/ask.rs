@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{INTERRUPTED, Status};
 use crate::client::Client;
@@ -94,10 +94,15 @@ pub(super) fn interruptible(interrupted: Status, work: impl Future<Output = Resu
 /// has to take away when it is dropped (a file half written) is taken away.
 async fn unless_interrupted(interrupted: Status, work: impl Future<Output = Result<Status>>) -> Result<Status> {
     let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(unless(&mut interrupt, work).await?.unwrap_or(interrupted))
+}
+
+/// The same for whoever listens longer than for one piece of work; None where Ctrl-C came.
+pub(super) async fn unless<T>(interrupt: &mut Signal, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
     tokio::select! {
         biased;
-        _ = interrupt.recv() => Ok(interrupted),
-        status = work => status,
+        _ = interrupt.recv() => Ok(None),
+        done = work => done.map(Some),
     }
 }
 

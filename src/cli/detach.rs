@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
-use probe_proto::v1::{self, eval_event::Event};
+use probe_proto::v1;
 
 use super::ask::Connection;
 use super::eval::{self, At};
 use super::{Status, ask, report};
 use crate::attach::Report;
 use crate::client::Client;
-use crate::endpoint::{self, Target};
+use crate::endpoint;
 use crate::error::{Error, Result};
+use crate::eval::printed;
 
 /// Take the agent out of a process, or out of all processes of a run
 ///
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         let target = endpoint::find(Some(&args.whom)).await?;
         let mut client = Client::open(&target, args.connection.token_file()).await?;
         let run = target.place.name();
-        let live = live(&mut client, &target).await?;
+        let live = live(&mut client, target.pid).await?;
         if live.is_empty() {
             return Err(Error::unreachable(format!("no process of {} has an agent", args.whom)).hint("probe list shows those that have one"));
         }
@@ -64,10 +64,10 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     })
 }
 
-/// Processes with a live agent.
-async fn live(client: &mut Client, target: &Target) -> Result<Vec<v1::AgentInfo>> {
+/// Processes with a live agent: this one, or all.
+async fn live(client: &mut Client, only: Option<u32>) -> Result<Vec<v1::AgentInfo>> {
     let agents = client.describe().await?.agents.into_iter();
-    Ok(agents.filter(|agent| agent.state == "live" && target.pid.is_none_or(|pid| pid == agent.pid)).collect())
+    Ok(agents.filter(|agent| agent.state == "live" && only.is_none_or(|pid| pid == agent.pid)).collect())
 }
 
 /// Detaches one; for how many milliseconds its main thread stood still.
@@ -77,19 +77,8 @@ async fn detach(client: &mut Client, agent: &v1::AgentInfo, args: &Args) -> Resu
     let code = format!("__import__('probe_agent.attaching', fromlist=['detach']).detach({patience})");
     let mut call = eval::call(code, At::Now, None, args.timeout + Duration::from_secs(30), MOST);
     call.pid = Some(pid);
-    let mut events = client.eval(call).await?;
-    let mut printed = Vec::new();
-    let mut finished = v1::Finished::default();
-    while let Some(event) = events.next().await {
-        match event?.event {
-            Some(Event::Output(output)) => {
-                printed.extend(output.output.filter(|output| !output.stderr).map(|output| output.data))
-            }
-            Some(Event::Finished(end)) => finished = end,
-            _ => {}
-        }
-    }
-    drop(events);
+    let (printed, finished) = printed(client.eval(call).await?).await?;
+    let finished = finished.unwrap_or_default();
     let wrong = |why: &str| Error::failed(format!("process {pid} keeps its agent: {why}"));
     match finished.outcome() {
         v1::Outcome::Ok => {}
@@ -98,13 +87,12 @@ async fn detach(client: &mut Client, agent: &v1::AgentInfo, args: &Args) -> Resu
         }
         _ => return Err(wrong(finished.error.trim())),
     }
-    let report: Report = serde_json::from_slice(&printed.concat()).map_err(|error| wrong(&error.to_string()))?;
+    let report: Report = serde_json::from_slice(&printed).map_err(|error| wrong(&error.to_string()))?;
     if let Some(why) = report.refused {
         return Err(wrong(&why));
     }
-    let target = Target { place: endpoint::Place::Directory(Default::default()), pid: Some(pid) };
     let gone = async {
-        while !live(client, &target).await?.is_empty() {
+        while !live(client, Some(pid)).await?.is_empty() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(())

@@ -16,8 +16,8 @@ use crate::stacks::user_code::is_user_code;
 const SECONDS: f64 = 2.0;
 /// What it may answer.
 const BYTES: u64 = 1 << 20;
-/// Longest name that is taken (bytes).
-const LONGEST: usize = 256;
+/// Longest line about it (bytes).
+const LONGEST: usize = 512;
 
 /// Prints a JSON object; imports nothing of torch's that is not there already.
 const CODE: &str = r#"
@@ -59,18 +59,18 @@ _recorded()
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Recorded {
     /// Oldest first.
-    pub(super) pending: Vec<Operation>,
+    pending: Vec<Operation>,
     /// Of each group the numbers that were last enqueued, begun and finished; -1 for none, or not known.
-    pub(super) groups: serde_json::Map<String, serde_json::Value>,
+    groups: serde_json::Map<String, serde_json::Value>,
 }
 
 /// A collective that is not finished.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Operation {
-    pub(super) operation: String,
+struct Operation {
+    operation: String,
     group: String,
     description: String,
-    pub(super) seq: i64,
+    seq: i64,
     state: String,
     input_sizes: Vec<Vec<i64>>,
     input_dtypes: Vec<String>,
@@ -124,7 +124,7 @@ impl Recorded {
         }
         // It comes from the process, and is for a line of a terminal.
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        crate::collector::agent::cut(line, LONGEST * 2)
+        crate::collector::agent::cut(line, LONGEST)
     }
 }
 

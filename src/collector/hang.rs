@@ -52,6 +52,10 @@ pub(crate) fn after() -> Result<Option<Duration>> {
 /// By host and pid.
 type Recordings = Vec<((String, u32), Recorded)>;
 
+fn of<'a>(recorded: &'a Recordings, rank: &RankState) -> Option<&'a Recorded> {
+    recorded.iter().find(|((host, pid), _)| (host, pid) == (&rank.host, &rank.pid)).map(|(_, recorded)| recorded)
+}
+
 /// An agent as it is now.
 struct Seen {
     agent: Arc<Agent>,
@@ -115,8 +119,7 @@ impl Hangs {
         let members = self.seen().into_iter().map(|seen| seen.placed(&stacks)).collect();
         let mut answer = judge(members, stopped, now);
         for state in &mut answer.ranks {
-            let of = recorded.iter().find(|(process, _)| *process == (state.host.clone(), state.pid));
-            state.flight_recorder = of.map(|(_, recorded)| recorded.line()).unwrap_or_default();
+            state.flight_recorder = of(&recorded, state).map(Recorded::line).unwrap_or_default();
         }
         Ok((HangAnswer { capture: stacks.capture, ..answer }, recorded))
     }
@@ -216,14 +219,13 @@ fn is_worth_saying(answer: &HangAnswer) -> bool {
 
 fn details(answer: &HangAnswer, recorded: &Recordings) -> serde_json::Value {
     let rank = |rank: &RankState| {
-        let of = recorded.iter().find(|(process, _)| *process == (rank.host.clone(), rank.pid));
         json!({
             "rank": rank.rank, "pid": rank.pid, "host": rank.host, "step": rank.step, "step_ago_s": rank.step_ago_s,
             "operation": rank.operation, "waits_for": rank.waits_for, "gil": rank.gil, "running": rank.running,
             "function": rank.frame.as_ref().map(|frame| &frame.function),
             "file": rank.frame.as_ref().map(|frame| &frame.file),
             "line": rank.frame.as_ref().and_then(|frame| frame.line),
-            "flight_recorder": of.map(|(_, recorded)| recorded),
+            "flight_recorder": of(recorded, rank),
         })
     };
     let collective = answer.collective.as_ref().map(|collective| {

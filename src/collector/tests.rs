@@ -12,7 +12,6 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use futures::TryStreamExt;
 use probe_proto::encode::BatchBuilder;
-use probe_proto::table::{Text, Time};
 use probe_proto::tables::steps;
 use probe_proto::v1::{self, record, said};
 use proptest::prelude::*;
@@ -454,26 +453,5 @@ fn tear(directory: &Path, torn: u8) {
 }
 
 fn step(step: i64) -> steps::Row {
-    steps::Row {
-        step,
-        ts: Time(step),
-        duration: 1.0,
-        data_time: 0.0,
-        forward_time: 0.0,
-        backward_time: 0.0,
-        optimizer_time: 0.0,
-        comm_time: 0.0,
-        other_time: 1.0,
-        clock: Text(0),
-        micro_steps: 1,
-        samples: None,
-        max_allocated: None,
-        detail: true,
-        warmup: Some(false),
-        device_duration: None,
-        device_forward_time: None,
-        device_backward_time: None,
-        device_optimizer_time: None,
-        gpu_idle_max: None,
-    }
+    steps::Row::of_a_second(step)
 }

@@ -8,6 +8,7 @@ mod complete;
 mod feed;
 mod group;
 mod log;
+mod printed;
 mod routes;
 mod snippet;
 mod verdict;
@@ -15,12 +16,13 @@ mod verdict;
 use std::sync::Arc;
 use std::time::Duration;
 
-use probe_proto::v1::eval_event::Event;
 use probe_proto::v1::{At, EvalCall, EvalEvent, Outcome};
 use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 pub(crate) use log::Log;
+pub(crate) use printed::printed;
 pub(crate) use routes::Routes;
 
 use crate::collector::agent::cut;
@@ -98,25 +100,15 @@ impl Broker {
     /// # Errors
     /// It could not be begun, or did not end well; in a few words.
     pub(crate) async fn printed(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Vec<u8>> {
-        let mut events = self.ask(call, asked_by, false)?;
-        let mut printed = Vec::new();
-        while let Some(event) = events.recv().await {
-            match event.map_err(Error::from)?.event {
-                Some(Event::Output(output)) => {
-                    let output = output.output.unwrap_or_default();
-                    if !output.stderr {
-                        printed.extend_from_slice(&output.data);
-                    }
-                }
-                Some(Event::Finished(finished)) if finished.outcome() == Outcome::Ok => return Ok(printed),
-                Some(Event::Finished(finished)) => {
-                    let last = finished.error.lines().rev().find(|line| !line.trim().is_empty());
-                    return Err(Error::failed(last.unwrap_or("the agent does not answer").trim()));
-                }
-                _ => {}
+        let events = ReceiverStream::new(self.ask(call, asked_by, false)?);
+        match printed(events).await? {
+            (printed, Some(finished)) if finished.outcome() == Outcome::Ok => Ok(printed),
+            (_, Some(finished)) => {
+                let last = finished.error.lines().rev().find(|line| !line.trim().is_empty());
+                Err(Error::failed(last.unwrap_or("the agent does not answer").trim()))
             }
+            (_, None) => Err(Error::failed("the agent went away")),
         }
-        Err(Error::failed("the agent went away"))
     }
 
     /// Whether a snippet is between two steps, where training waits for it.

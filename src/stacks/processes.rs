@@ -1,7 +1,9 @@
 //! What the kernel says of a process and its threads.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use probe_proto::v1::NativeThreads;
@@ -40,6 +42,13 @@ pub(crate) fn started(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Field 22; the first two are before the bracket.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The words of its command line.
+pub(crate) fn command(pid: u32) -> Option<Vec<OsString>> {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    Some(words.map(|word| OsString::from_vec(word.to_vec())).collect())
 }
 
 /// The process that started it, or took it over.

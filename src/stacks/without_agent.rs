@@ -30,11 +30,9 @@ pub(crate) fn find(known: &BTreeSet<u32>) -> Vec<Found> {
     without_forks(all, &parents)
 }
 
-/// The words of a command line.
+/// The words of a command line, to be looked at.
 fn command_of(pid: u32) -> Option<Vec<String>> {
-    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+    Some(processes::command(pid)?.iter().map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
 fn look(pid: u32, mine: u32) -> Option<Found> {

@@ -41,26 +41,14 @@ fn record(home: &Home, recipe: &Recipe<'_>) -> PathBuf {
             }
             agent.send(&store, traces);
             let row = steps::Row {
-                step,
                 ts: Time(START + step * 1_000_000_000),
                 duration: total + 0.001,
                 data_time: 0.001,
                 forward_time: total,
-                backward_time: 0.0,
-                optimizer_time: 0.0,
-                comm_time: 0.0,
                 other_time: 0.0,
                 clock: agent.strings.id("host"),
-                micro_steps: 1,
                 samples: Some(32),
-                max_allocated: None,
-                detail: true,
-                warmup: Some(false),
-                device_duration: None,
-                device_forward_time: None,
-                device_backward_time: None,
-                device_optimizer_time: None,
-                gpu_idle_max: None,
+                ..steps::Row::of_a_second(step)
             };
             agent.send(&store, [row]);
         }

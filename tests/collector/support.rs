@@ -287,26 +287,12 @@ fn frame(frame: agent_frame::Frame) -> AgentFrame {
 
 fn step_row(step: i64, clock: probe_proto::table::Text) -> steps::Row {
     steps::Row {
-        step,
         ts: Time(1_700_000_000_000_000_000 + step),
-        duration: 1.0,
-        data_time: 0.0,
         forward_time: 0.5,
         backward_time: 0.5,
-        optimizer_time: 0.0,
-        comm_time: 0.0,
         other_time: 0.0,
         clock,
-        micro_steps: 1,
-        samples: None,
-        max_allocated: None,
-        detail: true,
-        warmup: Some(false),
-        device_duration: None,
-        device_forward_time: None,
-        device_backward_time: None,
-        device_optimizer_time: None,
-        gpu_idle_max: None,
+        ..steps::Row::of_a_second(step)
     }
 }
 

@@ -431,7 +431,6 @@ impl Agent {
     fn step(&mut self, step: i64) -> steps::Row {
         let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
         steps::Row {
-            step,
             ts: Time(START + step * 1_000_000_000),
             duration: 3.0,
             data_time: 0.25,
@@ -441,16 +440,10 @@ impl Agent {
             comm_time: waited,
             other_time: 0.25 - waited,
             clock: self.strings.id("host"),
-            micro_steps: 1,
             samples: (step > 0).then_some(32),
-            max_allocated: None,
             detail: step % 2 == 0,
             warmup: Some(step < 2),
-            device_duration: None,
-            device_forward_time: None,
-            device_backward_time: None,
-            device_optimizer_time: None,
-            gpu_idle_max: None,
+            ..steps::Row::of_a_second(step)
         }
     }
 }

@@ -30,3 +30,32 @@ crate::table! {
     device_optimizer_time: Option<f64>, "s", "The same of the steps of optimizers.";
     gpu_idle_max: Option<f64>, "s", "At most so long of duration the stream that is computed on had nothing queued: all but the time in which an event recorded with a module, autograd node or optimizer waited for the work before it. What is launched and done between two events is not seen, so many short kernels behind a slow host count as idle, and a stream that waits for another (a collective) as busy. NULL without detail, or with a snippet of probe eval in the step.";
 }
+
+impl Row {
+    /// For tests: a step of one second of which nothing is known but that, `step` nanoseconds after 1970.
+    #[doc(hidden)]
+    pub fn of_a_second(step: i64) -> Self {
+        Self {
+            step,
+            ts: crate::table::Time(step),
+            duration: 1.0,
+            data_time: 0.0,
+            forward_time: 0.0,
+            backward_time: 0.0,
+            optimizer_time: 0.0,
+            comm_time: 0.0,
+            other_time: 1.0,
+            clock: crate::table::Text(0),
+            micro_steps: 1,
+            samples: None,
+            max_allocated: None,
+            detail: true,
+            warmup: Some(false),
+            device_duration: None,
+            device_forward_time: None,
+            device_backward_time: None,
+            device_optimizer_time: None,
+            gpu_idle_max: None,
+        }
+    }
+}

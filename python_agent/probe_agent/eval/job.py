@@ -45,7 +45,6 @@ class Job:
         self._answered = False
         self._runs_on = False
         self._verdict: Outcome | None = None
-        self._began = 0.0
         self._ended_at = 0.0
         self._last_attempt = 0.0
 
@@ -67,7 +66,7 @@ class Job:
         with self._lock:
             if self._state != WAITING:
                 return False
-            self._state, self._began = RUNNING, time.monotonic()
+            self._state = RUNNING
             return True
 
     def run(self, names: dict[str, Any], waited_from: float | None = None) -> None:
@@ -148,7 +147,7 @@ class Job:
             self._last_attempt = now
             self.execution.end()
         if now - self._ended_at > GRACE_SECONDS and not self._answered:
-            self._answer(verdict, now - self._began, 0.0, still_running=True)
+            self._answer(verdict, self.execution.seconds, 0.0, still_running=True)
 
     def was_ended(self) -> bool:
         """Whether :meth:`end` was called while it ran."""

@@ -78,11 +78,19 @@ class Execution:
 
     def __init__(self, code: str, filename: str, parsed: Parsed) -> None:
         self.code, self.filename, self.parsed = code, filename, parsed
-        self.seconds = 0.0
+        self._began: float | None = None
+        self._seconds: float | None = None
         self._lock = threading.Lock()
         self._thread: int | None = None
         self._over = False
         self._sent = False
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or has been running by now: one clock and one start, so that it never gets less."""
+        if self._began is None:
+            return 0.0
+        return time.perf_counter() - self._began if self._seconds is None else self._seconds
 
     def end(self) -> bool:
         """Ends the snippet; False where it is not running (yet, or any more)."""
@@ -96,7 +104,7 @@ class Execution:
     def run(self, names: dict[str, Any], beside: bool = True) -> Outcome | None:
         """Runs it with these names; None where :meth:`end` ended it. Nothing that it raises comes out.
         `beside`: training goes on meanwhile."""
-        began = time.perf_counter()
+        self._began = time.perf_counter()
         outcome: Outcome | None = None
         try:
             try:
@@ -108,7 +116,7 @@ class Execution:
         except SnippetEnded:
             # It came after the snippet's own end and before ours.
             self._finish()
-        self.seconds = time.perf_counter() - began
+        self._seconds = time.perf_counter() - self._began
         return outcome
 
     def _finish(self) -> None:

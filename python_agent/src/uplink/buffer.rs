@@ -99,31 +99,16 @@ impl SendBuffer {
 mod tests {
     use super::*;
     use probe_proto::encode::BatchBuilder;
-    use probe_proto::table::{Text, Time};
+    use probe_proto::table::Time;
     use probe_proto::tables::steps;
 
     fn row(step: i64) -> steps::Row {
         steps::Row {
-            step,
             ts: Time(step * 1_000_000),
             duration: step as f64,
-            data_time: 0.0,
-            forward_time: 0.0,
-            backward_time: 0.0,
-            optimizer_time: 0.0,
-            comm_time: 0.0,
             other_time: 0.0,
-            clock: Text(0),
-            micro_steps: 1,
             samples: (step % 3 != 0).then_some(step),
-            max_allocated: None,
-            detail: true,
-            warmup: Some(false),
-            device_duration: None,
-            device_forward_time: None,
-            device_backward_time: None,
-            device_optimizer_time: None,
-            gpu_idle_max: None,
+            ..steps::Row::of_a_second(step)
         }
     }
 

@@ -11,7 +11,7 @@ use probe_agent_native::uplink::link::{Identity, Link, Settings};
 use probe_agent_native::uplink::source::Source;
 use probe_agent_native::uplink::thread::{Outbox, spawn};
 use probe_proto::decode::{self, ReceivedStrings, Values};
-use probe_proto::table::{ColumnType, Time};
+use probe_proto::table::ColumnType;
 use probe_proto::tables::steps;
 use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::agent_server::{Agent, AgentServer};
@@ -51,28 +51,7 @@ impl Source for Rows {
     fn drain(&mut self, sink: &mut Sink) {
         for step in self.0.lock().unwrap().drain(..) {
             let clock = sink.strings.id(&format!("clock {}", step % 5));
-            sink.push(steps::Row {
-                step,
-                ts: Time(step),
-                duration: 1.0,
-                data_time: 0.0,
-                forward_time: 0.0,
-                backward_time: 0.0,
-                optimizer_time: 0.0,
-                comm_time: 0.0,
-                other_time: 0.0,
-                clock,
-                micro_steps: 1,
-                samples: None,
-                max_allocated: None,
-                detail: true,
-                warmup: Some(false),
-                device_duration: None,
-                device_forward_time: None,
-                device_backward_time: None,
-                device_optimizer_time: None,
-                gpu_idle_max: None,
-            });
+            sink.push(steps::Row { other_time: 0.0, clock, ..steps::Row::of_a_second(step) });
         }
     }
     fn finish(&mut self) {

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -23,7 +22,7 @@ pub(super) fn find(pid: u32) -> Result<Vec<Whom>> {
     let number = i32::try_from(pid).map_err(|_| Error::unreachable(format!("there is no process {pid}")))?;
     check_user(pid)?;
     attach::check(number)?;
-    let command = command_of(pid);
+    let command = processes::command(pid).unwrap_or_default();
     let interpreter = Interpreter::find(number);
     let is_launcher = is_launcher(&command);
     if !is_launcher && let Ok(interpreter) = interpreter {
@@ -41,7 +40,9 @@ pub(super) fn find(pid: u32) -> Result<Vec<Whom>> {
     let mut found = Vec::new();
     for pid in below {
         match attach::check(pid as i32).and_then(|()| Interpreter::find(pid as i32)) {
-            Ok(interpreter) => found.push(Whom { pid, interpreter, command: command_of(pid) }),
+            Ok(interpreter) => {
+                found.push(Whom { pid, interpreter, command: processes::command(pid).unwrap_or_default() })
+            }
             // It has ended since.
             Err(error) if error.kind() == Kind::Unreachable => {}
             Err(error) => return Err(error),
@@ -71,12 +72,6 @@ fn is_launcher(command: &[OsString]) -> bool {
         matches!(word, "torch.distributed.run" | "torch.distributed.launch" | "torchrun" | "accelerate.commands.launch")
             || ["/torchrun", "/accelerate", "/deepspeed"].iter().any(|name| word.ends_with(name))
     })
-}
-
-fn command_of(pid: u32) -> Vec<OsString> {
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    words.map(|word| OsString::from_vec(word.to_vec())).collect()
 }
 
 /// The agent's socket is its user's alone, so that root can't attach for somebody else.

@@ -4,13 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use probe_proto::v1::EvalCall;
-use probe_proto::v1::eval_event::Event;
 use tokio::task::JoinHandle;
 
 use super::session::Session;
 use crate::client::Client;
+use crate::eval;
 
 /// Longer than this nobody waits for a key to do something.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -56,20 +55,9 @@ fn ask(session: &mut Session, chain: &str) -> Option<Vec<String>> {
 
 /// The names that a snippet prints; None where it fails.
 async fn printed(mut client: Client, call: EvalCall) -> Option<Vec<String>> {
-    let mut events = client.eval(call).await.ok()?;
-    let mut printed = Vec::new();
-    loop {
-        match events.next().await?.ok()?.event {
-            Some(Event::Output(output)) => {
-                let output = output.output.unwrap_or_default();
-                if !output.stderr {
-                    printed.extend_from_slice(&output.data);
-                }
-            }
-            Some(Event::Finished(_)) => break,
-            _ => {}
-        }
-    }
+    let events = client.eval(call).await.ok()?;
+    let (printed, finished) = eval::printed(events).await.ok()?;
+    finished?;
     let text = String::from_utf8(printed).ok()?;
     // What a process names its attributes is not ours to trust: a name is letters.
     let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');

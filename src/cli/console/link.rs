@@ -60,12 +60,12 @@ impl Link {
         &mut self,
         work: impl AsyncFnOnce(&mut Client) -> Result<T>,
     ) -> Result<Option<T>> {
-        self.runtime.block_on(unless(&mut self.interrupt, work(&mut self.client)))
+        self.runtime.block_on(ask::unless(&mut self.interrupt, work(&mut self.client)))
     }
 
     /// Work without it.
     pub(super) fn wait<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
-        self.runtime.block_on(unless(&mut self.interrupt, work))
+        self.runtime.block_on(ask::unless(&mut self.interrupt, work))
     }
 
     /// What was pressed before a prompt is not for what is typed there.
@@ -116,12 +116,4 @@ fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime
     };
     let client = runtime.block_on(Client::open(&target, token_file))?;
     Ok((runtime, client, target))
-}
-
-async fn unless<T>(interrupt: &mut Signal, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
-    tokio::select! {
-        biased;
-        _ = interrupt.recv() => Ok(None),
-        done = work => done.map(Some),
-    }
 }

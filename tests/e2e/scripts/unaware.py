@@ -20,14 +20,19 @@ if distributed:
     torch.distributed.init_process_group("gloo")
 torch.set_num_threads(1)
 torch.manual_seed(3)
-before = {
-    "call": nn.Module.__dict__.get("__init_subclass__"),
-    "engine": torch.autograd.graph._engine_run_backward,
-    "next": _BaseDataLoaderIter.__next__,
-    "hook": sys.excepthook,
-    "profile": torch.optim.Optimizer.profile_hook_step,
-    "wait": torch.distributed.Work.wait,
-}
+def patched() -> dict:
+    """What the agent may put something of its own in the place of."""
+    return {
+        "call": nn.Module.__dict__.get("__init_subclass__"),
+        "engine": torch.autograd.graph._engine_run_backward,
+        "next": _BaseDataLoaderIter.__next__,
+        "hook": sys.excepthook,
+        "profile": torch.optim.Optimizer.profile_hook_step,
+        "wait": torch.distributed.Work.wait,
+    }
+
+
+before = patched()
 
 
 class Block(nn.Module):
@@ -71,14 +76,7 @@ while not is_over():
             break
     # An optimizer of another class begins and ends, so that its step is wrapped while somebody is attached.
     torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-after = {
-    "call": nn.Module.__dict__.get("__init_subclass__"),
-    "engine": torch.autograd.graph._engine_run_backward,
-    "next": _BaseDataLoaderIter.__next__,
-    "hook": sys.excepthook,
-    "profile": torch.optim.Optimizer.profile_hook_step,
-    "wait": torch.distributed.Work.wait,
-}
+after = patched()
 left = [name for name in before if before[name] is not after[name]]
 left += ["optimizer hooks"] * bool(optimizers._global_optimizer_pre_hooks or optimizers._global_optimizer_post_hooks)
 left += ["step"] * ("__probe_inner__" in torch.optim.SGD.step.__dict__)
