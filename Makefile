@@ -12,7 +12,7 @@ PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
 # A test that hangs shows where and ends the run, instead of using up the time that a run of CI has.
 HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --durations=10
 
-.PHONY: help setup demo test test-rust test-python test-attach test-native test-matrix check format docs fuzz bench bench-overhead bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help setup demo test test-rust test-python test-attach test-native test-matrix check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -80,6 +80,9 @@ bench: bench-overhead bench-ingest bench-query bench-latency ## what recording, 
 
 $(TARGET)/release/probe: $(SOURCES)
 	cargo build --workspace --release
+
+bench-instructions: setup ## what recording costs where time is too coarse: instructions, by valgrind (apt install valgrind)
+	$(BIN)/python bench/instructions.py --probe $(BIN)/probe
 
 bench-overhead: setup $(TARGET)/release/probe
 	$(BIN)/python bench/overhead.py --probe $(TARGET)/release/probe

@@ -8,7 +8,6 @@ BLAS and the like see a processor without AVX-512, which makes the steps' own wo
 
 import argparse
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -26,9 +25,8 @@ BOUNDS = {"gpt": 1.005, "tiny": 1.08}
 
 def worker(kind: str, blocks: int) -> None:
     """In the training process: says when a block is about to begin and when it has ended, and waits for the answer."""
-    import torch
-
     import probe_agent
+    import torch
     from models import make
 
     torch.set_num_threads(1)
