@@ -181,8 +181,9 @@ def test_ddp_on_two_ranks() -> None:
             assert ratio == pytest.approx(1.0, abs=0.05), column
         # The tail of backward and the collective in the loop are communication, and the training thread waited for both.
         waits = list(zip(steps, hand["backward"], hand["comm"]))
-        ratio = statistics.median((step["backward_time"] + step["comm_time"]) / (b + c) for step, b, c in waits)
-        assert ratio == pytest.approx(1.0, abs=0.05)
+        if HOOKS_OF_GROUPS:  # Else nobody knows that backward's tail waits for buckets, and it is `other_time`.
+            ratio = statistics.median((step["backward_time"] + step["comm_time"]) / (b + c) for step, b, c in waits)
+            assert ratio == pytest.approx(1.0, abs=0.05)
         assert statistics.median(step["comm_time"] / comm for step, _, comm in waits) >= 0.9
         for column, stage, tolerance in (("forward_time", "forward", 0.03), ("backward_time", "backward", 0.1)):
             assert accounted(steps, found["trace"], column, stage) == pytest.approx(1.0, abs=tolerance), stage

@@ -43,6 +43,7 @@ def use_patched_functions(explicit: bool) -> None:
     c10d = _c10d()
     _wrap_makers(c10d)
     _wrap_others(c10d, *_UNHOOKED)
+    _wrap_wait(c10d)
     for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast", "reduce",
                  "all_to_all_single", "barrier"):  # fmt: skip
         original = getattr(c10d, name)
