@@ -19,6 +19,16 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 Row = dict[str, Any]
 
+#: Process groups have hooks from torch 2.15 on. Before that collectives are seen by patched functions of
+#: torch.distributed only, and `problem` says so.
+HOOKS_OF_GROUPS = hasattr(torch.distributed.ProcessGroup, "register_pre_hook")
+#: What the agent says where nothing is wrong.
+NO_PROBLEM = (
+    ""
+    if HOOKS_OF_GROUPS
+    else "collectives: no pg_hooks: this torch's process groups have no hooks, so what DDP and FSDP ask of them is not seen"
+)
+
 
 class Recorder:
     """Rows recorded since it was made, or since :meth:`take` was last called."""

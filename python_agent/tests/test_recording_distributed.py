@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import Net, accounted, of_step
+from recording_support import HOOKS_OF_GROUPS, NO_PROBLEM, Net, accounted, of_step
 
 HERE = Path(__file__).resolve().parent
+COLLECTIVES = "pg_hooks" if HOOKS_OF_GROUPS else "patched-functions"
 
 
 def on_ranks(body: str, ranks: int = 2, layers: str = "", failing: bool = False) -> list[Any]:
@@ -130,7 +131,7 @@ def ddp() -> dict[str, Any]:
     total = torch.zeros(50_000)
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     # DDP goes on when a bucket is reduced, which gloo's thread says a moment later.
-    of_a_step = parameters + total.nbytes
+    of_a_step = parameters * HOOKS_OF_GROUPS + total.nbytes
     last = 0.0
     for step in range(23):
         if step == 3:
@@ -175,7 +176,7 @@ def ddp() -> dict[str, Any]:
 
 def test_ddp_on_two_ranks() -> None:
     for found in on_ranks("ddp"):
-        assert found["layers"]["collectives"] == "pg_hooks" and found["problem"] == "" and found["drops"] == {}
+        assert found["layers"]["collectives"] == COLLECTIVES and found["problem"] == NO_PROBLEM and found["drops"] == {}
         steps, hand = found["steps"], found["hand"]
         assert len(steps) == 20
         # The median step: a busy machine may take the processor away between two clocks.
@@ -184,14 +185,17 @@ def test_ddp_on_two_ranks() -> None:
             assert ratio == pytest.approx(1.0, abs=0.05), column
         # The tail of backward and the collective in the loop are communication, and the training thread waited for both.
         waits = list(zip(steps, hand["backward"], hand["comm"]))
-        ratio = statistics.median((step["backward_time"] + step["comm_time"]) / (b + c) for step, b, c in waits)
-        assert ratio == pytest.approx(1.0, abs=0.05)
+        if HOOKS_OF_GROUPS:  # Else nobody knows that backward's tail waits for buckets, and it is `other_time`.
+            ratio = statistics.median((step["backward_time"] + step["comm_time"]) / (b + c) for step, b, c in waits)
+            assert ratio == pytest.approx(1.0, abs=0.05)
         assert statistics.median(step["comm_time"] / comm for step, _, comm in waits) >= 0.9
         for column, stage, tolerance in (("forward_time", "forward", 0.03), ("backward_time", "backward", 0.1)):
             assert accounted(steps, found["trace"], column, stage) == pytest.approx(1.0, abs=tolerance), stage
         for step in steps:
             buckets = [row for row in of_step(found["collectives"], step) if row["async_op"]]
-            assert len(buckets) > 1 and sum(row["bytes"] for row in buckets) == found["parameters"]
+            # Patched functions don't see them.
+            assert len(buckets) > 1 or not HOOKS_OF_GROUPS
+            assert sum(row["bytes"] for row in buckets) == found["parameters"] * HOOKS_OF_GROUPS
         names = {row["module"] for row in found["trace"] if row["stage"] == "forward"}
         assert {"DistributedDataParallel", "Net", "layers.0.up", "head"} <= names
         assert not any(name.startswith("module") for name in names)
@@ -231,6 +235,7 @@ def every_operation() -> list[dict[str, Any]]:
     return sorted(rows["python.nccl_trace"], key=lambda row: row["ts"])
 
 
+@pytest.mark.skipif(not HOOKS_OF_GROUPS, reason=f"torch {torch.__version__} has no hooks of process groups")
 def test_every_operation_has_its_name_and_bytes() -> None:
     first, second = on_ranks("every_operation")
     expected = [
@@ -298,13 +303,17 @@ def beside() -> list[str]:
     def snippet() -> None:
         native.thread_mode(2)
         x, other = torch.ones(1), 1 - dist.get_rank()
+        only_by_hooks = (
+            lambda: functional.all_reduce(x, "sum", dist.group.WORLD),
+            lambda: dist.isend(x, other),
+        )
         for what in (
+            *(only_by_hooks if HOOKS_OF_GROUPS else ()),
             lambda: dist.all_reduce(x),
             lambda: dist.all_reduce(x, async_op=True),
-            lambda: functional.all_reduce(x, "sum", dist.group.WORLD),
             lambda: dist.broadcast(x, 0),
             lambda: dist.all_gather_object([None, None], "text"),
-            lambda: dist.isend(x, other),
+            lambda: dist.send(x, other),
             dist.barrier,
             dist.monitored_barrier,
             lambda: dist.new_group([0, 1]),
@@ -328,13 +337,17 @@ def beside() -> list[str]:
 
 def test_a_collective_beside_training_is_an_error() -> None:
     for said in on_ranks("beside"):
-        assert said == ["not here"] * 10 + ["2.0"]
+        assert said == ["not here"] * (11 if HOOKS_OF_GROUPS else 9) + ["2.0"]
 
 
 def fsdp() -> dict[str, Any]:
     dist, native = _start()
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:  # torch 2.5
+        from torch.distributed._composable.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (2,))
     model = Net(64, 2)
@@ -361,9 +374,10 @@ def fsdp() -> dict[str, Any]:
 
 def test_fsdp2_keeps_names_and_shows_its_operations() -> None:
     for found in on_ranks("fsdp"):
-        assert found["problem"] == "" and found["steps"] == 3
+        assert found["problem"] == NO_PROBLEM and found["steps"] == 3
         assert {"layers.0.up", "layers.1.down", "head"} <= set(found["forward"]) & set(found["backward"])
-        assert {"all_gather_into_tensor", "reduce_scatter_tensor"} <= set(found["operations"])
+        # Patched functions see those that go through them, which differs between releases.
+        assert {"all_gather_into_tensor", "reduce_scatter_tensor"} <= set(found["operations"]) or not HOOKS_OF_GROUPS
 
 
 def accumulating() -> dict[str, Any]:
@@ -372,30 +386,30 @@ def accumulating() -> dict[str, Any]:
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(Net(32, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    reduced = HOOKS_OF_GROUPS * sum(parameter.nbytes for parameter in model.parameters())
     for step in range(6):
         if step == 2:  # DDP arranges its buckets anew after the first step.
-            _wait_for(native, {}, lambda rows: _reduced(rows) == 2 * parameters)
+            _wait_for(native, {}, lambda rows: _reduced(rows) == 2 * reduced)
         with model.no_sync():
             model(torch.randn(4, 32)).square().mean().backward()
         model(torch.randn(4, 32)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    rows = _wait_for(native, {}, lambda rows: _reduced(rows) == 4 * parameters)
+    rows = _wait_for(native, {}, lambda rows: _reduced(rows) == 4 * reduced)
     last_rows = native.take_rows()
     for table in ("python.steps", "python.torch_trace", "python.nccl_trace"):
         rows.setdefault(table, []).extend(last_rows[table])
     _end(dist)
-    return {"rows": rows, "parameters": parameters, "problem": native.problem()}
+    return {"rows": rows, "reduced": reduced, "problem": native.problem()}
 
 
 def test_without_sync_nothing_is_reduced() -> None:
     for found in on_ranks("accumulating"):
         rows = found["rows"]
-        assert found["problem"] == "" and [step["micro_steps"] for step in rows["python.steps"]] == [2] * 4
+        assert found["problem"] == NO_PROBLEM and [step["micro_steps"] for step in rows["python.steps"]] == [2] * 4
         for step in rows["python.steps"]:
             trace, operations = of_step(rows["python.torch_trace"], step), of_step(rows["python.nccl_trace"], step)
-            assert sum(row["bytes"] for row in operations) == found["parameters"]
+            assert sum(row["bytes"] for row in operations) == found["reduced"]
             # All of it while the second backward pass runs.
             begin = min(row["ts"] for row in trace if row["stage"] == "backward" and row["micro_step"] == 1)
             assert all(row["ts"] > begin and row["status"] == "completed" for row in operations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from torch import nn
 
 torch.set_num_threads(1)
 
+#: `threading.__excepthook__`, which Python 3.9 lacks.
+THREADS_HOOK = _thread._excepthook
+
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
@@ -21,11 +25,11 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 
     # pytest has hooks of its own.
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
-    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    monkeypatch.setattr(threading, "excepthook", THREADS_HOOK)
     agent.install()
     yield Recorder()
     agent.uninstall()
-    assert sys.excepthook is sys.__excepthook__ and threading.excepthook is threading.__excepthook__
+    assert sys.excepthook is sys.__excepthook__ and threading.excepthook is THREADS_HOOK
 
 
 class Failing(nn.Module):
@@ -175,9 +179,10 @@ def switched_off() -> dict[str, Any]:
     import probe_agent.torch as agent
     from probe_agent import _native
 
+    before = sys.excepthook, threading.excepthook  # On an older Python pytest's exceptiongroup has its own there.
     agent.install()
     in_a_thread(lambda: [][1])
-    own = sys.excepthook is sys.__excepthook__
+    own = (sys.excepthook, threading.excepthook) == before
     return {"own": own, "rows": len(_native.take_rows()["python.exceptions"]), "layer": _native.layers()["exceptions"]}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import Net, in_process, train
+from recording_support import NO_PROBLEM, Net, in_process, train
 from torch import nn
 
 FORKS = 200
@@ -102,7 +102,7 @@ def test_children_of_a_busy_process_train_and_end() -> None:
     # Training's own rows: each step's eleven calls and the two of the modules made along the way, and nothing of a child.
     assert found["steps"] == [[step, 2] for step in range(FORKS)]
     assert found["roots"] == FORKS and found["forward"] == FORKS * (9 + 2)
-    assert found["drops"] == 0 and found["problem"] == ""
+    assert found["drops"] == 0 and found["problem"] == NO_PROBLEM
     # Less than a microsecond; the bound is what training would notice. A busy machine may take the processor away once.
     assert statistics.median(found["waited"]) < 0.005
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import Any
 
 import torch
-from recording_support import Net, Recorder, in_process, train
+from recording_support import NO_PROBLEM, Net, Recorder, in_process, train
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.set_num_threads(1)
@@ -50,7 +50,7 @@ def on_fake_devices(initialised: bool) -> dict[str, Any]:
 def test_devices_in_use_have_a_row_a_step() -> None:
     # The other layer that asks devices asks for more than these can say.
     found = in_process(on_fake_devices, "-environment", arguments=(True,))
-    assert found["problem"] == ""
+    assert found["problem"] == NO_PROBLEM
     # The second device holds nothing, and is not asked again.
     assert [row["device"] for row in found["memory"]] == ["cuda:0"] * 3
     assert found["asked"] == [0, 1, 0, 0, 0]

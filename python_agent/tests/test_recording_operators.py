@@ -181,6 +181,21 @@ def test_a_model_that_is_drawn_alike_learns_alike() -> None:
     assert watched == alone
 
 
+def test_a_tensor_that_is_logged_is_read_on_the_line_that_logs_it(recorder: Recorder) -> None:
+    """torch lets go of the GIL while it reads, here within a function of ours."""
+    import probe_agent
+
+    tensor = torch.full((2,), 0.5, requires_grad=True).sum()
+    recorder.take()
+    first = line_here(1)
+    probe_agent.log(loss=tensor)
+    tensor.item()
+    recorder.native.mark_step()
+    rows = recorder.take()
+    assert [row["value"] for row in rows["python.metrics"]] == [1.0]
+    assert [at(row) for row in rows["python.sync_points"]] == [(HERE, first), (HERE, first + 1)]
+
+
 def synchronizing() -> dict[str, Any]:
     """Rows of waiting for devices. There is none: what torch calls to wait is replaced beforehand, except for an event
     that nobody recorded, for which torch itself waits without a device."""

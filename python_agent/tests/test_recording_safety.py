@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import Net, Recorder, by_module, in_process, train
+from recording_support import NO_PROBLEM, Net, Recorder, by_module, in_process, train
 from torch import nn
 
 torch.set_num_threads(1)
@@ -298,4 +298,4 @@ def test_device_modes_and_odd_arguments_are_no_problem(recorder: Recorder) -> No
     model(torch.ones(1, 2, 1, 2, 1, 2, 1, 2)), model(torch.ones(1, 2, 3, 4, 5, 6)), model(torch.ones(0, 3))
     shapes = [row["input_shape"] for row in recorder.take()["python.torch_trace"]]
     assert shapes == [None, None, None, "[3, 2]", "[]", "[1, 2, 1, 2, 1, 2, …]", "[1, 2, 3, 4, 5, 6]", "[0, 3]"]
-    assert recorder.native.problem() == ""
+    assert recorder.native.problem() == NO_PROBLEM

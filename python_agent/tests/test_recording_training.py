@@ -8,7 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from recording_support import Block, Net, Recorder, accounted, by_module, median_by_module, median_ratio, train
+from recording_support import (
+    NO_PROBLEM,
+    Block,
+    Net,
+    Recorder,
+    accounted,
+    by_module,
+    median_by_module,
+    median_ratio,
+    train,
+)
 from torch import nn
 
 torch.set_num_threads(1)
@@ -40,7 +50,7 @@ def test_the_good_mechanisms_run(recorder: Recorder) -> None:
         "device_time": "cuda_events",
         "exceptions": "hooks",
     }
-    assert recorder.native.problem() == ""
+    assert recorder.native.problem() == NO_PROBLEM
 
 
 def test_qualified_names_and_indices(recorder: Recorder) -> None:

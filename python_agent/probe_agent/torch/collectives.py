@@ -13,6 +13,11 @@ from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 #: Ours among the hooks of a process group; hooks run in the order of their numbers.
 _HOOK = 0x70726F62
 
+#: What hooks would keep a snippet from, and patched functions don't record. Not isend and irecv: torch tells them by
+#: identity (P2POp), so a program that imported them before would be refused its own.
+_UNHOOKED = ("send", "recv", "batch_isend_irecv", "gather", "scatter", "reduce_scatter", "all_to_all",
+             "all_reduce_coalesced", "all_gather_coalesced")  # fmt: skip
+
 _originals: list[tuple[Any, str, Any, Any]] = []
 _watched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _hooks = False
@@ -23,7 +28,7 @@ def use_group_hooks(explicit: bool) -> None:
     global _hooks
     c10d = _c10d()
     if not hasattr(c10d.ProcessGroup, "register_pre_hook") or not hasattr(c10d.ProcessGroup, "register_post_hook"):
-        raise Unavailable("this torch's process groups have no hooks")
+        raise Unavailable("this torch's process groups have no hooks, so what DDP and FSDP ask of them is not seen")
     _hooks = True
     _wrap_makers(c10d)
     _wrap_others(c10d)
@@ -37,7 +42,8 @@ def use_patched_functions(explicit: bool) -> None:
 
     c10d = _c10d()
     _wrap_makers(c10d)
-    _wrap_others(c10d)
+    _wrap_others(c10d, *_UNHOOKED)
+    _wrap_wait(c10d)
     for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast", "reduce",
                  "all_to_all_single", "barrier"):  # fmt: skip
         original = getattr(c10d, name)
@@ -158,19 +164,21 @@ def _wrap_makers(c10d: Any) -> None:
             _replace(dist, name, original, getattr(c10d, name))
 
 
-def _wrap_others(c10d: Any) -> None:
+def _wrap_others(c10d: Any, *more: str) -> None:
     """What speaks with other ranks, or ends their group, past the hooks: not from a snippet beside training."""
+    import torch
     import torch.distributed as dist
 
     def guarded(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            _native.may_talk()
+            if not torch.compiler.is_compiling():
+                _native.may_talk()
             return original(*args, **kwargs)
 
         return call
 
-    for name in ("monitored_barrier", "destroy_process_group"):
+    for name in ("monitored_barrier", "destroy_process_group", *more):
         original = getattr(c10d, name, None)
         if original is not None:
             _patch(c10d, name, guarded(original))
@@ -226,7 +234,8 @@ def _recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
         if torch.compiler.is_compiling():
             return original(*args, **kwargs)
-        key = _issue(name, args, kwargs)
+        _native.may_talk()
+        watcher, key = _issue(name, args, kwargs)
         if not key:
             return original(*args, **kwargs)
         try:
@@ -237,7 +246,7 @@ def _recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if work is None:
             _native.collective_done(key, False)
         else:
-            _await(key, work, _group(args, kwargs))
+            _await(key, work, watcher)
         return work
 
     return call
@@ -249,18 +258,22 @@ def _group(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _watched.get(given[0] if given else c10d._get_default_group())
 
 
-def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, int]:
+    """The group's watcher and the operation's key; 0 where it is not recorded. Whatever goes wrong stays here."""
     import torch
 
-    watcher = _group(args, kwargs)
-    if watcher is None:
-        return 0
-    given: list[list[Any]] = []
-    for value in (*args, *kwargs.values()):
-        items = value if isinstance(value, (list, tuple)) else [value]
-        given.append([item for item in items if isinstance(item, torch.Tensor)])
-    is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
-    # Of what goes in and what comes out, the larger.
-    largest = max(given, key=lambda tensors: sum(tensor.nbytes for tensor in tensors), default=[])
-    key: int = watcher.issue(name, is_async, largest, [])
-    return key
+    try:
+        watcher = _group(args, kwargs)
+        if watcher is None:
+            return None, 0
+        given: list[list[Any]] = []
+        for value in (*args, *kwargs.values()):
+            items = value if isinstance(value, (list, tuple)) else [value]
+            given.append([item for item in items if isinstance(item, torch.Tensor)])
+        is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
+        # Of what goes in and what comes out, the larger.
+        largest = max(given, key=lambda tensors: sum(tensor.nbytes for tensor in tensors), default=[])
+        return watcher, watcher.issue(name, is_async, largest, [])
+    except Exception as error:
+        _native.set_problem(f"collectives: {name} is not recorded: {error!r}")
+        return None, 0

@@ -318,6 +318,15 @@ fn line() -> u64 {
     if unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
         return 0;
     }
+    // pyo3 takes it that a thread which one of its functions is under way on has the GIL. Where that function called torch
+    // (`probe_agent.log` of a tensor), torch may have let go of it. So it is asked for past pyo3.
+    // SAFETY: a thread of Python's, in an interpreter that is there; released below.
+    let held = unsafe {
+        if ffi::Py_IsInitialized() == 0 {
+            return 0;
+        }
+        ffi::PyGILState_Ensure()
+    };
     let found = Python::try_attach(|py| {
         // SAFETY: the GIL is held; an exception that is on its way is left alone, and then nothing is asked.
         if unsafe { !ffi::PyErr_Occurred().is_null() } {
@@ -325,6 +334,8 @@ fn line() -> u64 {
         }
         user_line(py)
     });
+    // SAFETY: as it was before, on the same thread.
+    unsafe { ffi::PyGILState_Release(held) };
     match found {
         Some(Ok(Some(line))) => u64::from(line) + 1,
         _ => 0,
