@@ -407,7 +407,8 @@ async fn the_session_is_told_to_the_process_wherever_it_runs() {
     let bench = Bench::start().await;
     let mut agent = bench.agent("a").await;
     let session = |at: At, code: &str| EvalCall { session: "mine".into(), end_session: true, ..call(code, at) };
-    let scope = Some(v1::EvalScope { session: "mine".into(), end_session: true, ..Default::default() });
+    // With what was asked for in all, whatever is left of it when the process hears.
+    let scope = Some(v1::EvalScope { session: "mine".into(), end_session: true, asked_s: 20.0, ..Default::default() });
     // Ending a session needs no code.
     let events = ask(&bench, session(At::Auto, "")).await.unwrap();
     let said = decide(&mut agent).await;
