@@ -12,7 +12,7 @@ PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
 # A test that hangs shows where and ends the run, instead of using up the time that a run of CI has.
 HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --durations=10
 
-.PHONY: help setup demo test test-rust test-python test-attach test-matrix check format docs fuzz bench bench-overhead bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help setup demo test test-rust test-python test-attach test-native test-matrix check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ ATTACH_ROUNDS ?= 200
 test-attach: setup ## attach to a training and detach from it, 200 times (ATTACH_ROUNDS)
 	PROBE_TEST_ATTACH_ROUNDS=$(ATTACH_ROUNDS) $(BIN)/python -m pytest -q $(HANG) tests/e2e/test_attach.py
 
+test-native: ## stacks with the frames of C and C++, in a build with that feature (Debian: apt install libunwind-dev)
+	cargo test --workspace --features probe/native --test cli native
+
 PYTHONS_OF_MATRIX ?=
 test-matrix: setup ## the agent on other Pythons and releases of torch (6 GB and minutes each; PYTHONS_OF_MATRIX="3.12" for one)
 	$(BIN)/python tests/matrix.py $(TARGET)/wheels $(PYTHONS_OF_MATRIX)
@@ -81,6 +84,9 @@ bench: bench-overhead bench-ingest bench-query bench-latency ## what recording, 
 
 $(TARGET)/release/probe: $(SOURCES)
 	cargo build --workspace --release
+
+bench-instructions: setup ## what recording costs where time is too coarse: instructions, by valgrind (apt install valgrind)
+	$(BIN)/python bench/instructions.py --probe $(BIN)/probe
 
 bench-overhead: setup $(TARGET)/release/probe
 	$(BIN)/python bench/overhead.py --probe $(TARGET)/release/probe

@@ -22,6 +22,8 @@ mod files;
 mod formats;
 #[path = "cli/live.rs"]
 mod live;
+#[path = "cli/native.rs"]
+mod native;
 #[path = "cli/pages.rs"]
 mod pages;
 #[path = "cli/run.rs"]

@@ -14,7 +14,7 @@ import torch
 from eval_support import Native
 from probe_agent import _native
 from probe_agent.eval import boundary
-from test_eval_run import Collector
+from test_eval_run import Collector, until
 from torch import nn
 
 torch.set_num_threads(1)
@@ -217,6 +217,13 @@ LOOPS = [
 ]  # fmt: skip
 
 
+def arm(collector: Collector, code: str) -> None:
+    """Has a snippet wait for the next boundary. That it does is answered before it is so: its end must not come first."""
+    collector.send("arm", code)
+    assert collector.reply()[0] == "armed"
+    until("the boundary to be wanted", boundary.is_wanted)
+
+
 def answer(collector: Collector) -> tuple[str, str, str, int]:
     """What was printed, outcome, error, and how many steps were finished."""
     printed = b""
@@ -247,8 +254,7 @@ def test_the_boundary_and_the_names_are_found_and_losses_are_the_same(
             assert collector.reply()[2] == "now"
             seen.append(answer(collector))
             # And between two steps, which comes later.
-            collector.send("arm", "print(marker, len(losses), sum(p.numel() for p in model.parameters()) > 0)")
-            assert collector.reply()[0] == "armed"
+            arm(collector, "print(marker, len(losses), sum(p.numel() for p in model.parameters()) > 0)")
         elif steps == 3:
             seen.append(answer(collector))
 
@@ -289,9 +295,7 @@ def test_a_snippet_that_trains_in_between_leaves_the_step_count_alone(collector:
     def hook(*_: Any) -> None:
         if _native.step() == began + 1 and not answers:
             answers.append(("", "", "", -1))
-            code = "before = len(losses)\nmodel(x).sum().backward(); optimizer.step(); print(before)"
-            collector.send("arm", code)
-            assert collector.reply()[0] == "armed"
+            arm(collector, "before = len(losses)\nmodel(x).sum().backward(); optimizer.step(); print(before)")
 
     gradient_accumulation(hook, tmp_path)
     assert answer(collector)[1:] == ("OK", "", began + 2)

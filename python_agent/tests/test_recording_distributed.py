@@ -107,6 +107,12 @@ def _wait_for(native: Any, rows: dict[str, list[Any]], done: Any) -> dict[str, l
     return rows
 
 
+def _reduced(rows: dict[str, list[Any]]) -> int:
+    """Bytes of the all_reduces that are done."""
+    done = [row for row in rows.get("python.nccl_trace", []) if row["operation_type"] == "all_reduce"]
+    return sum(row["bytes"] for row in done)
+
+
 def ddp() -> dict[str, Any]:
     dist, native = _start()
     torch.manual_seed(0)
@@ -122,10 +128,13 @@ def ddp() -> dict[str, Any]:
         "duration": [],
     }
     total = torch.zeros(50_000)
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    # DDP goes on when a bucket is reduced, which gloo's thread says a moment later.
+    of_a_step = parameters + total.nbytes
     last = 0.0
     for step in range(23):
         if step == 3:
-            native.take_rows()
+            _wait_for(native, {}, lambda rows: _reduced(rows) == 3 * of_a_step)
             native.mark_step()
             last = clock()
         x = torch.randn(64, 128)
@@ -145,12 +154,7 @@ def ddp() -> dict[str, Any]:
             for name, took in zip(hand, (t1 - t0, t3 - t2, t5 - t4, t4 - t3, t5 - last)):
                 hand[name].append(took)
         last = t5
-    parameters = sum(parameter.nbytes for parameter in model.parameters())
-    # DDP goes on when a bucket is reduced, which gloo's thread says a moment later.
-    everything = 20 * (parameters + total.nbytes)
-    rows = _wait_for(
-        native, {}, lambda rows: sum(row["bytes"] for row in rows.get("python.nccl_trace", [])) == everything
-    )
+    rows = _wait_for(native, {}, lambda rows: _reduced(rows) == 20 * of_a_step)
     last_rows = native.take_rows()
     for table in ("python.steps", "python.torch_trace", "python.nccl_trace"):
         rows.setdefault(table, []).extend(last_rows[table])
@@ -371,15 +375,13 @@ def accumulating() -> dict[str, Any]:
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     for step in range(6):
         if step == 2:  # DDP arranges its buckets anew after the first step.
-            native.take_rows()
+            _wait_for(native, {}, lambda rows: _reduced(rows) == 2 * parameters)
         with model.no_sync():
             model(torch.randn(4, 32)).square().mean().backward()
         model(torch.randn(4, 32)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    rows = _wait_for(
-        native, {}, lambda rows: sum(row["bytes"] for row in rows.get("python.nccl_trace", [])) == 4 * parameters
-    )
+    rows = _wait_for(native, {}, lambda rows: _reduced(rows) == 4 * parameters)
     last_rows = native.take_rows()
     for table in ("python.steps", "python.torch_trace", "python.nccl_trace"):
         rows.setdefault(table, []).extend(last_rows[table])

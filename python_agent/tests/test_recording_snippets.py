@@ -70,7 +70,8 @@ def test_time_in_a_suspended_snippet_is_no_ones(recorder: Recorder) -> None:
     before = native.thread_mode(1)
     snippet = clock()
     assert before == 0 and not native.boundary_reached()
-    train(model, optimizer, x, 200)
+    # So few that clocks that do not go alike make no difference of it.
+    train(model, optimizer, x, 20)
     assert native.step() == steps
     snippet = clock() - snippet
     assert native.thread_mode(0) == 1 and native.boundary_reached()
@@ -87,7 +88,7 @@ def test_time_in_a_suspended_snippet_is_no_ones(recorder: Recorder) -> None:
     assert step["micro_steps"] == 1
     parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
     assert sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6)
-    # Two hundred steps are not in it, and nothing else is missing: whatever a busy machine does between two clocks.
+    # Twenty steps are not in it, and nothing else is missing: whatever a busy machine does between two clocks.
     assert inner <= step["duration"] <= whole - snippet
     assert len([row for row in rows["python.torch_trace"] if row["stage"] == "forward"]) == 14
 

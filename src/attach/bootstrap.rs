@@ -91,7 +91,7 @@ impl Desk {
     pub(crate) fn wait(&self, pid: i32, patience: Duration, more: Duration) -> Result<Option<Report>> {
         let begun = Instant::now();
         let file = self.directory.path().join("report");
-        let mut is_taken = false;
+        let mut has_begun = false;
         loop {
             match fs::read(&file) {
                 Ok(report) => {
@@ -103,13 +103,14 @@ impl Desk {
             if !Path::new(&format!("/proc/{pid}")).exists() {
                 return Err(Error::unreachable(format!("process {pid} ended meanwhile")));
             }
-            if !is_taken && begun.elapsed() > patience {
+            if !has_begun && begun.elapsed() > patience {
                 if self.take_back() {
                     return Ok(None);
                 }
-                is_taken = true;
+                has_begun = true;
             }
-            if begun.elapsed() > patience + more {
+            // Only of one that was asked to stay away, and had begun: the clock goes on between two looks at it.
+            if has_begun && begun.elapsed() > patience + more {
                 return Err(Error::limit(format!("process {pid} began, and did not say how it went")));
             }
             std::thread::sleep(LOOK_EVERY);

@@ -40,6 +40,10 @@ pub(super) struct Args {
     /// Stop all threads of a process while it is read (some milliseconds), so that all frames are of one moment
     #[arg(long, conflicts_with_all = ["ask_agent", "duration"])]
     pause: bool,
+    /// Show the frames of C and C++ between those of Python; stops it like --pause, the first time for as long as its
+    /// libraries' symbols take to read. Only in a build with the feature `native`
+    #[arg(long, conflicts_with_all = ["ask_agent", "duration"])]
+    native: bool,
     /// Ask the agent in the process instead of reading its memory; it needs the GIL for an answer
     #[arg(long, conflicts_with = "duration")]
     ask_agent: bool,
@@ -59,6 +63,17 @@ pub(super) struct Args {
     connection: Connection,
 }
 
+impl Args {
+    fn method(&self) -> StackMethod {
+        match self {
+            Self { native: true, .. } => StackMethod::Native,
+            Self { pause: true, .. } => StackMethod::Paused,
+            Self { ask_agent: true, .. } => StackMethod::Agent,
+            _ => StackMethod::Auto,
+        }
+    }
+}
+
 pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     args.format.check_stdout()?;
     if args.watch.is_some() && args.format != Format::Table {
@@ -67,12 +82,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     }
     let call = StacksCall {
         rank: args.rank,
-        method: match (args.pause, args.ask_agent) {
-            (true, _) => StackMethod::Paused,
-            (_, true) => StackMethod::Agent,
-            _ => StackMethod::Auto,
-        }
-        .into(),
+        method: args.method().into(),
         duration_s: args.duration.map_or(0.0, |duration| duration.as_secs_f64()),
         rate: args.rate,
         pid: None,

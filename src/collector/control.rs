@@ -114,7 +114,7 @@ impl Control for ControlService {
     async fn stacks(&self, request: Request<StacksCall>) -> Result<Response<StacksAnswer>, Status> {
         let caller = Caller::of(request.extensions());
         let call = request.into_inner();
-        if call.method() == StackMethod::Paused {
+        if matches!(call.method(), StackMethod::Paused | StackMethod::Native) {
             self.require(&caller, Scope::Eval, "stop training to read its stacks")?;
         }
         Ok(Response::new(self.stacks.take(call, &caller.asker).await?))

@@ -61,6 +61,8 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
     let (shared, agent) = (Arc::downgrade(shared), Arc::clone(agent));
     tokio::spawn(async move {
         let end = process.ended().await;
+        // What it left takes its time to be read: another one that ends meanwhile has ended after it.
+        let ended_ns = clock::unix_ns();
         let Some(shared) = shared.upgrade() else { return };
         // What it had sent is read at once, and then its stream ends.
         agent.over.cancel();
@@ -71,7 +73,7 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
             }
             None => Left::default(),
         };
-        note(&shared, &agent, end, &left);
+        note(&shared, &agent, (end, ended_ns), &left);
     });
 }
 
@@ -91,15 +93,15 @@ fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
     (!command.is_empty() && found.trim_end().starts_with(command)).then_some(process)
 }
 
-/// Writes down how a process ended. Its connection may be open for a moment still.
-fn note(shared: &Shared, agent: &Agent, end: End, left: &Left) {
+/// Writes down how a process ended, and when (ns since 1970). Its connection may be open for a moment still.
+fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), left: &Left) {
     let end = match agent.state().wait_status {
         Some(status) if end == End::default() => End::of_wait_status(status),
         _ => end,
     };
     let ended = v1::Ended {
         instance: agent.instance.to_string(),
-        unix_ns: clock::unix_ns(),
+        unix_ns: ended_ns,
         exit_status: end.exit_status,
         signal: end.signal.clone(),
         cause: end.cause.clone().map(|cause| cut(cause, LONGEST_TEXT)),

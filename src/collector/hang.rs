@@ -77,6 +77,7 @@ impl Hangs {
     /// Looks again and again until the collector stops.
     pub(crate) async fn watch(self: Arc<Self>, after: Duration, stopping: CancellationToken) {
         let mut said: Option<Said> = None;
+        let mut between: Option<Instant> = None;
         let mut ticks = tokio::time::interval(TICK);
         loop {
             tokio::select! {
@@ -84,6 +85,11 @@ impl Hangs {
                 () = stopping.cancelled() => return,
             }
             let seen = self.seen();
+            // Training waited for a snippet. It has as long as ever to come to its next step, and to report it.
+            if self.broker.is_between_steps() {
+                between = Some(Instant::now());
+            }
+            let waited = between.is_some_and(|between| between.elapsed() <= after);
             match &said {
                 Some(before) if before.is_over() => {
                     let text = format!("steps go on after {:.0} s", before.since.elapsed().as_secs_f64());
@@ -91,7 +97,7 @@ impl Hangs {
                     said = None;
                 }
                 Some(_) => {}
-                None if stopped(&seen, after) && !self.broker.is_between_steps() => {
+                None if stopped(&seen, after) && !waited => {
                     if let Ok((answer, recorded)) = self.look(true, &Asker::collector("hang")).await
                         && is_worth_saying(&answer)
                     {

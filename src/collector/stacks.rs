@@ -21,7 +21,7 @@ use crate::paths::host_name;
 use crate::query::{Asked, Engine};
 use crate::server::peer::Asker;
 use crate::stacks::sampler::{self, Plan};
-use crate::stacks::{Readers, Subject, agent, each, permission};
+use crate::stacks::{Readers, Subject, agent, each, method_name, permission};
 use crate::store::Identity;
 
 /// How long an agent may take to say where its threads are.
@@ -63,15 +63,16 @@ impl Stacks {
     /// # Errors
     /// Nobody is there, or what is asked can't be done. What can't be read of one process is said in its answer.
     pub(crate) async fn take(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
-        let method = StackMethod::try_from(call.method)
-            .map_err(|_| Error::usage("stacks are read from memory, paused, or asked of the agent"))?;
+        let method = StackMethod::try_from(call.method).map_err(|_| {
+            Error::usage("stacks are read from memory, paused, with native frames, or asked of the agent")
+        })?;
         let chosen = self.choose(call.pid, call.rank)?;
         let unix_ns = clock::unix_ns();
         let processes = if call.duration_s == 0.0 {
             self.once(&chosen, method, asked_by).await?
         } else {
             let plan = Plan::new(call.duration_s, call.rate)?;
-            if method == StackMethod::Agent || method == StackMethod::Paused {
+            if !matches!(method, StackMethod::Auto | StackMethod::Memory) {
                 return Err(Error::usage("sampling reads processes while they run: it would stop them too often"));
             }
             self.sample(&chosen, plan).await?
@@ -264,11 +265,7 @@ impl Row<'_> {
         let thread = self.thread;
         let mut text = |text: &str| (!text.is_empty()).then(|| texts.id(text));
         let (thread_name, waits_for) = (text(&thread.name), text(&thread.waits_for));
-        let method = match self.process.method() {
-            StackMethod::Paused => "paused",
-            StackMethod::Agent => "agent",
-            StackMethod::Memory | StackMethod::Auto => "memory",
-        };
+        let method = method_name(self.process);
         let nothing = std::iter::once(None).filter(|_| thread.frames.is_empty());
         let frames = thread.frames.iter().map(Some).chain(nothing);
         for (frame, depth) in frames.zip(0_i32..) {

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use probe_proto::v1::{ProcessStacks, StackMethod};
 
-pub(crate) use reader::Reader;
+pub(crate) use reader::{HAS_NATIVE, Reader};
 
 use crate::error::{Error, Result};
 
@@ -53,9 +53,22 @@ impl Subject {
     }
 }
 
+/// How it was read, as `python.stacks.method` says it.
+pub(crate) fn method_name(process: &ProcessStacks) -> &'static str {
+    match process.method() {
+        StackMethod::Paused => "paused",
+        StackMethod::Agent => "agent",
+        StackMethod::Native => "native",
+        StackMethod::Memory | StackMethod::Auto => "memory",
+    }
+}
+
 /// Readers that have found their way about a process once, which takes far longer than to read it then.
 #[derive(Default)]
-pub(crate) struct Readers(Mutex<HashMap<i32, Arc<Mutex<Reader>>>>);
+pub(crate) struct Readers(Mutex<HashMap<Way, Arc<Mutex<Reader>>>>);
+
+/// A process, and whether its frames of C and C++ are wanted.
+type Way = (i32, bool);
 
 impl std::fmt::Debug for Readers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -69,7 +82,8 @@ const MOST_READERS: usize = 256;
 impl Readers {
     /// Reads one process once. Blocks.
     pub(crate) fn read(&self, subject: &Subject, method: StackMethod) -> ProcessStacks {
-        let read = self.of(subject.pid).and_then(|reader| {
+        let native = method == StackMethod::Native;
+        let read = self.of((subject.pid, native)).and_then(|reader| {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
             reader.capture(method == StackMethod::Paused)
         });
@@ -87,25 +101,25 @@ impl Readers {
     }
 
     /// The reader of a process.
-    pub(crate) fn of(&self, pid: i32) -> Result<Arc<Mutex<Reader>>> {
+    pub(crate) fn of(&self, way: Way) -> Result<Arc<Mutex<Reader>>> {
         {
             let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match readers.get(&pid) {
+            match readers.get(&way) {
                 // Busy with the process, so it is there.
                 Some(reader) if reader.try_lock().map_or(true, |reader| reader.is_current()) => {
                     return Ok(Arc::clone(reader));
                 }
-                Some(_) => drop(readers.remove(&pid)),
+                Some(_) => drop(readers.remove(&way)),
                 None => {}
             }
         }
-        let reader = Arc::new(Mutex::new(Reader::open(pid)?));
+        let reader = Arc::new(Mutex::new(Reader::open(way.0, way.1)?));
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if readers.len() >= MOST_READERS {
             readers.retain(|_, reader| reader.try_lock().map_or(true, |reader| reader.is_current()));
         }
         if readers.len() < MOST_READERS {
-            readers.insert(pid, Arc::clone(&reader));
+            readers.insert(way, Arc::clone(&reader));
         }
         Ok(reader)
     }

@@ -102,7 +102,7 @@ fn header(page: &mut String, answer: &StacksAnswer, of: &str) {
 
 fn method(process: &ProcessStacks) -> &'static str {
     match process.method() {
-        StackMethod::Paused => "read while stopped",
+        StackMethod::Paused | StackMethod::Native => "read while stopped",
         StackMethod::Agent => "asked of the agent in the process",
         StackMethod::Memory | StackMethod::Auto => "read while running",
     }

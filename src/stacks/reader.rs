@@ -19,6 +19,8 @@ use crate::error::{Error, Result};
 
 /// A capture reads until two readings agree, and at most so often.
 const MOST_READINGS: usize = 8;
+/// Whether frames of C and C++ can be read: a feature, as it takes a library of the system.
+pub(crate) const HAS_NATIVE: bool = cfg!(feature = "native");
 /// Lines above which py-spy's line number is a misread.
 const MOST_LINES: i32 = 10_000_000;
 
@@ -28,7 +30,14 @@ pub(crate) struct Reader {
     /// Ticks since boot: another process of the same number has others.
     started: u64,
     spy: PythonSpy,
+    /// Whether frames of C and C++ come with those of Python. They are found in stopped threads only.
+    native: bool,
 }
+
+// SAFETY: what is not Send in it is libunwind's description of the process, which belongs to no thread: whoever has the
+// reader is the only one who uses it, and each capture stops, walks and continues its threads from one thread of ours.
+#[cfg(feature = "native")]
+unsafe impl Send for Reader {}
 
 impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -40,17 +49,23 @@ impl Reader {
     /// Finds the interpreter in a process.
     ///
     /// # Errors
-    /// There is no such process, it may not be read, or it has no Python that is known here.
-    pub(crate) fn open(pid: i32) -> Result<Self> {
+    /// There is no such process, it may not be read, or it has no Python that is known here; or `native` frames are
+    /// asked of a build without them.
+    pub(crate) fn open(pid: i32, native: bool) -> Result<Self> {
+        if native && !HAS_NATIVE {
+            return Err(Error::failed("this build of probe reads Python frames only")
+                .hint("build one with --features native, which takes libunwind-dev; gdb -p PID shows C frames too"));
+        }
         permission::check(pid)?;
         let gone = || Error::unreachable(format!("there is no process {pid}"));
         let started = processes::started(pid).ok_or_else(gone)?;
-        let config = Config { blocking: LockingStrategy::NonBlocking, full_filenames: true, ..Config::default() };
+        let config =
+            Config { blocking: LockingStrategy::NonBlocking, full_filenames: true, native, ..Config::default() };
         let spy = PythonSpy::new(pid, &config).map_err(|error| {
             Error::failed(format!("no Python that can be read is in process {pid}: {}", words(&error)))
                 .hint("CPython 3.9 to 3.14 can be read, once it has started")
         })?;
-        Ok(Self { pid, started, spy })
+        Ok(Self { pid, started, spy, native })
     }
 
     /// Whether the process that was opened is still there.
@@ -65,7 +80,7 @@ impl Reader {
     pub(crate) fn capture(&mut self, paused: bool) -> Result<ProcessStacks> {
         let tasks = processes::tasks(self.pid);
         let mut stopped = 0.0;
-        let (traces, moving) = if paused {
+        let (traces, moving) = if paused || self.native {
             may_pause(self.pid)?;
             let began = Instant::now();
             let traces = self.read_paused()?;
@@ -187,9 +202,12 @@ fn moved(before: &[StackTrace], now: &[StackTrace]) -> Vec<u64> {
 }
 
 fn frame(frame: &py_spy::Frame) -> StackFrame {
+    // A library has no names for its addresses, and these are other ones in each process.
+    let is_native = frame.module.is_some();
+    let function = if is_native && frame.name.starts_with("0x") { "(no symbol)" } else { &frame.name };
     StackFrame {
-        function: frame.name.clone(),
-        user_code: is_user_code(&frame.filename),
+        function: function.to_owned(),
+        user_code: !is_native && is_user_code(&frame.filename),
         file: frame.filename.clone(),
         line: (1..MOST_LINES).contains(&frame.line).then_some(frame.line as u32),
         source: String::new(),

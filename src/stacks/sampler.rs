@@ -51,7 +51,7 @@ impl Plan {
 /// Samples one process until the time is over, it ends, or nobody waits any more. Blocks.
 pub(crate) fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &AtomicBool) -> ProcessStacks {
     let method = StackMethod::Memory;
-    let reader = match readers.of(subject.pid) {
+    let reader = match readers.of((subject.pid, false)) {
         Ok(reader) => reader,
         Err(error) => return subject.failed(method, &error),
     };

@@ -20,6 +20,20 @@ const TORCH: &[(&str, &str, &str)] = &[
     ("torch/serialization.py", "", "torch.serialization …"),
 ];
 
+/// Functions of C and C++, which only native frames have.
+const NATIVE: &[(&str, &str, &str)] = &[
+    ("", "cudaStreamSynchronize", "CUDA synchronize"),
+    ("", "cudaDeviceSynchronize", "CUDA synchronize"),
+    ("", "cudaEventSynchronize", "CUDA synchronize"),
+    ("", "cuStreamSynchronize", "CUDA synchronize"),
+    ("", "cuCtxSynchronize", "CUDA synchronize"),
+    ("", "cuEventSynchronize", "CUDA synchronize"),
+    ("", "c10::cuda::stream_synchronize", "CUDA synchronize"),
+    ("", "c10d::ProcessGroupNCCL::WorkNCCL::synchronizeInternal", "collective of NCCL"),
+    ("", "c10d::TCPStore::wait", "rendezvous"),
+    ("", "c10d::TCPStore::get", "rendezvous"),
+];
+
 /// The same of the standard library, where no function of torch says more.
 const LIBRARY: &[(&str, &str, &str)] = &[
     ("/queue.py", "", "queue …"),
@@ -41,7 +55,7 @@ const LIBRARY: &[(&str, &str, &str)] = &[
 /// A thread that runs can wait all the same: CUDA's waits keep the core.
 pub(crate) fn waits_for(frames: &[StackFrame], state: Option<char>, system_call: Option<i64>) -> String {
     let under = frames.iter().take_while(|frame| !frame.user_code);
-    if let Some(what) = say(TORCH, under.clone()) {
+    if let Some(what) = say(TORCH, under.clone()).or_else(|| say(NATIVE, under.clone())) {
         return what;
     }
     if state == Some('R') {
@@ -188,6 +202,14 @@ mod tests {
         let frames = stack(&[("_engine_run_backward", &graph), ("<module>", "/train.py")]);
         assert_eq!(waits_for(&frames, Some('S'), Some(libc::SYS_futex)), "backward pass in C++ (futex)");
         assert_eq!(waits_for(&frames, Some('R'), None), "");
+    }
+
+    #[test]
+    fn native_frames_say_what_python_has_no_function_for() {
+        let frames = stack(&[("poll", "/usr/lib/libc.so.6"), ("cudaStreamSynchronize", "/x/libcudart.so.12")]);
+        assert_eq!(waits_for(&frames, Some('R'), None), "");
+        let native = frames.into_iter().map(|frame| StackFrame { user_code: false, ..frame }).collect::<Vec<_>>();
+        assert_eq!(waits_for(&native, Some('R'), None), "CUDA synchronize");
     }
 
     #[test]

@@ -161,7 +161,8 @@ impl Terminal {
     /// How the program ended, and all that the terminal got.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().unwrap();
-        while let Ok(bytes) = self.seen.recv_timeout(std::time::Duration::from_millis(100)) {
+        // Until nobody has the terminal any more.
+        while let Ok(bytes) = self.seen.recv_timeout(std::time::Duration::from_secs(60)) {
             self.text.push_str(&String::from_utf8_lossy(&bytes));
         }
         (status.code(), self.text)

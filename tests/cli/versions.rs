@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
+use futures::StreamExt;
 use hyper_util::rt::TokioIo;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame};
 use prost::Message;
@@ -113,6 +114,11 @@ struct Answers {
 
 /// Sends them on one stream, and hears the collector out.
 fn play(socket: &Path, frames: Frames) -> Answers {
+    play_until(socket, frames, 0)
+}
+
+/// The same by an agent that does not go away before batch `seq` is acknowledged, which is to say on disk.
+fn play_until(socket: &Path, frames: Frames, seq: u64) -> Answers {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let socket = socket.to_owned();
@@ -124,10 +130,18 @@ fn play(socket: &Path, frames: Frames) -> Answers {
         let mut client = tonic::client::Grpc::new(channel);
         client.ready().await.unwrap();
         let path = "/probe.v1.Agent/Session".parse().unwrap();
-        let answer = client.streaming(Request::new(tokio_stream::iter(frames)), path, AsTheyAre).await.unwrap();
+        let (go, may_go) = tokio::sync::oneshot::channel::<()>();
+        let mut go = Some(go);
+        let end = futures::stream::once(may_go).filter_map(|_| std::future::ready(None));
+        let answer = client.streaming(Request::new(futures::stream::iter(frames).chain(end)), path, AsTheyAre);
+        let answer = answer.await.unwrap();
         let mut down = answer.into_inner();
         let mut answers = Answers::default();
-        while let Some(frame) = down.message().await.unwrap() {
+        loop {
+            if answers.acknowledged >= seq {
+                drop(go.take());
+            }
+            let Some(frame) = down.message().await.unwrap() else { break };
             match frame.frame {
                 Some(collector_frame::Frame::Ack(ack)) => answers.acknowledged = ack.seq,
                 Some(collector_frame::Frame::Refused(refused)) => answers.refused = Some(refused),
@@ -300,8 +314,13 @@ fn an_hour_that_a_clock_is_ahead_is_measured_and_kept() {
     // Each report as if it were made now, give or take the second that training took.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i64;
     let ahead = now - hello(&older).unix_ns;
-    play(&served.socket, with_clock(&older, ahead, 0));
-    play(&served.socket, with_clock(&older, ahead + HOUR, 1));
+    let last = understood(&older).into_iter().filter_map(|frame| match frame {
+        agent_frame::Frame::Batch(batch) => Some(batch.seq),
+        _ => None,
+    });
+    let last = last.max().unwrap();
+    play_until(&served.socket, with_clock(&older, ahead, 0), last);
+    play_until(&served.socket, with_clock(&older, ahead + HOUR, 1), last);
     let offsets = "SELECT rank, abs(clock_offset - 3600 * rank) < 300 FROM probe.agents ORDER BY rank";
     assert_eq!(served.ask(offsets), ["0,true", "1,true"]);
     // A step's times are an hour apart as they are recorded, and together by the collector's clock.

@@ -279,7 +279,7 @@ async fn one_snippet_at_a_time_is_between_steps() {
 async fn a_process_that_does_not_answer_is_not_waited_for_longer_than_asked() {
     let bench = Bench::start().await;
     let mut agent = bench.agent("a").await;
-    let events = ask(&bench, EvalCall { timeout_s: 0.05, ..call("x", At::Auto) }).await.unwrap();
+    let events = ask(&bench, EvalCall { timeout_s: 0.5, ..call("x", At::Auto) }).await.unwrap();
     let id = decide(&mut agent).await.id;
     let heard = hear(events).await;
     assert_eq!(heard.finished.outcome(), Outcome::Timeout);

@@ -20,6 +20,11 @@ def last_step(home: Home, endpoint: str) -> int:
     return int(text) if text.isdigit() else -1
 
 
+def journal_bytes(home: Home, run: str) -> int:
+    """Of the run's journal, whose files are appended to."""
+    return sum(path.stat().st_size for path in (home.directory / "state" / "runs" / run / "journal").iterdir())
+
+
 def account(home: Home, endpoint: str) -> dict:
     """recorded = stored + dropped + evicted, once nothing is in flight."""
     agents = home.query(endpoint, "SELECT rows_recorded AS recorded, rows_stored AS stored FROM probe.agents")
@@ -35,6 +40,11 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
                          PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
     for steps in (20, 80, 140):
         wait_for("more steps", lambda steps=steps: last_step(home, address) >= steps)
+        if steps == 20:
+            # They are on disk within a second: whatever waits is written together, so twice is enough.
+            for _ in range(2):
+                before = journal_bytes(home, "mortal@1")
+                wait_for("the journal", lambda before=before: journal_bytes(home, "mortal@1") > before)
         acknowledged = home.query(address, "SELECT MAX(step) AS s FROM python.steps")[0]["s"]
         serve.kill()
         serve.wait(30)

@@ -91,9 +91,11 @@ def test_all_ranks_have_detail_in_the_same_steps(home: Home) -> None:
     apart = {step for window in windows for step in range(window["from_step"], window["until_step"] + 1)}
     differ = {mine["step"] for mine, other in zip(of[0], of[1], strict=True) if mine != other}
     assert differ <= apart and len(apart) < last / 2
+    planned = run.query("SELECT MIN(step) AS step FROM probe.events WHERE kind = 'detail'")[0]["step"]
     for rank in (0, 1):
         steps = [row["step"] for row in of[rank] if row["detail"]]
-        assert len(steps) < last / 2
+        # Until the first plan all of them; how many that are is up to the machine.
+        assert len([step for step in steps if step >= planned]) < (last - planned) / 2
         assert detailed(run, f"rank = {rank}", 0, last) == steps
 
 
@@ -156,6 +158,7 @@ def test_layers_are_switched_while_it_runs(home: Home) -> None:
     wait_for("backward again", lambda: run.query(
         f"SELECT 1 AS one FROM python.torch_trace WHERE stage = 'backward' AND step > {first + 20} LIMIT 1"
     ))  # fmt: skip
-    assert "backward=record_function" in run.query(layers)[0]["layers"]
+    # Rows and what an agent says of itself come each in their own time.
+    wait_for("that it is said", lambda: "backward=record_function" in run.query(layers)[0]["layers"])
     wrong = home.probe("gpt", "config", "layers=sideways")
     assert wrong.returncode == 2 and "layers are forward, backward" in wrong.stderr

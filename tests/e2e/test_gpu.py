@@ -55,7 +55,9 @@ def test_gpus_are_read_every_so_often(home: Home, run: Run, driver: pathlib.Path
     listed = json.loads(home.probe("list", "--format", "json", **settings).stdout)
     assert [row["gpu"] for row in listed if row["pid"] == trainer["pid"]] == ["1"]
     assert " gpu " in home.probe("list", **settings).stdout and " gpu " not in home.probe("list").stdout
-    (event,) = run.query("SELECT severity, message FROM probe.events WHERE kind = 'gpu'")
+    # It follows the row.
+    events = "SELECT severity, message FROM probe.events WHERE kind = 'gpu'"
+    (event,) = wait_for("the event", lambda: run.query(events))  # type: ignore[misc]
     assert event["severity"] == "error"
     assert event["message"].startswith("the driver reports Xid 79 of GPU 1 (Fake H200, GPU-22)"), event
     assert run.query("SELECT COUNT(*) AS n FROM gpu.metrics WHERE xid IS NOT NULL") == [{"n": 1}]

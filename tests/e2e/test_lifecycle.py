@@ -88,7 +88,8 @@ def reached(home: Home, sql: str) -> bool:
 def test_probe_in_the_environment_is_enough(home: Home) -> None:
     trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1")
     wait_for("a collector of its own", lambda: "train_gpt" in home.probe("list", "--with-agent").stdout)
-    wait_for("rows", lambda: home.query("train_gpt", "SELECT COUNT(*) AS n FROM python.torch_trace")[0]["n"] > 0)
+    wait_for("a step", lambda: home.query("train_gpt", "SELECT COUNT(*) AS n FROM python.steps")[0]["n"] > 0)
+    assert home.query("train_gpt", "SELECT COUNT(*) AS n FROM python.torch_trace")[0]["n"] > 0
     # A pid is an endpoint too, and means that process's rows.
     rows = home.query(str(trainer.pid), "SELECT DISTINCT pid FROM python.steps")
     assert rows == [{"pid": trainer.pid}]

@@ -120,7 +120,10 @@ def test_a_run_whose_collector_died_too_leaves_nothing_behind(home: Home) -> Non
     collector.wait()
     child.kill()
     child.wait()
-    assert set(pathlib.Path("/dev/shm").iterdir()) <= before
+    # Of ours: others may use it meanwhile.
+    marks = ("probe", str(child.pid), str(collector.pid))
+    left = set(pathlib.Path("/dev/shm").iterdir()) - before
+    assert not [path for path in left if any(mark in path.name for mark in marks)]
     assert home.query("gpt@1", "SELECT COUNT(*) AS steps FROM python.steps") != []
 
 

@@ -25,5 +25,5 @@ crate::table! {
     user_code: bool, "", "Whether the file is neither of the standard library nor of an installed package.";
     samples: i64, "", "Samples in which the thread was seen with this stack; 1 for a single capture.";
     moving: bool, "", "Whether the thread changed while it was read, so that its frames may be of different moments.";
-    method: Text, "", "memory (read while it ran), paused (read while it was stopped) or agent (asked of the process itself).";
+    method: Text, "", "memory (read while it ran), paused (read while it was stopped), native (the same, with the frames of C and C++) or agent (asked of the process itself).";
 }

@@ -108,10 +108,10 @@ class Runner:
                 self.end(job, Outcome("TIMEOUT", f"it took longer than its deadline of {job.timeout_s:.10g} s"))
 
     def end(self, job: Job, outcome: Outcome) -> None:
-        """Ends a snippet, wherever it is."""
+        """Ends a snippet, wherever it is. It wants no boundary from here on, also when its answer is heard: one that runs
+        has had its own."""
+        boundary.disarm(job)
         job.end(outcome)
-        if job.is_over():
-            boundary.disarm(job)
 
     def no_boundary(self, job: Job) -> str:
         """Why a snippet that waited never came to run."""

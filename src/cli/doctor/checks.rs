@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::sys::statvfs::statvfs;
 
 use crate::paths::Places;
-use crate::stacks::permission;
+use crate::stacks::{HAS_NATIVE, permission};
 
 /// How well something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,12 +140,15 @@ fn stacks(scope: Option<u8>, root: bool) -> Finding {
 }
 
 fn native_frames() -> Finding {
+    if HAS_NATIVE {
+        return Finding::new("native frames", State::Ok, "stack --native shows the frames of C and C++");
+    }
     let there = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"]
         .iter()
         .any(|directory| Path::new(directory).join("libunwind-ptrace.so.0").exists());
     let library = if there { "libunwind is here" } else { "libunwind is not here either" };
     Finding::new("native frames", State::None, format!("stacks show Python frames only in this build; {library}"))
-        .remedy("gdb -p PID -batch -ex 'thread apply all bt' shows C frames")
+        .remedy("build with --features native, or gdb -p PID -batch -ex 'thread apply all bt' shows C frames")
 }
 
 /// What Docker gives where nobody asks for more.

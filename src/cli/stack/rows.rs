@@ -1,9 +1,10 @@
 //! Stacks as rows: the columns of `python.stacks`, for programs.
 
-use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, StacksAnswer, ThreadStack};
+use probe_proto::v1::{ProcessStacks, StackFrame, StacksAnswer, ThreadStack};
 
 use crate::error::Result;
 use crate::output::{Format, rows};
+use crate::stacks::method_name;
 
 /// A frame and where it belongs; a thread without frames is one row.
 struct Row<'a> {
@@ -55,16 +56,8 @@ pub(super) fn show(answer: &StacksAnswer, format: Format) -> Result<()> {
             ("user_code", rows::flags(each().map(|row| row.frame.is_some_and(|frame| frame.user_code)))),
             ("samples", rows::integers(each().map(|row| i64::try_from(row.thread.samples).ok()))),
             ("moving", rows::flags(each().map(|row| row.thread.moving))),
-            ("method", rows::text(each().map(|row| Some(method(row.process))))),
+            ("method", rows::text(each().map(|row| Some(method_name(row.process))))),
         ],
         format,
     )
-}
-
-fn method(process: &ProcessStacks) -> &'static str {
-    match process.method() {
-        StackMethod::Paused => "paused",
-        StackMethod::Agent => "agent",
-        StackMethod::Memory | StackMethod::Auto => "memory",
-    }
 }

@@ -1,7 +1,7 @@
 """Trains until somebody wants otherwise. Argument: a directory in which files are what somebody wants.
 
-`sleep`: stands in the middle of a step until the file is gone. `gil`: keeps the GIL for as many seconds as the file says,
-once. `end`: ends.
+`sleep`: stands in the middle of a step until the file is gone. `gil`: a FIFO; keeps the GIL until something is written to
+it, which is called `kept` then. `end`: ends.
 """
 
 import ctypes
@@ -25,10 +25,12 @@ def stand() -> None:
 
 
 def keep_the_gil() -> None:
-    seconds = int((wishes / "gil").read_text())
-    os.rename(wishes / "gil", wishes / "kept")
-    # A function of the C library that is called with the GIL, as a careless extension does.
-    ctypes.PyDLL(None).sleep(seconds)
+    # Functions of the C library that are called with the GIL, as a careless extension does.
+    library, buffer = ctypes.PyDLL(None), ctypes.create_string_buffer(1)
+    fifo = os.open(wishes / "gil", os.O_RDWR)
+    library.rename(os.fsencode(wishes / "gil"), os.fsencode(wishes / "kept"))
+    library.read(fifo, buffer, 1)
+    os.close(fifo)
 
 
 torch.set_num_threads(1)

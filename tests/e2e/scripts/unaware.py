@@ -5,6 +5,7 @@ import os
 import select
 import sys
 import threading
+import time
 import warnings
 
 import torch
@@ -20,6 +21,8 @@ if distributed:
     torch.distributed.init_process_group("gloo")
 torch.set_num_threads(1)
 torch.manual_seed(3)
+
+
 def patched() -> dict:
     """What the agent may put something of its own in the place of."""
     return {
@@ -76,13 +79,28 @@ while not is_over():
             break
     # An optimizer of another class begins and ends, so that its step is wrapped while somebody is attached.
     torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+
+
+def threads_left() -> list:
+    """Names of threads beside the main one, of Python and of the agent."""
+    found = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/comm") as file:
+                found += [name for name in [file.read().strip()] if name.startswith("probe")]
+        except (FileNotFoundError, ProcessLookupError):  # It has just ended.
+            pass
+    return found
+
+
 after = patched()
 left = [name for name in before if before[name] is not after[name]]
 left += ["optimizer hooks"] * bool(optimizers._global_optimizer_pre_hooks or optimizers._global_optimizer_post_hooks)
 left += ["step"] * ("__probe_inner__" in torch.optim.SGD.step.__dict__)
-left += [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-for task in os.listdir("/proc/self/task"):
-    with open(f"/proc/self/task/{task}/comm") as file:
-        left += [name for name in [file.read().strip()] if name.startswith("probe")]
+# A thread that said goodbye for the agent may be about to end.
+deadline = time.monotonic() + 20
+while threads_left() and time.monotonic() < deadline:
+    time.sleep(0.01)
+left += threads_left()
 print("steps", step, flush=True)
 print("left", *left, flush=True)
