@@ -71,10 +71,14 @@ format: setup ## rewrite to the house format, and the generated pages
 	$(BIN)/probe generate-docs docs
 
 SECONDS_EACH ?= 60
+# With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.
+COVERED ?= frame endpoint sql
 fuzz: ## the three doors to strangers' bytes, a minute each (SECONDS_EACH); with coverage too where cargo-fuzz is installed
 	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --workspace --test fuzz -- --nocapture
-	if cargo fuzz --version >/dev/null 2>&1; then for target in frame endpoint sql; do \
-		cargo +nightly fuzz run $$target -- -max_total_time=$(SECONDS_EACH) || exit 1; done; fi
+	if cargo +nightly fuzz --version >/dev/null 2>&1; then cp Cargo.lock fuzz/Cargo.lock && for target in $(COVERED); do \
+		mkdir -p fuzz/found/$$target && cargo +nightly fuzz run \
+			$$(test $$target = frame || echo --features engine) $$target fuzz/found/$$target fuzz/corpus/$$target \
+			-- -max_total_time=$(SECONDS_EACH) -max_len=4096 -len_control=0 || exit 1; done; fi
 
 bench: bench-overhead bench-ingest bench-query bench-latency ## what recording, ingest and the commands cost (release build: 20 minutes the first time)
 

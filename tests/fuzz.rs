@@ -6,7 +6,7 @@
 // A test that can't go on fails.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
-#[path = "../fuzz/targets.rs"]
+#[path = "../fuzz/targets/mod.rs"]
 #[allow(unreachable_pub)]
 mod targets;
 

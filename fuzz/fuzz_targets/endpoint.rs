@@ -1,7 +1,6 @@
 #![no_main]
 
-#[allow(dead_code)]
-#[path = "../targets.rs"]
-mod targets;
+#[path = "../targets/endpoint.rs"]
+mod target;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::endpoint(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| target::endpoint(data));

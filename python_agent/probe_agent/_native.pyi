@@ -16,6 +16,7 @@ class Command:
     step: int
     timeout_s: float
     waited_s: float
+    asked_s: float
     max_output: int
     mute: bool
     reason: str

@@ -98,6 +98,7 @@ class Command:
     step: int = -1
     timeout_s: float = 30.0
     waited_s: float = 0.0
+    asked_s: float = 0.0
     max_output: int = 1 << 24
     mute: bool = False
     reason: str = ""
@@ -117,6 +118,11 @@ class Native:
     wanted: threading.Event = field(default_factory=threading.Event)
     modes: list[int] = field(default_factory=list)
     problem: str = ""
+    #: None records, so nothing guards but what eval has of its own.
+    recording: dict[str, str] = field(default_factory=dict)
+
+    def layers(self) -> dict[str, str]:
+        return self.recording
 
     def next_command(self, timeout_s: float) -> Any:
         try:

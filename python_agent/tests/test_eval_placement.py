@@ -93,6 +93,8 @@ STEP = [
     ("model(torch.ones(1))", "model"),
     ("loss.item()", "loss.item"),
     ("loss.backward()", "loss.backward"),
+    ("x = torch.ones(2, requires_grad=True)\nx.sum().backward()", "backward"),
+    ("x = torch.ones(2, requires_grad=True)\ntorch.autograd.grad(x.sum(), x)", "torch.autograd.grad"),
     ("model.named_modules()", "model.named_modules"),
     ("for n, m in model.named_modules():\n    if hasattr(m, 'gradient_checkpointing'): print(n)", "named_modules"),
     ("print(sum(p.numel() for p in model.parameters()))", "model.parameters"),

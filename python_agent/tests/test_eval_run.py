@@ -275,6 +275,14 @@ def test_a_deadline_ends_it(collector: Collector, code: str) -> None:
     assert collector.run("1 + 1")[0] == "2\n"
 
 
+def test_what_would_train_beside_training_is_refused_and_says_where_it_may(collector: Collector) -> None:
+    train = "import torch\nx = torch.ones(2, requires_grad=True)\nx.sum().backward()"
+    *_, outcome, error = collector.run(train)
+    assert outcome == "ERROR" and "must not train" in error and "hint: --at step" in error
+    # The next one starts afresh, and torch is as it was.
+    assert collector.run("import torch\ntorch.ones(3).tolist()")[0] == "[1.0, 1.0, 1.0]\n"
+
+
 def test_one_that_swallows_its_end_is_ended_again(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine the second attempt may come late: it is not to be said before that it runs on.
     monkeypatch.setattr(job, "GRACE_SECONDS", PATIENCE)
@@ -480,11 +488,12 @@ def test_a_step_that_has_passed_is_late(collector: Collector) -> None:
 
 
 def test_without_a_boundary_it_says_where_training_is(collector: Collector) -> None:
-    collector.send("arm", "1", timeout_s=0.2)
+    # What was asked for is said, and not what had been left of it when the command came.
+    collector.send("arm", "1", timeout_s=0.2, asked_s=1800.0)
     assert collector.reply()[0] == "armed"
     *_, outcome, error = collector.done()
     assert outcome == "NO_BOUNDARY"
-    assert "within 0.2 s" in error and "test_eval_run.py:" in error
+    assert "within 1800 s" in error and "test_eval_run.py:" in error
     assert not collector.native.wanted.is_set()
     boundary.run_pending()
     assert collector.native.replies.empty()

@@ -46,6 +46,43 @@ def test_a_step_that_the_scaler_skips_is_no_step(recorder: Recorder) -> None:
     assert rows["probe.drops"] == {} and recorder.native.problem() == NO_PROBLEM
 
 
+def two_loops() -> dict[str, Any]:
+    """One loop, and another one behind it with the first one's optimizer still alive."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    x, first, second = torch.randn(4, 32), Net(), Net()
+    before = torch.optim.SGD(first.parameters(), lr=0.1)
+    train(first, before, x, 6)
+    recorder.take()
+    steps = recorder.native.step()
+    after = torch.optim.AdamW(second.parameters())
+    boundaries = []
+    for _ in range(6):
+        train(second, after, x, 1)
+        boundaries.append(recorder.native.boundary_reached())
+    made = [step["micro_steps"] for step in recorder.take()["python.steps"]]
+    return {"boundaries": boundaries, "steps": recorder.native.step() - steps, "micro_steps": made}
+
+
+def test_a_second_loop_has_steps_and_boundaries_while_the_first_ones_optimizer_lives() -> None:
+    # Two of its steps are no proof yet: they are the third one's.
+    boundaries = [False, False, True, True, True, True]
+    assert in_process(two_loops, "") == {"boundaries": boundaries, "steps": 4, "micro_steps": [3, 1, 1, 1]}
+
+
+def test_two_optimizers_in_turn_make_one_step(recorder: Recorder) -> None:
+    x, one, other = torch.randn(4, 32), Net(), Net()
+    primary = torch.optim.SGD(one.parameters(), lr=0.1)
+    faster = torch.optim.SGD(other.parameters(), lr=0.1)
+    steps = recorder.native.step()
+    for _ in range(8):
+        train(one, primary, x, 1)
+        train(other, faster, x, 5)
+    assert recorder.native.step() == steps + 8
+
+
 @pytest.mark.parametrize("how", ["uninstall", "enable"])
 @pytest.mark.parametrize("where", ["between steps", "within a step"])
 def test_a_pause_belongs_to_no_step(recorder: Recorder, how: str, where: str) -> None:

@@ -97,6 +97,8 @@ def test_a_beside_thread_must_not_train(recorder: Recorder) -> None:
     native, model = recorder.native, Net()
     native.set_beside_message("not here")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    leaf = torch.ones(2, requires_grad=True)
+    loss = (leaf * 2).sum()
     outcome: dict[str, Any] = {}
 
     def beside() -> None:
@@ -104,6 +106,8 @@ def test_a_beside_thread_must_not_train(recorder: Recorder) -> None:
         for name, run in {
             "training": lambda: model(torch.randn(2, 32)),
             "optimizer": optimizer.step,
+            "backward": loss.backward,
+            "grad": lambda: torch.autograd.grad(loss, leaf),
             "no_grad": lambda: torch.no_grad()(model)(torch.randn(2, 32)),
             "eval": lambda: Net().eval()(torch.randn(2, 32)),
         }.items():
@@ -116,9 +120,13 @@ def test_a_beside_thread_must_not_train(recorder: Recorder) -> None:
     thread = threading.Thread(target=beside)
     thread.start()
     thread.join()
-    assert outcome == {"training": "not here", "optimizer": "not here", "no_grad": None, "eval": None}
+    refused = dict.fromkeys(("training", "optimizer", "backward", "grad"), "not here")
+    assert outcome == {**refused, "no_grad": None, "eval": None} and leaf.grad is None
     rows = recorder.take()
     assert rows["python.torch_trace"] == [] and rows["python.steps"] == []
+    # Nothing of the graph was used up.
+    loss.backward()
+    assert leaf.grad is not None
 
 
 def test_waiting_snippets_run_at_the_dataloader_or_the_forward(recorder: Recorder) -> None:

@@ -243,7 +243,13 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
         at: v1::At::Now as i32,
         timeout_s: 2.5,
         max_output: 100,
-        scope: Some(v1::EvalScope { session: "mine".into(), end_session: true, frame: Some(2), ..Default::default() }),
+        scope: Some(v1::EvalScope {
+            session: "mine".into(),
+            end_session: true,
+            frame: Some(2),
+            asked_s: 9.0,
+            ..Default::default()
+        }),
         over_tcp: false,
     };
     connection.say(Down::EvalDecide(decide)).await;
@@ -252,7 +258,7 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
     assert_eq!((command.kind.as_str(), command.id, command.at.as_str()), ("decide", 3, "now"));
     assert_eq!((command.code.as_str(), command.max_output, command.frame), ("print(1)", 100, Some(2)));
     // What it waited for Python is gone of its time.
-    assert!(command.timeout_s == 2.5 && command.waited_s > 0.0);
+    assert!(command.timeout_s == 2.5 && command.waited_s > 0.0 && command.asked_s == 9.0);
     assert_eq!((command.scratch.as_str(), command.end_scratch), ("mine", true));
     // One that Python has not taken is taken back without it.
     let arm = v1::EvalArm { id: 4, code: "print(2)".into(), timeout_s: 100.0, ..Default::default() };

@@ -255,7 +255,8 @@ impl Snippet {
 
     fn scope(&self) -> v1::EvalScope {
         let (session, end_session, frame) = (self.call.session.clone(), self.call.end_session, self.call.frame);
-        v1::EvalScope { session, end_session, frame, complete: self.call.complete.clone() }
+        let (complete, asked_s) = (self.call.complete.clone(), self.call.timeout_s);
+        v1::EvalScope { session, end_session, frame, complete, asked_s }
     }
 
     fn send(&mut self, place: usize, frame: impl FnOnce(u64) -> Frame) {

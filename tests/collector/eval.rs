@@ -106,7 +106,7 @@ async fn a_snippet_that_only_reads_runs_beside_training_on_the_first_rank() {
     let events = ask(&bench, call("print(1)", At::Auto)).await.unwrap();
     let said = decide(&mut zero).await;
     assert_eq!((said.code.as_str(), said.at(), said.max_output), ("print(1)", At::Auto, 16 << 20));
-    assert_eq!(said.scope, Some(v1::EvalScope::default()));
+    assert_eq!(said.scope, Some(v1::EvalScope { asked_s: 20.0, ..Default::default() }));
     assert!((15.0..=20.0).contains(&said.timeout_s), "{}", said.timeout_s);
     bench.until("SELECT status FROM probe.evals", &[&["running"]]).await;
     zero.reply(said.id, placed(At::Now)).await;
@@ -407,7 +407,8 @@ async fn the_session_is_told_to_the_process_wherever_it_runs() {
     let bench = Bench::start().await;
     let mut agent = bench.agent("a").await;
     let session = |at: At, code: &str| EvalCall { session: "mine".into(), end_session: true, ..call(code, at) };
-    let scope = Some(v1::EvalScope { session: "mine".into(), end_session: true, ..Default::default() });
+    // With what was asked for in all, whatever is left of it when the process hears.
+    let scope = Some(v1::EvalScope { session: "mine".into(), end_session: true, asked_s: 20.0, ..Default::default() });
     // Ending a session needs no code.
     let events = ask(&bench, session(At::Auto, "")).await.unwrap();
     let said = decide(&mut agent).await;

@@ -150,6 +150,8 @@ def _library(node: ast.Call, function: Value, every: list[Value]) -> Value:
         _found(f"calls {_words(node.func)}, which may be any function")
     if rules.talks(path):
         _found(f"calls {path}, which speaks with other ranks")
+    if rules.trains(path):
+        _found(f"calls {path}, which runs a backward pass")
     if rules.changes(path):
         _found(f"calls {path}, which changes what training uses")
     if not rules.only_reads(path):
@@ -170,6 +172,8 @@ def _method(walk: _Walk, node: ast.Call, callee: ast.Attribute, receiver: Value,
     if receiver.whose == OWN:
         if receiver.type is str or (receiver.type is not None and receiver.type in values.SCALARS):
             return own(str if receiver.type is str and name not in ("split", "splitlines", "encode") else None)
+        if name == "backward":
+            _found(f"calls {_words(callee)}, a backward pass")
         _trains(receiver, callee, name)
         if holds_live:
             if receiver.type not in CONTAINERS:

@@ -34,7 +34,8 @@ class Job:
         self.scratch: str = command.scratch
         self.end_scratch: bool = command.end_scratch
         self.frame: int | None = command.frame
-        self.timeout_s: float = command.timeout_s
+        # What is left of it may have got less on the way here; words name what was asked for.
+        self.timeout_s: float = command.asked_s or command.timeout_s
         self.deadline = time.monotonic() + command.timeout_s - command.waited_s
         self.go = threading.Event()
         self.may_run = False

@@ -56,6 +56,11 @@ def talks(path: str) -> bool:
     return path.startswith("torch.distributed.") and path.rpartition(".")[2] not in TELLING
 
 
+def trains(path: str) -> bool:
+    """Whether a function of this path runs autograd's engine."""
+    return path in ("torch.autograd.backward", "torch.autograd.grad") or path.startswith("torch.autograd.functional.")
+
+
 def changes(path: str) -> bool:
     """Whether a function of this path changes what training uses."""
     module, _, name = path.partition(".")

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from probe_agent.eval import boundary, complete, frames, namespace
+from probe_agent.eval import boundary, complete, frames, guard, namespace
 from probe_agent.eval.job import Job, parsed
 from probe_agent.eval.placement import Placement, place
 from probe_agent.eval.sessions import SESSIONS
@@ -21,12 +21,6 @@ from probe_agent.eval.snippet import Outcome
 TICK_SECONDS = 0.1
 # Recording's mode of a thread that runs a snippet beside training.
 BESIDE = 2
-# Recording ends a snippet beside training with this at what its syntax could not show: a module in training mode called
-# with gradients on, an optimizer's step, a collective.
-BESIDE_MESSAGE = (
-    "a snippet beside training must not train (call a module in training mode with gradients on, step an optimizer, "
-    "speak with other ranks); hint: --at step runs it between two steps"
-)
 
 _thread: threading.Thread | None = None
 
@@ -36,7 +30,7 @@ def start() -> None:
     global _thread
     from probe_agent import _native
 
-    _native.set_beside_message(BESIDE_MESSAGE)
+    _native.set_beside_message(guard.MESSAGE)
     _native.set_boundary_callback(boundary.run_pending)
     _thread = threading.Thread(target=Runner(_native).serve, name="probe-eval", daemon=True)
     _thread.start()
@@ -111,7 +105,7 @@ class Runner:
             if job.is_waiting():
                 self.end(job, Outcome("NO_BOUNDARY", self.no_boundary(job)))
             else:
-                self.end(job, Outcome("TIMEOUT", f"it took longer than its deadline of {job.timeout_s:.3g} s"))
+                self.end(job, Outcome("TIMEOUT", f"it took longer than its deadline of {job.timeout_s:.10g} s"))
 
     def end(self, job: Job, outcome: Outcome) -> None:
         """Ends a snippet, wherever it is. It wants no boundary from here on, also when its answer is heard: one that runs
@@ -122,7 +116,7 @@ class Runner:
     def no_boundary(self, job: Job) -> str:
         """Why a snippet that waited never came to run."""
         place = namespace.where(namespace.training_thread())
-        return f"no boundary between two steps came within {job.timeout_s:.3g} s; the training thread is at {place}"
+        return f"no boundary between two steps came within {job.timeout_s:.10g} s; the training thread is at {place}"
 
     def refuse(self, command: Any, why: str, hint: str = "") -> None:
         """Answers a snippet that may not run here."""
@@ -164,7 +158,8 @@ class Runner:
     def beside(self, job: Job, names: dict[str, Any]) -> None:
         """Runs a snippet on the calling thread, which is its own."""
         self.native.thread_mode(BESIDE)
-        job.run(names)
+        with guard.guarded(self.native.layers(), self.native.set_problem):
+            job.run(names)
 
     def arm(self, command: Any) -> None:
         """Takes a snippet for a boundary, and answers whether that is still to come."""

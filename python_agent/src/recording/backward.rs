@@ -6,11 +6,12 @@ use pyo3::prelude::*;
 
 use super::boundary::{DETAIL, SUSPENSIONS};
 use super::clock::ticks;
+use super::forward::beside_error;
 use super::policy::{self, Layer};
 use super::record::{Kind, Record};
 use super::record_function::{self, FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, WATCHED};
 use super::ring::Class;
-use super::thread::{self, RECORD};
+use super::thread::{self, BESIDE, RECORD};
 use crate::shared::ENABLED;
 
 /// Passes in which the callback showed no node, before it ever showed one.
@@ -18,10 +19,13 @@ static SILENT: AtomicU32 = AtomicU32::new(0);
 /// So many, and the callback does not work here.
 const TOO_SILENT: u32 = 3;
 
-/// The engine is about to run.
+/// The engine is about to run. Not for a snippet beside training.
 #[pyfunction]
-fn backward_begin() {
+fn backward_begin() -> PyResult<()> {
     thread::with(|state| {
+        if state.mode.get() == BESIDE {
+            return Err(beside_error());
+        }
         if state.backward.depth() == 0 {
             record_function::PASSES.fetch_add(1, Ordering::Relaxed);
             state.first_node.set(0);
@@ -30,7 +34,8 @@ fn backward_begin() {
             LAST_ELSEWHERE.store(0, Ordering::Relaxed);
         }
         state.open_if(policy::is_on(Layer::Backward), &state.backward, Class::Step, Kind::BackwardBegin, 0);
-    });
+        Ok(())
+    })
 }
 
 /// It has run. True when the callback that should show its nodes never shows any.

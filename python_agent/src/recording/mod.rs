@@ -45,6 +45,7 @@ mod standstill;
 pub mod tables;
 mod test_mode;
 mod thread;
+mod turns;
 pub(crate) mod usage;
 
 pub use crate::analysis::record;

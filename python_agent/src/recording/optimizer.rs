@@ -1,6 +1,6 @@
 //! Optimizer steps: whose, and which of them ends a training step.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
@@ -9,6 +9,7 @@ use super::forward::beside_error;
 use super::record::Kind;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
+use super::turns::Turns;
 use super::{device, first_use, forward_hooks, record_function, slot};
 use crate::analysis::known::Learned;
 use crate::shared::{ENABLED, STEP};
@@ -63,10 +64,7 @@ pub(crate) fn class_name(id: u64) -> Option<String> {
 
 /// The optimizer whose steps are the training steps: the first that finished one. 0: none yet.
 static PRIMARY: AtomicU64 = AtomicU64::new(0);
-/// Steps of other optimizers since its last.
-static OTHERS: AtomicU32 = AtomicU32::new(0);
-/// So many of them in a row, and the primary one has retired (training went on with another optimizer).
-const RETIRED: u32 = 64;
+static TURNS: Turns = Turns::new();
 
 /// An optimizer's step began. One within another (torch's own range within our wrapper, an optimizer that wraps one) is
 /// the outer one's business.
@@ -105,15 +103,7 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
 
 /// Whether a step of this optimizer ends a training step. `optimizer` 0: which one it was is not known; then it does.
 fn is_primary(optimizer: u64) -> bool {
-    let primary = PRIMARY.load(Ordering::Relaxed);
-    if primary == 0 || OTHERS.load(Ordering::Relaxed) >= RETIRED {
-        PRIMARY.store(optimizer, Ordering::Relaxed);
-    } else if primary != optimizer {
-        OTHERS.fetch_add(1, Ordering::Relaxed);
-        return false;
-    }
-    OTHERS.store(0, Ordering::Relaxed);
-    true
+    TURNS.is_primary(&PRIMARY, optimizer)
 }
 
 /// Torch's global hook before an optimizer's step, inside the range that RecordFunction shows: tells which optimizer
@@ -172,6 +162,7 @@ fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
 #[pyfunction]
 fn optimizer_gone(address: u64) {
     let _ = PRIMARY.compare_exchange(address, 0, Ordering::Relaxed, Ordering::Relaxed);
+    TURNS.gone(address);
 }
 
 /// Adds this file's functions to the module.

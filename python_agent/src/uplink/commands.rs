@@ -37,6 +37,8 @@ pub struct Command {
     pub timeout_s: f64,
     /// See `timeout_s`.
     pub waited_s: f64,
+    /// Seconds that whoever asked gave it in all, of which `timeout_s` are left; 0: not said.
+    pub asked_s: f64,
     /// Bytes.
     pub max_output: u64,
     /// Run it, but send no output.
@@ -57,8 +59,8 @@ impl Command {
     /// With the names that it sees beside those of the training code.
     pub fn with(self, scope: Option<v1::EvalScope>) -> Self {
         let scope = scope.unwrap_or_default();
-        let v1::EvalScope { session: scratch, end_session: end_scratch, frame, complete } = scope;
-        Self { scratch, end_scratch, frame, complete, ..self }
+        let v1::EvalScope { session: scratch, end_session: end_scratch, frame, complete, asked_s } = scope;
+        Self { scratch, end_scratch, frame, complete, asked_s, ..self }
     }
 }
 

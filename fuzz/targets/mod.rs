@@ -1,0 +1,10 @@
+//! What is fuzzed: everything that strangers' bytes reach before anybody has judged them. `tests/fuzz.rs` runs these on
+//! stable Rust, `cargo fuzz` with coverage (`fuzz_targets/`). They panic where something is not as it should be.
+
+mod endpoint;
+mod frame;
+mod sql;
+
+pub use endpoint::endpoint;
+pub use frame::frame;
+pub use sql::sql;

@@ -1,0 +1,137 @@
+"""What keeps a snippet beside training from training where no layer of recording does.
+
+Recording's hooks look at the thread's mode anyway, and where they are this adds nothing. A layer that PROBE_LAYERS left
+out, or that does not work here, has none. Then there is something for as long as a snippet runs beside training: modules
+and optimizers are seen by a mode of torch that only the snippet's thread is in, by which of them its call of torch comes
+from. The engine and the process groups have no such mode, so their entries are wrapped meanwhile: training's own calls pass
+through one more function of Python and one comparison.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+# A snippet beside training ends with this at what its syntax could not show.
+MESSAGE = (
+    "a snippet beside training must not train (call a module in training mode with gradients on, run backward(), step an "
+    "optimizer, speak with other ranks); hint: --at step runs it between two steps"
+)
+
+# What a process group has of talking to others, or of ending; torch.distributed's functions all come here.
+_TALKING = (
+    "_allgather_base", "_reduce_scatter_base", "abort", "all_gather_single", "all_gather_single_coalesced",
+    "all_to_all_single", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce",
+    "allreduce_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "gather_into_tensor",
+    "gather_single", "merge_remote_group", "monitored_barrier", "reconfigure", "recv", "recv_anysource", "reduce",
+    "reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced",
+    "scatter", "send", "shutdown", "split_group",
+)  # fmt: skip
+_MAKING = ("_new_process_group_helper", "destroy_process_group", "init_process_group", "new_group", "split_group")
+
+
+@contextmanager
+def guarded(layers: dict[str, str], problem: Callable[[str], object]) -> Iterator[None]:
+    """The calling thread must not train meanwhile. `layers`: which ones record, by which mechanism; `problem` is told
+    where something can't be watched."""
+    torch = sys.modules.get("torch")
+    with ExitStack() as stack:
+        if torch is not None:
+            off = {layer for layer in ("forward", "optimizer", "backward") if layers.get(layer, "off") == "off"}
+            try:
+                if off & {"forward", "optimizer"}:
+                    stack.enter_context(_watched_calls(torch))
+                if "backward" in off:
+                    for namespace in (torch.autograd, torch.autograd.graph):
+                        stack.enter_context(_refused(namespace, "_engine_run_backward"))
+                if layers.get("collectives") != "pg_hooks":
+                    _guard_groups(stack)
+            except Exception as error:
+                problem(f"a snippet beside training is not kept from all training: {error!r}")
+        yield
+
+
+def _guard_groups(stack: ExitStack) -> None:
+    c10d, dist = sys.modules.get("torch.distributed.distributed_c10d"), sys.modules.get("torch.distributed")
+    if c10d is None:
+        return
+    for name in _TALKING:
+        stack.enter_context(_refused(c10d.ProcessGroup, name))
+    for namespace in (c10d, dist):
+        for name in _MAKING:
+            stack.enter_context(_refused(namespace, name))
+
+
+@contextmanager
+def _refused(namespace: Any, name: str) -> Iterator[None]:
+    """Ends the calling thread's calls of a function with an error; those of other threads pass through."""
+    original = getattr(namespace, name, None)
+    if original is None:
+        yield
+        return
+    # As it lies there: what a class hands out need not be what it has (a function for a method).
+    kept = vars(namespace).get(name)
+    thread, identifier = threading.get_ident(), threading.get_ident
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if identifier() == thread:
+            raise RuntimeError(MESSAGE)
+        return original(*args, **kwargs)
+
+    setattr(namespace, name, _seen_through(call))
+    try:
+        yield
+    finally:
+        # Somebody may have put another one there meanwhile: theirs stays, and ours passes through once the thread is gone.
+        if vars(namespace).get(name) is call:
+            delattr(namespace, name) if kept is None else setattr(namespace, name, kept)
+
+
+def _seen_through(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Has Dynamo compile what `function` calls as if it was not there, where recording knows how."""
+    try:
+        from probe_agent.torch.layers import skipped_by_dynamo
+    except ImportError:
+        return function
+    return skipped_by_dynamo(function)
+
+
+def _watched_calls(torch: Any) -> Any:
+    """A mode of the calling thread, in which a call of torch from within a module or an optimizer's step is refused."""
+    from torch.overrides import TorchFunctionMode
+
+    module_class, optimizer_class = torch.nn.Module, torch.optim.Optimizer
+    modules_code = {
+        function.__code__
+        for name in ("_call_impl", "_wrapped_call_impl")
+        if (function := getattr(module_class, name, None)) is not None and hasattr(function, "__code__")
+    }
+    optimizers_file = sys.modules[optimizer_class.__module__].__file__
+
+    def trains() -> bool:
+        frame: Any = sys._getframe(2)
+        gradients = torch.is_grad_enabled()
+        while frame is not None:
+            code = frame.f_code
+            if code in modules_code:
+                if gradients and frame.f_locals["self"].training:
+                    return True
+            elif code.co_name == "wrapper" and code.co_filename == optimizers_file:
+                return True
+            elif code.co_name == "step" and isinstance(frame.f_locals.get("self"), optimizer_class):
+                return True
+            frame = frame.f_back
+        return False
+
+    class Watched(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if trains():
+                raise RuntimeError(MESSAGE)
+            return func(*args, **(kwargs or {}))
+
+    return Watched()

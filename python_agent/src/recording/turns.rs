@@ -1,0 +1,116 @@
+//! Which of several optimizers ends the training steps, and when training has gone on with another one.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// So many steps of others in a row, and an optimizer whose rhythm is not known (or was misjudged) has retired.
+const RETIRED: u32 = 64;
+/// After so many steps of its own its rhythm is known.
+const KNOWN: u32 = 4;
+
+/// In what rhythm the primary optimizer and others take turns. Races between threads cost a count, no more.
+pub(super) struct Turns {
+    /// Steps of others since the primary's last.
+    others: AtomicU32,
+    /// The most there were between two of the primary's.
+    most: AtomicU32,
+    /// Steps of the primary.
+    own: AtomicU32,
+    /// The one that was primary before.
+    retired: AtomicU64,
+    /// It stepped again after all: from then on only [`RETIRED`] counts, so that the two don't replace each other again and
+    /// again (an optimizer within another one's step, phases).
+    came_back: AtomicBool,
+}
+
+impl Turns {
+    pub(super) const fn new() -> Self {
+        Self {
+            others: AtomicU32::new(0),
+            most: AtomicU32::new(0),
+            own: AtomicU32::new(0),
+            retired: AtomicU64::new(0),
+            came_back: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a step of `optimizer` ends a training step: it is `primary` (0: nobody is yet), or takes its place because
+    /// that has not stepped for longer than its rhythm explains. A loop that goes on with another optimizer while the
+    /// first is still alive has a boundary again after two steps.
+    pub(super) fn is_primary(&self, primary: &AtomicU64, optimizer: u64) -> bool {
+        let before = primary.load(Ordering::Relaxed);
+        let others = self.others.load(Ordering::Relaxed);
+        if before == optimizer {
+            self.most.fetch_max(others, Ordering::Relaxed);
+            self.own.fetch_add(1, Ordering::Relaxed);
+        } else if before == 0 || others >= self.patience() {
+            primary.store(optimizer, Ordering::Relaxed);
+            self.retired.store(before, Ordering::Relaxed);
+            self.most.store(0, Ordering::Relaxed);
+            self.own.store(1, Ordering::Relaxed);
+        } else {
+            if optimizer == self.retired.load(Ordering::Relaxed) {
+                self.came_back.store(true, Ordering::Relaxed);
+            }
+            self.others.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        self.others.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// An optimizer is gone; its address may come to mean another one.
+    pub(super) fn gone(&self, optimizer: u64) {
+        let _ = self.retired.compare_exchange(optimizer, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// How many steps of others in a row are nothing unusual.
+    fn patience(&self) -> u32 {
+        if self.came_back.load(Ordering::Relaxed) || self.own.load(Ordering::Relaxed) < KNOWN {
+            return RETIRED;
+        }
+        (2 * (self.most.load(Ordering::Relaxed) + 1)).min(RETIRED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The positions in `steps` that end a training step.
+    fn ends(steps: &[u64]) -> Vec<usize> {
+        let (turns, primary) = (Turns::new(), AtomicU64::new(0));
+        let numbered = steps.iter().enumerate();
+        numbered.filter(|(_, optimizer)| turns.is_primary(&primary, **optimizer)).map(|(place, _)| place).collect()
+    }
+
+    #[test]
+    fn who_steps_first_is_the_primary_one_whatever_the_rhythm() {
+        let game = [1, 2, 2, 2, 2, 2].repeat(100);
+        assert_eq!(ends(&game), (0..600).step_by(6).collect::<Vec<_>>());
+        let other_way = [1, 1, 1, 1, 1, 2].repeat(100);
+        assert_eq!(ends(&other_way), (0..600).filter(|place| place % 6 != 5).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_loop_with_another_optimizer_has_its_own_steps_soon() {
+        let first = [1; 10];
+        let loops = [&first[..], &[2; 10], &[3; 10]].concat();
+        let wanted: Vec<_> = (0..10).chain(12..20).chain(22..30).collect();
+        assert_eq!(ends(&loops), wanted);
+    }
+
+    #[test]
+    fn one_that_had_hardly_begun_is_waited_for_longer() {
+        let steps = [&[1; 3][..], &[2; 70]].concat();
+        assert_eq!(ends(&steps), (0..3).chain(67..73).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn two_that_alternate_in_phases_replace_each_other_by_mistake_once() {
+        let phases = [[1; 10], [2; 10]].concat().repeat(20);
+        let ended = ends(&phases);
+        // After the first phase the second one is taken for another loop; once the first is back, the second stays.
+        assert_eq!(ended[..18], (0..10).chain(12..20).collect::<Vec<_>>()[..]);
+        assert!(ended[18..].iter().all(|place| phases[*place] == 2), "{ended:?}");
+    }
+}

@@ -1,0 +1,148 @@
+"""A snippet beside training does not train, whichever layers record: here none does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from probe_agent.eval import guard
+from torch import nn
+from torch.distributed import all_reduce
+
+ALL_ON = {"forward": "tp_call", "optimizer": "step-hooks", "backward": "grad-hooks", "collectives": "pg_hooks"}
+
+
+class World:
+    """A small training's objects."""
+
+    def __init__(self) -> None:
+        self.model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.loss = self.forward()
+        self.x = torch.ones(3)
+
+    def forward(self) -> torch.Tensor:
+        loss: torch.Tensor = self.model(torch.ones(3, 4)).sum()
+        return loss
+
+    def state(self) -> list[Any]:
+        tensors = [*self.model.state_dict().values(), *(p.grad for p in self.model.parameters()), self.x]
+        copies = [None if tensor is None else tensor.tolist() for tensor in tensors]
+        return [copies, {key: len(value) for key, value in self.optimizer.state.items()}]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield World()
+    finally:
+        dist.destroy_process_group()
+
+
+def beside(run: Callable[[], object], layers: dict[str, str]) -> BaseException | None:
+    """What `run` raises on a guarded thread of its own."""
+    raised: list[BaseException] = []
+    problems: list[str] = []
+
+    def thread() -> None:
+        with guard.guarded(layers, problems.append):
+            try:
+                run()
+            except BaseException as error:
+                raised.append(error)
+
+    snippet = threading.Thread(target=thread)
+    snippet.start()
+    snippet.join()
+    assert problems == []
+    return raised[0] if raised else None
+
+
+TRAINS: dict[str, Callable[[World], object]] = {
+    "module": lambda world: world.forward(),
+    "part of one": lambda world: world.model[1](torch.ones(3, 4)),
+    "optimizer": lambda world: world.optimizer.step(),
+    "backward": lambda world: world.loss.backward(),
+    "backward of a gradient": lambda world: torch.autograd.backward([world.loss], [torch.ones(())]),
+    "grad": lambda world: torch.autograd.grad(world.loss, list(world.model.parameters())),
+    "collective": lambda world: dist.all_reduce(world.x),
+    "collective by its own name": lambda world: all_reduce(world.x),
+    "barrier": lambda world: dist.barrier(),
+    "objects": lambda world: dist.all_gather_object([None], 1),
+    "new group": lambda world: dist.new_group([0]),
+    "end of the group": lambda world: dist.destroy_process_group(),
+}
+
+
+@pytest.mark.parametrize("name", TRAINS)
+def test_what_trains_is_refused_before_anything_is_done(world: World, name: str) -> None:
+    before = world.state()
+    raised = beside(lambda: TRAINS[name](world), {})
+    assert isinstance(raised, RuntimeError) and str(raised) == guard.MESSAGE and "hint: --at step" in guard.MESSAGE
+    assert world.state() == before
+    # The graph is whole: training's own backward goes through it.
+    world.loss.backward()
+    world.optimizer.step()
+    assert dist.get_world_size() == 1
+
+
+READS: dict[str, Callable[[World], object]] = {
+    "evaluation": lambda world: nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()(torch.ones(1, 4)),
+    "no gradients": lambda world: torch.no_grad()(world.model[0])(torch.ones(1, 4)),
+    "numbers": lambda world: (world.x.tolist(), world.x.numpy(), world.x.mean().item(), repr(world.loss)),
+    "arithmetic with gradients": lambda world: (world.model[0].weight * 2).sum().item(),
+    "telling": lambda world: (dist.get_rank(), dist.get_backend(), dist.group.WORLD),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_only_reads_runs(world: World, name: str) -> None:
+    assert beside(lambda: READS[name](world), {}) is None
+
+
+def test_training_goes_on_meanwhile_and_torch_is_as_it_was_afterwards(world: World) -> None:
+    places = [
+        *((dist, name) for name in ("init_process_group", "new_group", "destroy_process_group")),
+        *((dist.ProcessGroup, name) for name in ("allreduce", "barrier")),
+        *((namespace, "_engine_run_backward") for namespace in (torch.autograd, torch.autograd.graph)),
+    ]
+    before = [vars(namespace)[name] for namespace, name in places]
+    inside, done = threading.Event(), threading.Event()
+
+    def snippet() -> None:
+        with guard.guarded({}, print):
+            inside.set()
+            done.wait()
+
+    thread = threading.Thread(target=snippet)
+    thread.start()
+    try:
+        inside.wait()
+        assert [vars(namespace)[name] for namespace, name in places] != before
+        world.loss.backward()
+        world.optimizer.step()
+        world.forward().backward()
+        dist.all_reduce(world.x)
+        dist.barrier()
+        assert world.x.tolist() == [1.0, 1.0, 1.0] and len(world.optimizer.state) == 4
+    finally:
+        done.set()
+        thread.join()
+    assert [vars(namespace)[name] for namespace, name in places] == before
+
+
+def test_where_recording_guards_nothing_is_put_in(world: World) -> None:
+    engine, call = torch.autograd.graph._engine_run_backward, vars(dist.ProcessGroup)["allreduce"]
+    seen: list[bool] = []
+
+    def looks() -> None:
+        assert torch.autograd.graph._engine_run_backward is engine and vars(dist.ProcessGroup)["allreduce"] is call
+        seen.append(bool(torch.overrides._get_current_function_mode_stack()))
+
+    assert beside(looks, ALL_ON) is None
+    assert seen == [False]
