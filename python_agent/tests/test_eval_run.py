@@ -3,6 +3,7 @@ would, replies come out as it would get them."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import logging
 import signal
@@ -276,6 +277,8 @@ def test_a_deadline_ends_it(collector: Collector, code: str) -> None:
 
 
 def test_what_would_train_beside_training_is_refused_and_says_where_it_may(collector: Collector) -> None:
+    # A process that trains has imported it before anybody asks.
+    importlib.import_module("torch")
     train = "import torch\nx = torch.ones(2, requires_grad=True)\nx.sum().backward()"
     *_, outcome, error = collector.run(train)
     assert outcome == "ERROR" and "must not train" in error and "hint: --at step" in error
