@@ -16,7 +16,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 #: Interpreter, and what pip installs as torch: the current one, the last there is for an older Python, one release that is
-#: two years older. Each is on the list of autograd.py.
+#: two years older. Its (major, minor) must be on the list of autograd.py,
+#: or the tests of RecordFunction fail.
 MATRIX = [
     ("3.9", "torch==2.8.0"),
     ("3.10", "torch==2.14.1"),

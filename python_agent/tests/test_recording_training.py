@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from recording_support import (
+    HOOKS_OF_GROUPS,
     NO_PROBLEM,
     Block,
     Net,
@@ -39,7 +40,7 @@ def test_the_good_mechanisms_run(recorder: Recorder) -> None:
         "backward": "record_function",
         "optimizer": "record_function",
         "data": "next-patch",
-        "collectives": "pg_hooks",
+        "collectives": "pg_hooks" if HOOKS_OF_GROUPS else "patched-functions",
         "memory": "statistics",
         "process": "proc",
         "spans": "record_function",

@@ -10,7 +10,7 @@ from probe_agent.torch import modules
 from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
 #: Versions of torch (major, minor) on which the RecordFunction callback has been verified.
-VERIFIED = {(2, 8), (2, 15)}
+VERIFIED = {(2, 15)}
 
 _original: Callable[..., Any] | None = None
 _ours: Callable[..., Any] | None = None
