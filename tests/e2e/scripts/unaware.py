@@ -21,6 +21,8 @@ if distributed:
     torch.distributed.init_process_group("gloo")
 torch.set_num_threads(1)
 torch.manual_seed(3)
+
+
 def patched() -> dict:
     """What the agent may put something of its own in the place of."""
     return {
