@@ -208,7 +208,9 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
         return {"refused": "it was started with PROBE=0, which keeps the agent off"}
     if _elsewhere():
         return {"refused": "it is a forked child of a process with an agent"}
-    if _state.connected:
+    with _state.lock:  # One that is being stopped is waited for.
+        has_agent = _state.connected
+    if has_agent:
         return {"state": "has an agent", "run": status()["run"], "collector": _state.collector}
     if detail is not None:
         configure(detail)

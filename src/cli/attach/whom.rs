@@ -5,10 +5,15 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use crate::attach::{self, Interpreter};
 use crate::error::{Error, Kind, Result};
 use crate::stacks::{processes, without_agent};
+
+/// How long an agent's thread is given to end once its collector does not know it any more, and how often that is looked at.
+const TO_GO: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A process to attach to.
 pub(super) struct Whom {
@@ -98,9 +103,16 @@ impl Whom {
         attach::check(self.pid as i32)
     }
 
-    /// Whether an agent sends from there, wherever to.
+    /// Whether an agent sends from there, wherever to. One that was just told to go may be about to.
     pub(super) fn has_uplink(&self) -> bool {
-        processes::tasks(self.pid as i32).values().any(|task| task.name == "probe-uplink")
+        let asked = Instant::now();
+        while processes::tasks(self.pid as i32).values().any(|task| task.name == "probe-uplink") {
+            if asked.elapsed() > TO_GO {
+                return true;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        false
     }
 }
 
