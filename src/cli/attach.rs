@@ -4,7 +4,7 @@ mod collector;
 mod whom;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use probe_proto::config;
 
@@ -60,13 +60,14 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let known = finding.block_on(collector::known())?;
     let everyone = whom::find(args.pid)?;
     let mut to_do = Vec::new();
+    let asked = Instant::now();
     for one in everyone {
         match known.iter().find(|known| known.live && known.pid == one.pid) {
             Some(Known { pid, run, .. }) => {
                 report::note(format_args!("process {pid} has an agent already, in run {run}"));
                 report::hint(format_args!("probe {run} query …"));
             }
-            None if one.has_uplink() => {
+            None if one.has_uplink(asked) => {
                 report::note(format_args!(
                     "process {} has an agent already, of a collector that is not known here",
                     one.pid

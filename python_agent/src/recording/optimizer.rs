@@ -1,6 +1,6 @@
 //! Optimizer steps: whose, and which of them ends a training step.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::prelude::*;
 
@@ -10,7 +10,7 @@ use super::record::Kind;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::Turns;
-use super::{device, first_use, forward_hooks, record_function, slot};
+use super::{device, first_use, forward_hooks, module_memory, record_function, slot};
 use crate::analysis::known::Learned;
 use crate::shared::{ENABLED, STEP};
 
@@ -62,8 +62,7 @@ pub(crate) fn class_name(id: u64) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The optimizer whose steps are the training steps: the first that finished one. 0: none yet.
-static PRIMARY: AtomicU64 = AtomicU64::new(0);
+/// Whose steps are the training steps: those of the first that finished one.
 static TURNS: Turns = Turns::new();
 
 /// An optimizer's step began. One within another (torch's own range within our wrapper, an optimizer that wraps one) is
@@ -103,7 +102,7 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
 
 /// Whether a step of this optimizer ends a training step. `optimizer` 0: which one it was is not known; then it does.
 fn is_primary(optimizer: u64) -> bool {
-    TURNS.is_primary(&PRIMARY, optimizer)
+    TURNS.is_primary(optimizer)
 }
 
 /// Torch's global hook before an optimizer's step, inside the range that RecordFunction shows: tells which optimizer
@@ -122,6 +121,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<bool>
             if state.optimizer.get() == 0 {
                 state.optimizer.set(optimizer.as_ptr() as u64);
             }
+            module_memory::optimizer_begins(state);
             Ok(slot::was_reset())
         }
         BESIDE => Err(beside_error()),
@@ -161,7 +161,6 @@ fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
 /// An optimizer is gone; its address may come to mean another one.
 #[pyfunction]
 fn optimizer_gone(address: u64) {
-    let _ = PRIMARY.compare_exchange(address, 0, Ordering::Relaxed, Ordering::Relaxed);
     TURNS.gone(address);
 }
 

@@ -9,6 +9,8 @@ const KNOWN: u32 = 4;
 
 /// In what rhythm the primary optimizer and others take turns. Races between threads cost a count, no more.
 pub(super) struct Turns {
+    /// Whose steps end the training steps; 0: nobody has stepped yet, or that one is gone.
+    primary: AtomicU64,
     /// Steps of others since the primary's last.
     others: AtomicU32,
     /// The most there were between two of the primary's.
@@ -25,6 +27,7 @@ pub(super) struct Turns {
 impl Turns {
     pub(super) const fn new() -> Self {
         Self {
+            primary: AtomicU64::new(0),
             others: AtomicU32::new(0),
             most: AtomicU32::new(0),
             own: AtomicU32::new(0),
@@ -33,17 +36,17 @@ impl Turns {
         }
     }
 
-    /// Whether a step of `optimizer` ends a training step: it is `primary` (0: nobody is yet), or takes its place because
+    /// Whether a step of `optimizer` ends a training step: it is the primary one, or takes its place because
     /// that has not stepped for longer than its rhythm explains. A loop that goes on with another optimizer while the
     /// first is still alive has a boundary again after two steps.
-    pub(super) fn is_primary(&self, primary: &AtomicU64, optimizer: u64) -> bool {
-        let before = primary.load(Ordering::Relaxed);
+    pub(super) fn is_primary(&self, optimizer: u64) -> bool {
+        let before = self.primary.load(Ordering::Relaxed);
         let others = self.others.load(Ordering::Relaxed);
         if before == optimizer {
             self.most.fetch_max(others, Ordering::Relaxed);
             self.own.fetch_add(1, Ordering::Relaxed);
         } else if before == 0 || others >= self.patience() {
-            primary.store(optimizer, Ordering::Relaxed);
+            self.primary.store(optimizer, Ordering::Relaxed);
             self.retired.store(before, Ordering::Relaxed);
             self.most.store(0, Ordering::Relaxed);
             self.own.store(1, Ordering::Relaxed);
@@ -60,7 +63,9 @@ impl Turns {
 
     /// An optimizer is gone; its address may come to mean another one.
     pub(super) fn gone(&self, optimizer: u64) {
-        let _ = self.retired.compare_exchange(optimizer, 0, Ordering::Relaxed, Ordering::Relaxed);
+        for place in [&self.primary, &self.retired] {
+            let _ = place.compare_exchange(optimizer, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// How many steps of others in a row are nothing unusual.
@@ -78,9 +83,9 @@ mod tests {
 
     /// The positions in `steps` that end a training step.
     fn ends(steps: &[u64]) -> Vec<usize> {
-        let (turns, primary) = (Turns::new(), AtomicU64::new(0));
+        let turns = Turns::new();
         let numbered = steps.iter().enumerate();
-        numbered.filter(|(_, optimizer)| turns.is_primary(&primary, **optimizer)).map(|(place, _)| place).collect()
+        numbered.filter(|(_, optimizer)| turns.is_primary(**optimizer)).map(|(place, _)| place).collect()
     }
 
     #[test]

@@ -103,9 +103,9 @@ impl Whom {
         attach::check(self.pid as i32)
     }
 
-    /// Whether an agent sends from there, wherever to. One that was just told to go may be about to.
-    pub(super) fn has_uplink(&self) -> bool {
-        let asked = Instant::now();
+    /// Whether an agent sends from there, wherever to. One that was just told to go may be about to: all that were
+    /// `asked` for at once have the same while for it.
+    pub(super) fn has_uplink(&self, asked: Instant) -> bool {
         while processes::tasks(self.pid as i32).values().any(|task| task.name == "probe-uplink") {
             if asked.elapsed() > TO_GO {
                 return true;
