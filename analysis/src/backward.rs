@@ -14,7 +14,7 @@ use super::clock::seconds;
 use super::modules::IntMap;
 use super::names::Names;
 use super::thread::{Frame, Pass, Work};
-use super::{Analyser, INCOMPLETE, RING_FULL, TORCH_TRACE, Times, word};
+use super::{Analyser, INCOMPLETE, More, RING_FULL, TORCH_TRACE, Times, word};
 use crate::record::Record;
 use crate::sink::Sink;
 
@@ -190,7 +190,7 @@ impl<N: Names> Analyser<N> {
         rows.sort_unstable_by_key(|(_, work)| work.begin);
         for (call, total) in rows {
             let own = pass.work.get(&call).copied().unwrap_or_default();
-            self.push_call(call, stage, times(own, total), None, id, sink);
+            self.push_call(call, stage, times(own, total), More { shape: None, memory: None, thread: id }, sink);
         }
         // Work of the loss and of whatever else was computed outside every module, or by a module that is forgotten.
         let outside = pass.work.iter().filter(|(call, _)| self.calls.get(**call).is_none()).map(|(_, work)| *work);

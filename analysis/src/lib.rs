@@ -27,6 +27,7 @@ pub mod known;
 pub mod mapping;
 mod memory;
 mod meter;
+mod module_memory;
 mod modules;
 pub mod names;
 pub mod open;
@@ -50,6 +51,7 @@ pub use device::Device;
 use device::DeviceTime;
 pub use meter::Counts;
 use meter::Meter;
+use module_memory::Measured;
 use modules::Modules;
 use names::Names;
 use settling::Settling;
@@ -134,6 +136,14 @@ impl Times {
             false => (self.device.map(seconds), self.device_total.map(seconds)),
         }
     }
+}
+
+/// What a row of `python.torch_trace` says besides.
+#[derive(Debug, Clone, Copy)]
+struct More {
+    shape: Option<Text>,
+    memory: Option<Measured>,
+    thread: i64,
 }
 
 /// Strings that many rows have, by id.
@@ -252,6 +262,7 @@ impl<N: Names> Analyser<N> {
             Kind::Memory,
             Kind::Copy,
             Kind::Sync,
+            Kind::Allocated,
         ];
         if !within_passes.contains(&kind) && !kind.is_about_collectives() {
             self.end_implicit_pass(thread, sink);
@@ -289,6 +300,7 @@ impl<N: Names> Analyser<N> {
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
             Kind::Memory => self.memory(thread, record, sink),
+            Kind::Allocated => self.threads[thread].allocated(record),
             Kind::Span => self.span(thread, record, sink),
             Kind::Metric => self.metric(record, sink),
             Kind::Copy => self.copy(thread, record, sink),
@@ -370,6 +382,7 @@ impl<N: Names> Analyser<N> {
         if missing > 0 {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
+        let memory = thread.take_measured();
         if hidden {
             return;
         }
@@ -396,8 +409,8 @@ impl<N: Names> Analyser<N> {
             device: device_total.and(call.device.sum()),
             device_total,
         };
-        let (shape, os_thread, idle) = (call.shape, thread.id, thread.is_idle());
-        self.push_call(id, stage, times, shape, os_thread, sink);
+        let (more, idle) = (More { shape: call.shape, memory, thread: thread.id }, thread.is_idle());
+        self.push_call(id, stage, times, more, sink);
         if idle {
             let oldest = self.oldest_open();
             self.calls.bound(oldest);
@@ -405,10 +418,14 @@ impl<N: Names> Analyser<N> {
     }
 
     /// A row about a module call in `stage`.
-    fn push_call(&self, id: CallId, stage: Text, times: Times, shape: Option<Text>, thread: i64, sink: &mut Sink) {
+    fn push_call(&self, id: CallId, stage: Text, times: Times, more: More, sink: &mut Sink) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
         let (duration, total_duration) = times.where_it_computes(module.on_host);
+        // Of another device than the one that was asked nothing is known.
+        let is_there =
+            |measured: &Measured| module.device.is_none_or(|device| measured.is_of(sink.strings.get(device)));
+        let memory = more.memory.filter(is_there);
         sink.push(torch_trace::Row {
             step: call.step,
             micro_step: call.micro_step,
@@ -421,14 +438,14 @@ impl<N: Names> Analyser<N> {
             duration,
             total_duration,
             host_duration: seconds(times.own),
-            allocated: None,
-            allocated_delta: None,
-            max_allocated: None,
-            reserved: None,
-            input_shape: shape,
+            allocated: memory.map(|memory| memory.allocated),
+            allocated_delta: memory.and_then(|memory| memory.own_delta),
+            max_allocated: memory.map(|memory| memory.peak),
+            reserved: memory.map(|memory| memory.reserved),
+            input_shape: more.shape,
             device: module.device,
             compiled: module.compiled,
-            thread,
+            thread: more.thread,
         });
     }
 

@@ -80,8 +80,8 @@ impl Meter {
     pub fn count(&mut self, kind: Kind) {
         match kind {
             Kind::NodeStart => self.counts.nodes += 1,
-            // Copies and reads of tensors are in few steps, and their cost is measured there.
-            Kind::NodeEnd | Kind::Copy | Kind::Sync => {}
+            // Copies, reads of tensors and memory at modules are in few steps, and their cost is measured there.
+            Kind::NodeEnd | Kind::Copy | Kind::Sync | Kind::Allocated => {}
             _ => self.counts.plain += 1,
         }
     }

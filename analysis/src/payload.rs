@@ -48,6 +48,11 @@ pub const CONVERTED: u64 = 1 << 6;
 /// Values of a device's memory, `u64::MAX` for what its allocator does not say.
 pub const MEMORY_VALUES: usize = 8;
 
+/// [`Kind::Allocated`](crate::record::Kind::Allocated): of the end of a call. Below it is the device's number.
+pub const AT_END: u64 = 1 << 8;
+/// Peak of bytes allocated, from here.
+pub const PEAK: u32 = 9;
+
 /// Who named a range.
 pub const SPAN_KINDS: [&str; 3] = ["span", "record_function", "nvtx"];
 /// Why a number is NULL: one less is its place here; 0 where it is not.

@@ -67,10 +67,13 @@ pub enum Kind {
     Copy,
     /// What a tensor holds was asked for. As [`Kind::Copy`].
     Sync,
+    /// What a device's allocator says at the beginning or end of the call that is innermost. `a` bytes allocated, `b`
+    /// reserved; see [`super::module_memory`] for the payload.
+    Allocated,
 }
 
 /// All of them, in the order of their numbers.
-pub(crate) const KINDS: [Kind; 29] = [
+pub(crate) const KINDS: [Kind; 30] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,
@@ -100,6 +103,7 @@ pub(crate) const KINDS: [Kind; 29] = [
     Kind::Metric,
     Kind::Copy,
     Kind::Sync,
+    Kind::Allocated,
 ];
 
 impl Kind {

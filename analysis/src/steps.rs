@@ -6,6 +6,7 @@ use probe_proto::tables::{steps, torch_trace};
 use super::clock::seconds;
 use super::device::DeviceTime;
 use super::device_step::StepOnDevice;
+use super::module_memory::Measured;
 use super::names::Names;
 use super::parts::Parts;
 use super::thread::{Frame, Thread};
@@ -23,6 +24,7 @@ impl<N: Names> Analyser<N> {
                 sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
             }
             // An optimizer within an optimizer (a wrapper's) is the outer one's business.
+            let memory = thread.take_measured();
             let is_outermost = !thread.frames.iter().any(|frame| matches!(frame, Frame::Optimizer { .. }));
             if !is_outermost {
                 thread.give(own, &mut self.calls);
@@ -30,7 +32,7 @@ impl<N: Names> Analyser<N> {
                 let total = record.ts.saturating_sub(begin);
                 let device_total = now.since(device_begin);
                 let device = device_total.and(device.sum());
-                self.push_optimizer(number, Times { begin, own, total, device, device_total }, class, sink);
+                self.push_optimizer(number, Times { begin, own, total, device, device_total }, class, memory, sink);
             }
         }
         if record.a == 1 {
@@ -38,7 +40,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn push_optimizer(&mut self, number: usize, times: Times, class: u64, sink: &mut Sink) {
+    fn push_optimizer(&mut self, number: usize, times: Times, class: u64, memory: Option<Measured>, sink: &mut Sink) {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
         let class: Option<Text> = self.names.optimizer(class).map(|class| sink.strings.id(&class));
         let (duration, total_duration) = times.where_it_computes(self.modules.computes_on_host());
@@ -54,10 +56,10 @@ impl<N: Names> Analyser<N> {
             duration,
             total_duration,
             host_duration: seconds(times.own),
-            allocated: None,
-            allocated_delta: None,
-            max_allocated: None,
-            reserved: None,
+            allocated: memory.map(|memory| memory.allocated),
+            allocated_delta: memory.and_then(|memory| memory.own_delta),
+            max_allocated: memory.map(|memory| memory.peak),
+            reserved: memory.map(|memory| memory.reserved),
             input_shape: None,
             device: None,
             compiled: false,

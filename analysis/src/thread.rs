@@ -95,6 +95,8 @@ pub(crate) struct Thread {
     pub(crate) shown_by_wait: Option<u64>,
     /// A device's memory, on its way.
     pub(super) memory: super::memory::Sample,
+    /// The same at calls that are open.
+    pub(super) held: super::module_memory::Held,
     last: u64,
     /// When the device came to the newest record that has an event.
     pub(super) device: Device,
@@ -116,6 +118,7 @@ keep!(Thread {
     wait_began,
     shown_by_wait,
     memory,
+    held,
     last,
     device,
 });

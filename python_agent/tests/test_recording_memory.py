@@ -15,6 +15,15 @@ from torch.utils.data import DataLoader, TensorDataset
 torch.set_num_threads(1)
 
 
+def fake_cuda(statistics: Any, initialised: bool) -> None:
+    """An allocator of two devices that says what `statistics` returns; the calling thread's is the first."""
+    torch._C._cuda_memoryStats = statistics
+    torch._C._cuda_getDevice = lambda: 0
+    torch.version.cuda = "13.0"
+    torch.cuda._initialized = initialised
+    torch.cuda.device_count = lambda: 2
+
+
 def on_fake_devices(initialised: bool) -> dict[str, Any]:
     """Trains beside an allocator of two devices that says what it is told to."""
     import probe_agent.torch as agent
@@ -28,10 +37,9 @@ def on_fake_devices(initialised: bool) -> dict[str, Any]:
         names = ["allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes"]
         return {**dict.fromkeys(names, size), "num_alloc_retries": 3, "num_ooms": 1}
 
-    torch._C._cuda_memoryStats = statistics
-    torch.version.cuda = "13.0"
-    torch.cuda._initialized = initialised
-    torch.cuda.device_count = lambda: 2
+    fake_cuda(statistics, initialised)
+    # Asked at modules it would be asked more often than a step.
+    torch._C._cuda_getDevice = None
     agent.install()
     recorder = Recorder()
     model = Net()
@@ -146,3 +154,139 @@ def test_switched_off_there_is_nothing() -> None:
     found = in_process(a_second_of_training, layers="-memory,-process", arguments=(0,))
     assert found["memory"] == found["metrics"] == [] and found["steps"]
     assert found["layers"]["process"] == found["layers"]["memory"] == "off"
+
+
+class Held:
+    """An allocator whose bytes modules take and give back by hand."""
+
+    def __init__(self) -> None:
+        self.now, self.peak, self.asked = 1_000_000, 1_000_000, 0
+
+    def take(self, megabytes: float) -> None:
+        self.now += int(megabytes * 1e6)
+        self.peak = max(self.peak, self.now)
+
+    def statistics(self, device: int) -> dict[str, Any]:
+        self.asked += 1
+        both = {"all": {"current": self.now, "peak": self.peak}}
+        reserved = {"all": {"current": 2 * self.now, "peak": 2 * self.peak}}
+        return {"allocated_bytes": both, "reserved_bytes": reserved, "num_alloc_retries": 0, "num_ooms": 0}
+
+
+class Taking(torch.nn.Module):
+    """Takes memory before and after its child, which takes its own."""
+
+    def __init__(self, held: Held, megabytes: float, child: torch.nn.Module | None = None, raises: bool = False) -> None:
+        super().__init__()
+        self.held, self.megabytes, self.child, self.raises = held, megabytes, child, raises
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.held.take(self.megabytes)
+        if self.raises:
+            raise ArithmeticError("of the test's own")
+        try:
+            x = x if self.child is None else self.child(x)
+        except ArithmeticError:
+            pass
+        self.held.take(self.megabytes)
+        return x * 1.0
+
+
+def takes_memory(case: str, steps: int) -> dict[str, Any]:
+    """Trains on a fake device, with modules that take what they are told to; nested: 1 MB twice, around 2, around 4."""
+    import probe_agent.torch as agent
+
+    held = Held()
+    fake_cuda(held.statistics, True)
+    agent.install()
+    recorder = Recorder()
+    inner = Taking(held, 4, raises=case == "raises")
+    model = Taking(held, 1, Taking(held, 2, inner))
+    if case == "elsewhere":
+        # The model's own parameter lies on no device of CUDA's.
+        model.weight = torch.nn.Parameter(torch.ones(1))
+    weight = torch.nn.Parameter(torch.ones(1))
+
+    class Growing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            held.take(16)
+            return super().step(closure)
+
+    optimizer = Growing([weight], lr=0.1)
+    for _ in range(steps):
+        model(torch.ones(2) * weight).sum().backward()
+        optimizer.step()
+        held.take(-26 if case == "raises" else -30)
+    rows = recorder.take()
+    return {
+        "rows": rows["python.torch_trace"],
+        "asked": held.asked,
+        "problem": recorder.native.problem(),
+        "drops": rows["probe.drops"],
+    }
+
+
+def measured(found: dict[str, Any], step: int) -> dict[tuple[str, str], tuple[Any, ...]]:
+    columns = ("allocated", "allocated_delta", "max_allocated", "reserved")
+    rows = [row for row in found["rows"] if row["step"] == step]
+    return {(row["module"], row["stage"]): tuple(row[name] for name in columns) for row in rows}
+
+
+def test_what_modules_and_optimizers_keep_is_measured_in_one_of_64_steps() -> None:
+    found = in_process(takes_memory, "-environment", arguments=("nested", 129))
+    assert found["problem"] == NO_PROBLEM and not found["drops"]
+    for step in (64, 128):
+        rows = measured(found, step)
+        # Their own, without that of those within: it adds up to what the outermost one changed.
+        assert rows["Taking", "forward"] == (15.0, 2.0, 31.0, 30.0)
+        assert rows["child", "forward"] == (14.0, 4.0, 31.0, 28.0)
+        assert rows["child.child", "forward"] == (12.0, 8.0, 31.0, 24.0)
+        assert rows["Growing", "step"] == (31.0, 16.0, 31.0, 62.0)
+        assert all(values == (None,) * 4 for (_, stage), values in rows.items() if stage == "backward")
+    others = [row for row in found["rows"] if row["step"] not in (64, 128)]
+    assert others and all(row["allocated"] is row["allocated_delta"] is row["reserved"] is None for row in others)
+    # Two for a call and one before the optimizer, in two steps; two devices a step; and what devices are in use.
+    assert found["asked"] == 2 * 7 + 2 * 129 + 2 * len(range(0, 129, 64))
+
+
+def test_a_change_that_is_not_known_is_nobody_s() -> None:
+    found = in_process(takes_memory, "-environment", arguments=("raises", 64))
+    rows = measured(found, 64)
+    # The innermost one raised: nobody asked when it ended, so what it changed can't be taken from whose it was in.
+    assert rows["child.child", "forward"] == (None,) * 4
+    assert rows["child", "forward"] == (10.0, None, 27.0, 20.0)
+    assert rows["Taking", "forward"] == (11.0, 2.0, 27.0, 22.0)
+    assert found["problem"] == NO_PROBLEM
+
+
+def test_of_a_module_on_another_device_nothing_is_said() -> None:
+    found = in_process(takes_memory, "-environment", arguments=("elsewhere", 64))
+    rows = measured(found, 64)
+    # Those without parameters are where the model is.
+    assert rows["Taking", "forward"] == rows["child", "forward"] == (None,) * 4
+    assert rows["Growing", "step"][1] == 16.0
+
+
+def an_allocator_that_fails() -> dict[str, Any]:
+    """Trains where the allocator can't be asked at modules."""
+    import probe_agent.torch as agent
+
+    held = Held()
+    fake_cuda(held.statistics, True)
+
+    def no_device() -> int:
+        raise RuntimeError("there is none")
+
+    torch._C._cuda_getDevice = no_device
+    agent.install()
+    recorder = Recorder()
+    model = Net()
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32), 66)
+    return {"rows": recorder.take()["python.torch_trace"], "problem": recorder.native.problem()}
+
+
+def test_an_allocator_that_can_t_be_asked_is_left_alone() -> None:
+    found = in_process(an_allocator_that_fails, "-environment")
+    assert "memory of modules: there is none" in found["problem"]
+    forward = [row for row in found["rows"] if row["stage"] == "forward"]
+    assert forward and all(row["allocated"] is None for row in forward)

@@ -62,6 +62,14 @@ fn show(answer: &Crash, format: Format) -> Result<()> {
             json!({ "device": of.device, "first": of.first, "minute_before": of.before, "last": of.last, "peak": of.peak })
         }).collect())
     };
+    let kept = |account: &Account| {
+        let listed = |modules: &[(String, f64)]| {
+            modules.iter().map(|(name, size)| json!({ "module": name, "size": size })).collect::<Vec<_>>()
+        };
+        let kept = account.kept.as_ref()?;
+        let (most, grew) = (listed(&kept.most), listed(&kept.grew));
+        Some(json!({ "step": kept.step, "most": most, "since": kept.since, "grew": grew }).to_string())
+    };
     let metrics = |account: &Account| {
         several(
             account
@@ -101,6 +109,7 @@ fn show(answer: &Crash, format: Format) -> Result<()> {
             ("seq", rows::integers(each().map(|one| collective(one).map(|of| of.seq)))),
             ("status", rows::text(each().map(|one| collective(one).map(|of| of.status)))),
             ("memory", rows::text(each().map(memory))),
+            ("kept", rows::text(each().map(kept))),
             ("metrics", rows::text(each().map(metrics))),
             ("spans", rows::text(each().map(spans))),
             ("exception", rows::text(each().map(|one| exception(one).map(|of| of.exception)))),

@@ -5,7 +5,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use futures::StreamExt;
 
-use super::{Account, Collective, Crash, Interval, MOST, Memory, Raised};
+use super::{Account, Collective, Crash, Interval, MOST, Memory, Raised, kept};
 use crate::client::Client;
 use crate::error::Result;
 
@@ -101,12 +101,7 @@ async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
 
     account.memory = memory(client, &of).await?;
 
-    let sql = format!(
-        "SELECT module, SUM(allocated_delta) FROM python.torch_trace WHERE {of} AND allocated_delta > 0 \
-         AND step > (SELECT MAX(step) - 10 FROM python.torch_trace WHERE {of}) GROUP BY module ORDER BY 2 DESC LIMIT 3"
-    );
-    let grew = rows(client, &sql).await?;
-    account.grew = grew.iter().filter_map(|row| Some((row.text(0)?, row.float(1)?))).collect();
+    account.kept = kept::ask(client, &of).await?;
 
     let sql = format!(
         "SELECT name, last_value(value ORDER BY ts), MAX(step) FROM python.metrics WHERE {of} \
@@ -217,25 +212,25 @@ async fn stack(client: &mut Client, of: &str, account: &mut Account) -> Result<(
 }
 
 /// A row of an answer that is known to be small.
-struct Row {
+pub(super) struct Row {
     batch: RecordBatch,
     place: usize,
 }
 
 impl Row {
-    fn text(&self, column: usize) -> Option<String> {
+    pub(super) fn text(&self, column: usize) -> Option<String> {
         let column = self.batch.column(column);
         let texts = cast(column, &DataType::Utf8).ok()?;
         texts.is_valid(self.place).then(|| texts.as_string::<i32>().value(self.place).to_owned())
     }
 
     /// Of integers, and of times, which are nanoseconds since 1970.
-    fn int(&self, column: usize) -> Option<i64> {
+    pub(super) fn int(&self, column: usize) -> Option<i64> {
         let numbers = cast(self.batch.column(column), &DataType::Int64).ok()?;
         numbers.is_valid(self.place).then(|| numbers.as_primitive::<Int64Type>().value(self.place))
     }
 
-    fn float(&self, column: usize) -> Option<f64> {
+    pub(super) fn float(&self, column: usize) -> Option<f64> {
         let numbers = cast(self.batch.column(column), &DataType::Float64).ok()?;
         numbers.is_valid(self.place).then(|| numbers.as_primitive::<Float64Type>().value(self.place))
     }
@@ -246,7 +241,7 @@ impl Row {
     }
 }
 
-async fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>> {
+pub(super) async fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>> {
     let mut answer = client.query(sql).await?;
     let mut found = Vec::new();
     while let Some(batch) = answer.batches.next().await {

@@ -2,11 +2,13 @@
 //! has ended, and of a directory.
 
 mod ask;
+mod kept;
 mod page;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use ask::ask;
+use kept::KeptByModules;
 pub(crate) use page::page;
 
 /// Processes of which everything is asked; of more only how they ended.
@@ -43,8 +45,7 @@ pub(crate) struct Account {
     pub(crate) module: Option<Interval>,
     pub(crate) collective: Option<Collective>,
     pub(crate) memory: Vec<Memory>,
-    /// Modules after which more was allocated than before, and how much (MB), over the last steps.
-    pub(crate) grew: Vec<(String, f64)>,
+    pub(crate) kept: Option<KeptByModules>,
     /// Name, value and step.
     pub(crate) metrics: Vec<(String, Option<f64>, i64)>,
     /// Name, duration (s) and step.

@@ -115,9 +115,18 @@ impl Page {
         for (place, memory) in account.memory.iter().enumerate() {
             self.fact(if place == 0 { "memory" } else { "" }, &trend(memory));
         }
-        if !account.grew.is_empty() {
-            let grew = account.grew.iter().map(|(module, by)| format!("{module} +{}", megabytes(*by)));
-            self.fact("grew", &grew.collect::<Vec<_>>().join(", "));
+        if let Some(kept) = &account.kept {
+            let listed = |modules: &[(String, f64)], sign| {
+                let each = modules.iter().map(|(module, size)| format!("{module} {sign}{}", megabytes(*size)));
+                each.collect::<Vec<_>>().join(", ")
+            };
+            if !kept.most.is_empty() {
+                self.fact("kept by", &format!("{} (step {})", listed(&kept.most, ""), kept.step));
+            }
+            if let Some(since) = kept.since.filter(|_| !kept.grew.is_empty()) {
+                let grew = listed(&kept.grew, "+");
+                self.fact("grew", &format!("{grew} (step {}, since step {since})", kept.step));
+            }
         }
         if !account.metrics.is_empty() {
             let values = account.metrics.iter().map(|(name, value, step)| {

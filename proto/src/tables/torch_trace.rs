@@ -20,10 +20,10 @@ crate::table! {
     duration: Option<f64>, "s", "The interval's own time, without the modules called within it, so that it adds up: SUM(duration) over a step and stage is that stage's time. Device time on a GPU, NULL where it was not timed there.";
     total_duration: Option<f64>, "s", "The same with the modules called within it.";
     host_duration: f64, "s", "Own time on the host's clock, always there.";
-    allocated: Option<f64>, "MB", "Device memory allocated when the interval ended; NULL where there is no device allocator or it was not sampled.";
-    allocated_delta: Option<f64>, "MB", "Change of allocated over the interval.";
-    max_allocated: Option<f64>, "MB", "Peak of allocated so far in the step.";
-    reserved: Option<f64>, "MB", "Device memory the caching allocator holds.";
+    allocated: Option<f64>, "MB", "Device memory allocated when the interval ended, as the caching allocator of the calling thread's device says. It is asked in the first of each 64 steps that have detail, for forward, recompute and step; NULL elsewhere, for modules of another device, and where there is no such allocator.";
+    allocated_delta: Option<f64>, "MB", "Change of allocated over the interval, without the modules called within it, so that it adds up: what a forward keeps for backward, what an optimizer keeps. Other threads' allocations meanwhile are in it.";
+    max_allocated: Option<f64>, "MB", "Peak of allocated when the interval ended, since the process began or the program reset it: the agent never resets it.";
+    reserved: Option<f64>, "MB", "Device memory that the caching allocator held then.";
     input_shape: Option<Text>, "", "Shape of the first tensor given to the outermost module of a call: [32, 128].";
     device: Option<Text>, "", "Device of the module's parameters: cpu, cuda:0.";
     compiled: bool, "", "Whether the module runs as a compiled region (torch.compile), whose inner modules have no rows.";

@@ -1,4 +1,5 @@
-"""Memory: torch's allocators at the end of each optimizer step. The host's is measured by the background thread.
+"""Memory: torch's allocators at the end of each optimizer step, and at modules in few of them. The host's is measured
+by the background thread.
 
 CUDA is never initialised by this: where training has not done so, there is nothing to ask.
 """
@@ -32,12 +33,14 @@ def use_statistics(explicit: bool) -> None:
     if _statistics is not None and torch.version.cuda is not None:
         _cuda, _is_compiling = torch.cuda.__dict__, torch.compiler.is_compiling
         _handle = register_optimizer_step_post_hook(_after_step)
+        _native.watch_module_memory(_statistics, getattr(torch._C, "_cuda_getDevice", None), _cuda)
 
 
 def remove() -> None:
     """Ask no more."""
     global _handle
     _native.use_sampling("memory", False)
+    _native.watch_module_memory(None, None, None)
     if _handle is not None:
         _handle.remove()
         _handle = None

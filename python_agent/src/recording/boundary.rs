@@ -9,7 +9,7 @@ use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD, SUSPENDED, ThreadState};
-use super::{operators, policy, record_function};
+use super::{module_memory, operators, policy, record_function};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 
 /// Whether modules are recorded in the step that is under way.
@@ -46,6 +46,7 @@ pub(crate) fn apply_detail(state: &ThreadState) {
         }
     }
     operators::begin_step(STEP.load(Ordering::Relaxed));
+    module_memory::begin_step(STEP.load(Ordering::Relaxed), DETAIL.load(Ordering::Relaxed));
 }
 
 /// See [`boundary_reached`].

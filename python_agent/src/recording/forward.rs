@@ -13,7 +13,7 @@ use super::record::{Kind, Record};
 use super::record_function::peek;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
-use super::{device, exceptions, fast_call, first_use, names, shape, slot};
+use super::{device, exceptions, fast_call, first_use, module_memory, names, shape, slot};
 use crate::shared::{self, ENABLED};
 
 /// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
@@ -53,7 +53,8 @@ pub(super) unsafe extern "C" fn module_call(
         let result = call();
         state.depth.set(state.depth.get().saturating_sub(1));
         if recorded {
-            leave(state, module as u64);
+            // An exception under way is nothing to ask Python beside.
+            leave(state, module as u64, !result.is_null());
         }
         if outermost && result.is_null() {
             exceptions::passing();
@@ -73,20 +74,32 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
     // SAFETY: `module` is an object, alive for the call.
     let class_address = unsafe { ffi::Py_TYPE(module) } as u64;
     // What the event costs is the caller's time, here and at the end.
+    let looked = if state.detail.get() { module_memory::look() } else { None };
     let mark = device::mark_if(state.detail.get());
-    let begun =
-        state.begin(class, Record::new(Kind::Enter, peek(), ticks(), module as u64, class_address).marked(mark));
+    let record = Record::new(Kind::Enter, peek(), ticks(), module as u64, class_address);
+    let begun = state.begin(class, record.marked(mark));
+    match looked {
+        Some(looked) if begun => looked.record(state, record.ts, false),
+        _ => {}
+    }
     if !begun {
         device::take_back(mark);
     }
     begun
 }
 
-/// Records the end of one whose beginning was.
+/// Records the end of one whose beginning was. `may_ask`: the GIL is held and no exception set.
 #[inline(always)]
-pub(super) fn leave(state: &ThreadState, module: u64) {
+pub(super) fn leave(state: &ThreadState, module: u64, may_ask: bool) {
     let record = Record::new(Kind::Exit, peek(), ticks(), module, 0);
-    state.end(record.marked(device::mark_if(state.detail.get())));
+    let record = record.marked(device::mark_if(state.detail.get()));
+    if may_ask
+        && state.detail.get()
+        && let Some(looked) = module_memory::look()
+    {
+        looked.record(state, record.ts, true);
+    }
+    state.end(record);
 }
 
 /// What goes before an outermost call: everything that need not be done for the calls within it.

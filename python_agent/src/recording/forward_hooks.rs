@@ -57,23 +57,24 @@ fn forward_exit(module: &Bound<'_, PyAny>) {
         let address = module.as_ptr() as usize;
         let ours = OPEN.with_borrow(|open| open.iter().rposition(|(open, _)| *open == address));
         if let Some(place) = ours {
-            close_from(state, place);
+            close_from(state, place, true);
         }
     });
 }
 
 /// Ends what is still open: a training step has ended, so nothing can be.
 pub(super) fn close_all(state: &ThreadState) {
-    close_from(state, 0);
+    close_from(state, 0, false);
 }
 
-fn close_from(state: &ThreadState, place: usize) {
+/// `may_ask`: see [`forward::leave`].
+fn close_from(state: &ThreadState, place: usize, may_ask: bool) {
     OPEN.with_borrow_mut(|open| {
         while open.len() > place {
             let Some((module, recorded)) = open.pop() else { break };
             state.depth.set(state.depth.get().saturating_sub(1));
             if recorded {
-                forward::leave(state, module as u64);
+                forward::leave(state, module as u64, may_ask);
             }
         }
     });

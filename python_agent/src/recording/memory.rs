@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::clock::ticks;
+use super::module_memory;
 use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
 use super::ring::Class;
@@ -16,7 +17,7 @@ use crate::shared::ENABLED;
 
 /// Where a value is in the dictionary of `torch._C._cuda_memoryStats`: statistic, and below `all` its aspect; without an
 /// aspect it is a plain number.
-const VALUES: [(&str, &str); COUNT] = [
+pub(super) const VALUES: [(&str, &str); COUNT] = [
     ("allocated_bytes", "current"),
     ("allocated_bytes", "peak"),
     ("reserved_bytes", "current"),
@@ -34,15 +35,14 @@ fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
         return Ok(());
     }
     let mut values = [u64::MAX; COUNT];
-    for (value, (statistic, aspect)) in values.iter_mut().zip(VALUES) {
-        let Some(found) = statistics.get_item(statistic)? else { continue };
-        *value =
-            if aspect.is_empty() { found.extract()? } else { found.get_item("all")?.get_item(aspect)?.extract()? };
+    for (here, place) in values.iter_mut().zip(VALUES) {
+        *here = value(statistics, place)?.unwrap_or(u64::MAX);
     }
     thread::with(|state| {
         if state.mode.get() != RECORD {
-            return;
+            return Ok(());
         }
+        module_memory::optimizer_ends(state, device, statistics)?;
         for (part, pair) in values.chunks_exact(2).enumerate() {
             let payload = u64::from(device) << 8 | part as u64;
             // A row is written whole or not at all: whoever reads begins anew at part 0.
@@ -50,8 +50,15 @@ fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
                 break;
             }
         }
-    });
-    Ok(())
+        Ok(())
+    })
+}
+
+/// One of [`VALUES`]; None where the allocator does not say it.
+pub(super) fn value(statistics: &Bound<'_, PyDict>, (statistic, aspect): (&str, &str)) -> PyResult<Option<u64>> {
+    let Some(found) = statistics.get_item(statistic)? else { return Ok(None) };
+    let found = if aspect.is_empty() { found } else { found.get_item("all")?.get_item(aspect)? };
+    found.extract().map(Some)
 }
 
 /// Chooses what the background thread measures by itself.

@@ -30,6 +30,7 @@ mod forward_hooks;
 mod interned;
 pub mod keep;
 pub(crate) mod memory;
+mod module_memory;
 mod names;
 pub(crate) mod operators;
 mod optimizer;
@@ -160,6 +161,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     forward::register(module)?;
     forward_hooks::register(module)?;
     memory::register(module)?;
+    module_memory::register(module)?;
     names::register(module)?;
     operators::register(module)?;
     optimizer::register(module)?;

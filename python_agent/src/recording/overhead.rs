@@ -10,7 +10,7 @@ use probe_proto::tables::overhead;
 use probe_proto::v1;
 
 use super::clock::Sample;
-use super::{cost as costs, names, operators, policy, ring};
+use super::{cost as costs, module_memory, names, operators, policy, ring};
 use crate::analysis::{Analyser, Counts};
 use crate::shared::{self, STEP};
 use crate::sink::Sink;
@@ -87,7 +87,8 @@ pub(super) fn note(analyser: &mut Analyser<names::Known>, now: Sample, last: boo
     let of = |counts: Counts| counts.plain as f64 * event + counts.nodes as f64 * node + counts.marks as f64 * mark;
     let (with, without) = analyser.meter().counts();
     // Not yet seen without detail: what any step has anyway.
-    let every_step = without.map_or(0.0, of) + state.rare_per_step + analyser.seconds(operators::cost());
+    let thin = analyser.seconds(operators::cost() + module_memory::cost());
+    let every_step = without.map_or(0.0, of) + state.rare_per_step + thin;
     let detail = with.map_or(0.0, |with| (of(with) - without.map_or(0.0, of)).max(0.0));
     let (ratio, step_seconds) = (analyser.meter().ratio(), analyser.meter().step_seconds());
     let (recent, baseline) = analyser.meter().recent_and_baseline().unwrap_or_default();

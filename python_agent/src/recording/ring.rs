@@ -256,6 +256,16 @@ impl Ring {
         fits
     }
 
+    /// Writes a record that says more of an interval that is open. Where it has no room nothing is lost but what is said
+    /// of those that are open now: they get no rows, and are counted there.
+    pub(crate) fn annotate(&self, record: Record) {
+        if self.room(self.open.get() + 1 + KEPT) {
+            self.write(record);
+        } else {
+            self.lost.set(self.lost.get() | LOST_DETAIL);
+        }
+    }
+
     #[inline(always)]
     fn room(&self, needed: u64) -> bool {
         let free = |tail: u64| CAPACITY as u64 - (self.head.load(Ordering::Relaxed) - tail);

@@ -215,6 +215,13 @@ impl ThreadState {
         }
     }
 
+    /// See [`Ring::annotate`].
+    pub(crate) fn annotate(&self, record: Record) {
+        if let Some(ring) = self.ring.get() {
+            ring.annotate(record);
+        }
+    }
+
     /// Begins an interval that a stack of bits remembers.
     pub(crate) fn open(&self, bits: &Bits, class: Class, kind: Kind, payload: u64) {
         self.open_if(true, bits, class, kind, payload);

@@ -8,6 +8,7 @@ raise       nobody catches an exception
 thread      nobody catches an exception in a thread, and the process goes on to a good end
 hook        nobody catches an exception, and the program's own hook ends the process at once
 memory      it asks the host for more memory than there is, in a module, and nobody catches that
+device      a device has no memory left, in the first step; the device is none, and what it has is counted by modules
 worker      a forked process that has its connection stands still when it is killed
 normal      it goes on to a good end
 """
@@ -32,6 +33,39 @@ class Greedy(nn.Module):
         if self.greedy:
             torch.empty(1 << 55, dtype=torch.uint8)
         return x
+
+
+class Keeping(nn.Module):
+    """Keeps memory of a device that has a hundred megabytes."""
+
+    held = 0
+
+    def __init__(self, megabytes: int) -> None:
+        super().__init__()
+        self.bytes = megabytes * 1_000_000
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if Keeping.held + self.bytes > 100_000_000:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        Keeping.held += self.bytes
+        return x
+
+
+def pretend_a_device() -> None:
+    def statistics(device: int) -> dict:
+        both = {"all": {"current": Keeping.held, "peak": Keeping.held}}
+        return {"allocated_bytes": both, "reserved_bytes": both, "num_alloc_retries": 0, "num_ooms": 0}
+
+    torch._C._cuda_memoryStats, torch._C._cuda_getDevice = statistics, lambda: 0
+    torch.cuda._initialized, torch.cuda.device_count, torch.version.cuda = True, lambda: 1, "13.0"
+
+
+def run_out_of_memory() -> None:
+    pretend_a_device()
+    model = nn.Sequential(Keeping(20), nn.Sequential(Keeping(50), Keeping(10)), Keeping(30))
+    # Not before there is a device.
+    probe_agent.start()
+    model(torch.ones(2, 8))
 
 
 def wait_for_file(name: str) -> None:
@@ -86,4 +120,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "hook":
         sys.excepthook = lambda *_: os._exit(7)
+    if sys.argv[1] == "device":
+        run_out_of_memory()
     train(sys.argv[1], int(sys.argv[2]))
