@@ -47,12 +47,16 @@ pub fn log_mark(entry: &[u8]) -> u64 {
     entry.len() as u64 | u64::from(crc32fast::hash(entry)) << 32
 }
 
-/// Where a ring begins.
+/// Of what everything that is mapped by itself is a multiple: the kernel's pages, at their largest (aarch64).
+const LARGEST_PAGE: u64 = 64 << 10;
+
+/// Where a ring begins. What is between two of them is never touched, and takes no memory.
 pub const fn ring_at(number: usize) -> u64 {
-    RINGS_AT + number as u64 * RING_BYTES
+    RINGS_AT + number as u64 * RING_BYTES.next_multiple_of(LARGEST_PAGE)
 }
 
 const _: () = assert!(ring_at(MOST_RINGS) <= 192 * MEGABYTE);
+const _: () = assert!(ring_at(1).is_multiple_of(LARGEST_PAGE) && LOG_AT.is_multiple_of(LARGEST_PAGE));
 
 /// What is put down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

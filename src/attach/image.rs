@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_X, PT_LOAD};
 
-use super::maps::Mapping;
+use super::maps::{self, Mapping};
 use crate::error::{Error, Result};
 
 /// Larger files are no interpreters.
 const LARGEST: u64 = 1 << 30;
-const PAGE: u64 = 4096;
 
 /// The file, and where it is.
 pub(super) struct Image {
@@ -33,7 +32,8 @@ impl Image {
         }
         let bytes = fs::read(&path).map_err(|error| unreadable(error.to_string()))?;
         let elf = Elf::parse(&bytes).map_err(|error| unreadable(error.to_string()))?;
-        let page = |address: u64| address & !(PAGE - 1);
+        let size = maps::page_size();
+        let page = |address: u64| address & !(size - 1);
         let loaded =
             elf.program_headers.iter().find(|part| part.p_type == PT_LOAD && page(part.p_offset) == first.offset);
         let Some(loaded) = loaded else { return Err(unreadable("it is not what is mapped".into())) };
@@ -82,15 +82,14 @@ impl Symbols<'_> {
         Some(start..start.wrapping_add(symbol.st_size))
     }
 
-    /// Where `code` stands in its executable part.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn find_code(&self, code: &[u8]) -> Option<u64> {
+    /// Where in its executable part `find` finds something.
+    pub(super) fn find_code(&self, find: impl Fn(&[u8]) -> Option<usize>) -> Option<u64> {
         let executable =
             self.elf.program_headers.iter().filter(|part| part.p_type == PT_LOAD && part.p_flags & PF_X != 0);
         executable
             .filter_map(|part| {
                 let bytes = self.image.bytes.get(part.file_range())?;
-                let place = bytes.windows(code.len()).position(|window| window == code)?;
+                let place = find(bytes)?;
                 Some(self.image.bias.wrapping_add(part.p_vaddr).wrapping_add(place as u64))
             })
             .next()

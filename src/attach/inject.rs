@@ -14,20 +14,16 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use super::interpreter::Interpreter;
-use super::registers::{self, Registers};
-use super::threads;
+use super::interpreter::Places;
 use super::trace::{Saved, Stop, Thread};
+use super::{machine, maps, threads};
 use crate::error::{Error, Result};
 
 /// How long a thread that may be borrowed is looked for: one that computes has to come by the interpreter.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long a call may take. It takes microseconds, and more where the machine is busy.
-const CALL: Duration = Duration::from_secs(2);
 const STACK: u64 = 256 << 10;
-const PAGE: u64 = 4096;
 
 /// What was done.
 #[derive(Debug)]
@@ -41,7 +37,8 @@ pub(crate) struct Injected {
 }
 
 /// Why a thread can't be borrowed now.
-enum Failure {
+#[derive(Debug)]
+pub(super) enum Failure {
     /// Another one may do, or the same a moment later.
     NotNow,
     For(Error),
@@ -52,6 +49,9 @@ impl From<io::Error> for Failure {
         match error.raw_os_error() {
             // It has ended.
             Some(libc::ESRCH | libc::ECHILD) => Self::NotNow,
+            None if error.kind() == io::ErrorKind::TimedOut => {
+                Self::For(Error::limit("the borrowed thread did not come back in time"))
+            }
             _ => Self::For(Error::failed(format!("a thread could not be borrowed: {error}"))),
         }
     }
@@ -62,15 +62,13 @@ impl From<io::Error> for Failure {
 /// # Errors
 /// It may not be traced, somebody else traces it, or no thread came to a place where it can be borrowed. In all cases
 /// every thread has its registers back.
-pub(crate) fn inject(pid: i32, interpreter: &Interpreter, statement: &str) -> Result<Injected> {
+pub(crate) fn inject(pid: i32, places: &Places, statement: &str) -> Result<Injected> {
     let memory = memory(pid)?;
     let deadline = Instant::now() + PATIENCE;
     let mut stopped = Duration::ZERO;
     loop {
         for candidate in threads::candidates(pid) {
-            match borrow(candidate.id, &mut stopped, |thread, saved| {
-                call(thread, saved, interpreter, &memory, statement)
-            }) {
+            match borrow(candidate.id, &mut stopped, |thread, saved| call(thread, saved, places, &memory, statement)) {
                 Ok(text) => return Ok(Injected { stopped, main: candidate.id == pid, text }),
                 Err(Failure::NotNow) => {}
                 Err(Failure::For(error)) => return Err(error),
@@ -88,12 +86,13 @@ pub(crate) fn inject(pid: i32, interpreter: &Interpreter, statement: &str) -> Re
 }
 
 /// Gives the memory of a statement back that has been read. Where that is not possible it stays: a page or two.
-pub(crate) fn release(pid: i32, interpreter: &Interpreter, injected: &Injected) {
+pub(crate) fn release(pid: i32, places: &Places, injected: &Injected) {
+    let Ok(memory) = memory(pid) else { return };
     let Range { start, end } = injected.text;
     for candidate in threads::candidates(pid) {
         let unmapped = borrow(candidate.id, &mut Duration::default(), |thread, saved| {
-            thread.hold_signals()?;
-            system_call(thread, saved, interpreter, libc::SYS_munmap, [start, end - start, 0, 0, 0, 0])
+            begin(thread, saved, places, &memory)?;
+            system_call(thread, saved, places, libc::SYS_munmap, [start, end - start, 0, 0, 0, 0])
         });
         if unmapped.is_ok() {
             return;
@@ -101,17 +100,17 @@ pub(crate) fn release(pid: i32, interpreter: &Interpreter, injected: &Injected) 
     }
 }
 
-fn memory(pid: i32) -> Result<File> {
+pub(super) fn memory(pid: i32) -> Result<File> {
     let opened = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
     opened.map_err(|error| Error::denied(format!("the memory of process {pid} can't be written: {error}")))
 }
 
 /// Stops a thread, does `work`, and puts it back as it was, whatever comes of it. By a thread of our own that ends then:
 /// with a tracer's end the kernel lets go of whom it traces, also of one that nothing reached.
-fn borrow<T: Send>(
+pub(super) fn borrow<T: Send>(
     id: i32,
     stopped: &mut Duration,
-    work: impl FnOnce(&mut Thread, &Saved) -> Result<T, Failure> + Send,
+    work: impl FnOnce(&mut Thread, &mut Saved) -> Result<T, Failure> + Send,
 ) -> Result<T, Failure> {
     // Inherited by the thread.
     let _undisturbed = Undisturbed::begin();
@@ -124,7 +123,7 @@ fn borrow<T: Send>(
 fn borrow_here<T>(
     id: i32,
     stopped: &mut Duration,
-    work: impl FnOnce(&mut Thread, &Saved) -> Result<T, Failure>,
+    work: impl FnOnce(&mut Thread, &mut Saved) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut thread = Thread::seize(id).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Failure::For(not_permitted(id)),
@@ -135,7 +134,7 @@ fn borrow_here<T>(
         Ok(Stop::Ours) => {
             let saved = thread.save()?;
             let mut borrowed = Borrowed { thread: &mut thread, saved, is_back: false };
-            let done = work(borrowed.thread, &borrowed.saved);
+            let done = work(borrowed.thread, &mut borrowed.saved);
             borrowed.give_back().map_err(Failure::from).and(done)
         }
         Ok(Stop::Group) => {
@@ -192,21 +191,21 @@ impl Drop for Borrowed<'_> {
 /// Has a thread that is stopped put the statement into the interpreter's list. Returns where the statement is.
 fn call(
     thread: &mut Thread,
-    saved: &Saved,
-    interpreter: &Interpreter,
+    saved: &mut Saved,
+    places: &Places,
     memory: &File,
     statement: &str,
 ) -> Result<Range<u64>, Failure> {
-    if !is_safe(&saved.registers, interpreter) {
+    if !is_safe(saved, places, memory) {
         return Err(Failure::NotNow);
     }
-    thread.hold_signals()?;
-    let text = (statement.len() as u64 + 1).next_multiple_of(PAGE);
+    begin(thread, saved, places, memory)?;
+    let text = (statement.len() as u64 + 1).next_multiple_of(maps::page_size());
     let (flags, kind) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
     let arguments = [0, text + STACK, kind as u64, flags as u64, u64::MAX, 0];
-    let place = system_call(thread, saved, interpreter, libc::SYS_mmap, arguments)?;
+    let place = system_call(thread, saved, places, libc::SYS_mmap, arguments)?;
     let stack = place + text..place + text + STACK;
-    let pushed = push(thread, saved, interpreter, memory, statement, place, stack.end);
+    let pushed = push(thread, saved, places, memory, statement, place, stack.end);
     // Where it is not known whether the interpreter has the statement, both stay: it may still read it.
     let unused = match &pushed {
         Ok(Pushed::Taken) => Some(stack.start),
@@ -214,7 +213,7 @@ fn call(
         Err(_) => None,
     };
     if let Some(from) = unused {
-        system_call(thread, saved, interpreter, libc::SYS_munmap, [from, stack.end - from, 0, 0, 0, 0])?;
+        system_call(thread, saved, places, libc::SYS_munmap, [from, stack.end - from, 0, 0, 0, 0])?;
     }
     match pushed? {
         Pushed::Taken => Ok(place..place + text),
@@ -235,7 +234,7 @@ enum Pushed {
 fn push(
     thread: &mut Thread,
     saved: &Saved,
-    interpreter: &Interpreter,
+    places: &Places,
     memory: &File,
     statement: &str,
     place: u64,
@@ -243,75 +242,56 @@ fn push(
 ) -> Result<Pushed, Failure> {
     // The page is zero behind it, which ends it.
     memory.write_all_at(statement.as_bytes(), place)?;
-    // As behind a call instruction: the return address at a place that is 8 more than a multiple of 16.
-    let top = end - 4096 - 8;
-    memory.write_all_at(&interpreter.trap.to_ne_bytes(), top)?;
-    let arguments = [interpreter.run_string, place];
-    thread.set_registers(&registers::for_call(&saved.registers, interpreter.add_pending_call, arguments, top))?;
-    trap(thread, libc::PTRACE_CONT)?;
+    let top = machine::top(end - 4096);
+    // Where there is no register for it, this is the return address; elsewhere nobody looks at it.
+    memory.write_all_at(&places.trap.to_ne_bytes(), top)?;
+    let (function, arguments) = (places.add_pending_call, [places.run_string, place]);
+    thread.set_registers(&machine::for_call(&saved.registers, function, arguments, top, places.trap))?;
+    thread.run_to_trap(libc::PTRACE_CONT)?;
     let after = thread.registers()?;
-    if registers::program_counter(&after) != interpreter.trap + registers::TRAP.len() as u64 {
+    if machine::program_counter(&after) != places.trap + machine::BEHIND_TRAP {
         return Err(Failure::For(Error::failed(
             "the interpreter's function faulted; the thread has its registers back",
         )));
     }
-    Ok(if registers::result(&after) as i32 == 0 { Pushed::Taken } else { Pushed::Refused })
+    Ok(if machine::result(&after) as i32 == 0 { Pushed::Taken } else { Pushed::Refused })
 }
 
 /// Whether the interpreter's function may be called where a thread was stopped. It takes one lock of the interpreter's,
 /// which nobody holds in a system call, nor in the evaluation of bytecode.
-fn is_safe(registers: &Registers, interpreter: &Interpreter) -> bool {
-    if registers::in_system_call(registers) {
-        threads::may_call_from(registers::system_call_number(registers))
-    } else {
-        interpreter.evaluation.contains(&registers::program_counter(registers))
+fn is_safe(saved: &Saved, places: &Places, memory: &File) -> bool {
+    match machine::system_call(&saved.registers, memory) {
+        Some(number) => threads::may_call_from(number),
+        None => places.evaluation.contains(&machine::program_counter(&saved.registers)),
     }
+}
+
+/// From here on a thread that is stopped does what we say.
+pub(super) fn begin(thread: &mut Thread, saved: &mut Saved, places: &Places, memory: &File) -> io::Result<()> {
+    thread.hold_signals()?;
+    machine::leave_system_call(thread, saved, memory, places.trap)
 }
 
 /// Has a thread that is stopped make a system call.
-fn system_call(
+pub(super) fn system_call(
     thread: &mut Thread,
     saved: &Saved,
-    interpreter: &Interpreter,
+    places: &Places,
     number: i64,
     arguments: [u64; 6],
 ) -> Result<u64, Failure> {
-    let at = interpreter.system_call;
-    thread.set_registers(&registers::for_system_call(&saved.registers, at, number, arguments))?;
-    trap(thread, libc::PTRACE_SINGLESTEP)?;
+    let at = places.system_call;
+    thread.set_registers(&machine::for_system_call(&saved.registers, at, number, arguments))?;
+    thread.run_to_trap(libc::PTRACE_SINGLESTEP)?;
     let after = thread.registers()?;
     let failed =
         |why: String| Failure::For(Error::failed(format!("a system call in process could not be made: {why}")));
-    if registers::program_counter(&after) != at + registers::SYSTEM_CALL.len() as u64 {
+    if machine::program_counter(&after) != at + machine::BEHIND_SYSTEM_CALL {
         return Err(failed("a seccomp filter or a debugger came in between".into()));
     }
-    match registers::result(&after) as i64 {
+    match machine::result(&after) as i64 {
         error @ -4095..0 => Err(failed(io::Error::from_raw_os_error(-error as i32).to_string())),
         result => Ok(result as u64),
-    }
-}
-
-/// Has a thread go on until it traps, or faults.
-fn trap(thread: &mut Thread, how: libc::c_uint) -> Result<(), Failure> {
-    let until = Instant::now() + CALL;
-    thread.resume(how, 0)?;
-    loop {
-        match thread.wait(until) {
-            Ok(Stop::Signal(libc::SIGTRAP | libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE)) => {
-                return Ok(());
-            }
-            // Signals that can't be held: the process is to stop, which it will when we are done.
-            Ok(Stop::Signal(signal)) => {
-                thread.give_later(signal);
-                thread.resume(how, 0)?;
-            }
-            Ok(Stop::Ours | Stop::Group) => thread.resume(how, 0)?,
-            Ok(Stop::Gone) => return Err(Failure::For(Error::failed("the process ended meanwhile"))),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                return Err(Failure::For(Error::limit("the borrowed thread did not come back in time")));
-            }
-            Err(error) => return Err(error.into()),
-        }
     }
 }
 

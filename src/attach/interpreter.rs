@@ -1,14 +1,12 @@
 //! The Python interpreter of another process: which it is, and where in it things are.
 
 use std::fs::File;
-#[cfg(target_arch = "x86_64")]
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::image::{Image, Symbols};
+use super::machine;
 use super::maps::{self, Mapping};
-#[cfg(target_arch = "x86_64")]
-use super::registers;
 use crate::error::{Error, Result};
 
 /// How a statement gets into it.
@@ -29,18 +27,20 @@ pub(crate) struct Interpreter {
     pub(crate) path: String,
     /// `_PyRuntime`.
     pub(super) runtime: u64,
+    /// Where threads can be borrowed, and have to be.
+    places: Option<Places>,
+}
+
+/// What a borrowed thread needs.
+#[derive(Debug)]
+pub(super) struct Places {
     /// `Py_AddPendingCall` and `PyRun_SimpleString`.
-    #[cfg(target_arch = "x86_64")]
     pub(super) add_pending_call: u64,
-    #[cfg(target_arch = "x86_64")]
     pub(super) run_string: u64,
     /// The function that evaluates bytecode.
-    #[cfg(target_arch = "x86_64")]
     pub(super) evaluation: Range<u64>,
     /// An instruction that stops for a debugger, and one that enters the kernel, wherever they stand.
-    #[cfg(target_arch = "x86_64")]
     pub(super) trap: u64,
-    #[cfg(target_arch = "x86_64")]
     pub(super) system_call: u64,
 }
 
@@ -77,44 +77,11 @@ impl Interpreter {
                 "process {pid} runs a Python before 3.9, which the agent does not know"
             )));
         }
-        Self::in_image(pid, version, first, runtime.start, &symbols, &memory, &maps)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn in_image(
-        pid: i32,
-        version: Option<(u8, u8)>,
-        first: &Mapping,
-        runtime: u64,
-        symbols: &Symbols<'_>,
-        memory: &File,
-        maps: &[Mapping],
-    ) -> Result<Self> {
-        let missing = |what: &str| Error::failed(format!("{} of process {pid} has no {what}", first.path));
-        let function = |name: &str| symbols.find(name).ok_or_else(|| missing(name));
-        Ok(Self {
-            version,
-            path: first.path.clone(),
-            runtime,
-            add_pending_call: function("Py_AddPendingCall")?.start,
-            run_string: function("PyRun_SimpleString")?.start,
-            evaluation: function("_PyEval_EvalFrameDefault")?,
-            trap: symbols.find_code(registers::TRAP).ok_or_else(|| missing("instruction that traps"))?,
-            system_call: entrance(memory, maps).ok_or_else(|| missing("instruction that enters the kernel"))?,
-        })
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn in_image(
-        _: i32,
-        version: Option<(u8, u8)>,
-        first: &Mapping,
-        runtime: u64,
-        _: &Symbols<'_>,
-        _: &File,
-        _: &[Mapping],
-    ) -> Result<Self> {
-        Ok(Self { version, path: first.path.clone(), runtime })
+        let mut interpreter = Self { version, path: first.path.clone(), runtime: runtime.start, places: None };
+        if interpreter.method() == Method::Borrowing && machine::IS_KNOWN {
+            interpreter.places = Some(Places::find(pid, first, &symbols, &memory, &maps)?);
+        }
+        Ok(interpreter)
     }
 
     /// How a statement gets into it.
@@ -122,9 +89,41 @@ impl Interpreter {
         if self.version.is_some_and(|version| version >= (3, 14)) { Method::RemoteDebugging } else { Method::Borrowing }
     }
 
+    /// What a borrowed thread needs.
+    ///
+    /// # Errors
+    /// None is borrowed on this machine.
+    pub(super) fn places(&self) -> Result<&Places> {
+        self.places.as_ref().ok_or_else(|| {
+            let (version, machine) = (self.shown(), std::env::consts::ARCH);
+            Error::failed(format!("attaching to Python {version} works on x86-64 and aarch64, and this is {machine}"))
+                .hint("Python 3.14 and later can be attached to on any machine; probe run records from the start")
+        })
+    }
+
     /// For people: `3.11`.
     pub(crate) fn shown(&self) -> String {
         self.version.map_or_else(|| "before 3.11".into(), |(major, minor)| format!("{major}.{minor}"))
+    }
+}
+
+impl Places {
+    fn find(pid: i32, first: &Mapping, symbols: &Symbols<'_>, memory: &File, maps: &[Mapping]) -> Result<Self> {
+        let missing = |what: &str| Error::failed(format!("{} of process {pid} has no {what}", first.path));
+        let function = |name: &str| symbols.find(name).ok_or_else(|| missing(name));
+        // From files, because where a process's own memory has one that its file has not, a debugger waits for it.
+        let of_library = || {
+            let library = maps.iter().find(|mapping| is_c_library(mapping))?;
+            Image::read(pid, library, false).ok()?.symbols().ok()?.find_code(machine::find_trap)
+        };
+        let trap = symbols.find_code(machine::find_trap).or_else(of_library);
+        Ok(Self {
+            add_pending_call: function("Py_AddPendingCall")?.start,
+            run_string: function("PyRun_SimpleString")?.start,
+            evaluation: function("_PyEval_EvalFrameDefault")?,
+            trap: trap.ok_or_else(|| missing("instruction that traps"))?,
+            system_call: entrance(memory, maps).ok_or_else(|| missing("instruction that enters the kernel"))?,
+        })
     }
 }
 
@@ -149,21 +148,17 @@ fn version(symbols: &Symbols<'_>, memory: &File, first: &Mapping, program: &str)
 
 /// An instruction that enters the kernel: the C library has many. It is the process's own memory that is looked at,
 /// because that is what it will execute.
-#[cfg(target_arch = "x86_64")]
 fn entrance(memory: &File, maps: &[Mapping]) -> Option<u64> {
-    let is_library = |mapping: &&Mapping| {
-        mapping.executable
-            && (mapping.name().starts_with("libc.")
-                || mapping.name().starts_with("libc-")
-                || mapping.name().starts_with("ld-musl"))
-    };
-    let own = |mapping: &&Mapping| mapping.executable && mapping.path.starts_with('/');
-    maps.iter().filter(is_library).chain(maps.iter().filter(own)).find_map(|mapping| {
+    let library = maps.iter().filter(|mapping| mapping.executable && is_c_library(mapping));
+    let own = maps.iter().filter(|mapping| mapping.executable && mapping.path.starts_with('/'));
+    library.chain(own).find_map(|mapping| {
         let size = mapping.addresses.end.checked_sub(mapping.addresses.start)?.min(16 << 20);
         let mut bytes = vec![0; usize::try_from(size).ok()?];
         memory.read_exact_at(&mut bytes, mapping.addresses.start).ok()?;
-        let code = registers::SYSTEM_CALL;
-        let place = bytes.windows(code.len()).position(|window| window == code)?;
-        Some(mapping.addresses.start + place as u64)
+        Some(mapping.addresses.start + machine::find_system_call(&bytes)? as u64)
     })
+}
+
+fn is_c_library(mapping: &Mapping) -> bool {
+    ["libc.", "libc-", "ld-musl"].iter().any(|name| mapping.name().starts_with(name))
 }

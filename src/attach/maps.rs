@@ -21,6 +21,12 @@ impl Mapping {
     }
 }
 
+/// Of what everything that is mapped is a multiple: 4 KiB mostly, up to 64 on aarch64. Every process has the kernel's.
+pub(super) fn page_size() -> u64 {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
+}
+
 /// All mappings of a process, in the order of their addresses.
 pub(super) fn of(pid: i32) -> std::io::Result<Vec<Mapping>> {
     // Bytes, because a path need not be text.

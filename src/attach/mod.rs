@@ -1,7 +1,8 @@
 //! Has a Python process that was started without us run a statement of ours: what `probe attach` and `probe detach` stand on.
 //!
 //! [`interpreter`] finds CPython in the process; [`inject`] (before 3.14) or [`remote_debugging`] (since) has it run the
-//! statement on its main thread. All `unsafe` of it is in [`trace`].
+//! statement on its main thread. All `unsafe` of it is in [`trace`], and what
+//! depends on the processor in [`machine`].
 
 use std::fs;
 use std::path::Path;
@@ -11,19 +12,15 @@ use crate::error::{Error, Result};
 
 mod bootstrap;
 mod image;
-#[cfg(target_arch = "x86_64")]
 mod inject;
 mod interpreter;
+mod machine;
 mod maps;
-#[cfg(target_arch = "x86_64")]
-mod registers;
 mod remote_debugging;
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
 mod threads;
-#[cfg(target_arch = "x86_64")]
 mod trace;
 
 pub(crate) use bootstrap::{Desk, Report, Settings};
@@ -34,7 +31,6 @@ pub(crate) use interpreter::{Interpreter, Method};
 pub(crate) struct Sent {
     /// How long a thread stood still for it; none where no thread had to.
     pub(crate) stopped: Option<(Duration, bool)>,
-    #[cfg(target_arch = "x86_64")]
     injected: Option<inject::Injected>,
 }
 
@@ -50,40 +46,23 @@ pub(crate) fn send(pid: i32, interpreter: &Interpreter, statement: &str, script:
             remote_debugging::execute(pid, interpreter, &script.to_string_lossy())?;
             Ok(Sent::default())
         }
-        #[cfg(target_arch = "x86_64")]
         Method::Borrowing => {
-            let injected = inject::inject(pid, interpreter, statement)?;
+            let injected = inject::inject(pid, interpreter.places()?, statement)?;
             Ok(Sent { stopped: Some((injected.stopped, injected.main)), injected: Some(injected) })
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        Method::Borrowing => {
-            check_machine(interpreter)?;
-            Err(Error::failed("not reached"))
         }
     }
 }
 
 /// The statement has run: gives back what it took in the process.
-#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
 pub(crate) fn finish(pid: i32, interpreter: &Interpreter, sent: &Sent) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(injected) = &sent.injected {
-        inject::release(pid, interpreter, injected);
+    if let (Some(injected), Ok(places)) = (&sent.injected, interpreter.places()) {
+        inject::release(pid, places, injected);
     }
 }
 
 /// Whether [`send`] is made for this machine.
 pub(crate) fn check_machine(interpreter: &Interpreter) -> Result<()> {
-    if interpreter.method() == Method::RemoteDebugging || cfg!(target_arch = "x86_64") {
-        return Ok(());
-    }
-    let what = format!(
-        "attaching to Python {} works on x86-64 only, and this is {}",
-        interpreter.shown(),
-        std::env::consts::ARCH
-    );
-    Err(Error::failed(what)
-        .hint("Python 3.14 and later can be attached to on any machine; probe run records from the start"))
+    if interpreter.method() == Method::RemoteDebugging { Ok(()) } else { interpreter.places().map(drop) }
 }
 
 /// Whether process `pid` may be traced, which the kernel is asked without doing it.

@@ -224,6 +224,61 @@ fn a_wait_that_is_interrupted_goes_on() {
     }
 }
 
+/// Sleeps for long in one call, which is given how long and not until when.
+const SLEEPS: &str = "
+import ctypes
+print('ready')
+ctypes.CDLL(None).sleep(3600)
+";
+
+/// Waits until the only thread of a process is in one of these system calls.
+fn wait_for_call(pid: i32, calls: &[i64]) {
+    let deadline = Instant::now() + PATIENCE;
+    let call = || crate::stacks::processes::system_call(pid, pid.cast_unsigned());
+    while !call().is_some_and(|call| calls.contains(&call)) {
+        assert!(Instant::now() < deadline, "it is in system call {:?}", call());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_sleep_goes_on_with_what_is_left_of_it() {
+    let script = Script::start(&mut Command::new(&pythons()[0]), SLEEPS);
+    let (pid, interpreter) = (script.pid(), Interpreter::find(script.pid()).unwrap());
+    wait_for_call(pid, &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]);
+    for _ in 0..3 {
+        let injected = inject::inject(pid, interpreter.places().unwrap(), "pass").unwrap();
+        // The call by which the kernel does that.
+        wait_for_call(pid, &[libc::SYS_restart_syscall]);
+        assert!(injected.main);
+    }
+}
+
+/// Waits in one call until a signal ends it.
+const PAUSES: &str = "
+import ctypes, signal
+signal.signal(signal.SIGUSR1, lambda number, frame: None)
+library = ctypes.CDLL(None, use_errno=True)
+print('ready')
+print(library.pause(), ctypes.get_errno())
+";
+
+#[test]
+fn a_signal_that_comes_meanwhile_ends_the_call_that_it_would_have_ended() {
+    let mut script = Script::start(&mut Command::new(&pythons()[0]), PAUSES);
+    let (pid, interpreter) = (script.pid(), Interpreter::find(script.pid()).unwrap());
+    let (places, memory) = (interpreter.places().unwrap(), inject::memory(pid).unwrap());
+    wait_for_call(pid, &[machine::PAUSE]);
+    let sent = inject::borrow(pid, &mut Duration::default(), |thread, saved| {
+        inject::begin(thread, saved, places, &memory)?;
+        // SAFETY: a signal to a child that has not been waited for.
+        let sent = unsafe { libc::kill(pid, libc::SIGUSR1) };
+        Ok((sent, inject::system_call(thread, saved, places, libc::SYS_getpid, [0; 6])?))
+    });
+    assert_eq!(sent.unwrap(), (0, u64::from(script.child.id())));
+    assert_eq!(script.line(), format!("-1 {}", libc::EINTR));
+}
+
 /// Making a mount namespace takes root, as which CI runs the tests; for others there is nothing here to see.
 #[test]
 fn a_process_in_another_mount_namespace_is_read_through_its_own_root() {
@@ -287,6 +342,6 @@ fn what_can_not_be_attached_to_says_why() {
     let error = check(script.pid()).unwrap_err();
     assert!(error.kind() == crate::error::Kind::Denied && error.to_string().contains("traces"), "{error}");
     drop(tracer);
-    assert!(inject::inject(script.pid(), &interpreter, "pass").is_ok());
+    assert!(inject::inject(script.pid(), interpreter.places().unwrap(), "pass").is_ok());
     assert_eq!(script.finish(), "fine");
 }

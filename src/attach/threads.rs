@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use super::machine;
+
 /// A thread that could be borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
@@ -24,26 +26,46 @@ fn state(pid: i32, id: i32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/task/{id}/syscall")).ok()
 }
 
+/// Waits that the kernel takes up again after a stop.
+const WAITS: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_wait4,
+    libc::SYS_pselect6,
+    libc::SYS_ppoll,
+];
+/// A stop ends these with EINTR, which is allowed and which not every program knows.
+const WAITS_ONCE: &[i64] = &[
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+];
+/// In the middle of malloc.
+const ALLOCATES: &[i64] =
+    &[libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_munmap, libc::SYS_brk, libc::SYS_mremap, libc::SYS_madvise];
+/// Waits for a child where nothing reaches it, or is as good as gone.
+const FORKS: &[i64] = &[libc::SYS_clone, libc::SYS_clone3, libc::SYS_exit, libc::SYS_exit_group];
+
 /// How good a thread in this state is; None where it may hold what a function that it is made to call could want, or
-/// where it can't be stopped. Numbers are those of x86-64.
+/// where it can't be stopped.
 fn rank(state: &str) -> Option<u8> {
-    match state.split_whitespace().next()?.parse::<i64>() {
-        // futex: it waits for another thread, and goes on waiting when it is let go of.
-        Ok(202) => Some(0),
-        // read, poll, select, nanosleep, wait4, pselect6, ppoll, clock_nanosleep: these go on too.
-        Ok(0 | 7 | 23 | 35 | 61 | 270 | 271 | 230) => Some(1),
-        // mmap, mprotect, munmap, brk, mremap, madvise: in the middle of malloc.
-        Ok(9 | 10 | 11 | 12 | 25 | 28) => None,
-        // clone, fork, vfork, exit, exit_group, clone3: waits for a child where nothing reaches it, or is as good as gone.
-        Ok(56 | 57 | 58 | 60 | 231 | 435) => None,
-        // epoll_wait and its kin, semop, semtimedop, rt_sigtimedwait, io_getevents: a stop ends them with EINTR, which is
-        // allowed and which not every program knows.
-        Ok(232 | 281 | 441 | 65 | 220 | 128 | 208) => Some(5),
+    let Ok(number) = state.split_whitespace().next()?.parse::<i64>() else { return Some(3) };
+    let is = |calls: &[i64]| calls.contains(&number);
+    match number {
+        // It waits for another thread, and goes on waiting when it is let go of.
+        libc::SYS_futex => Some(0),
+        // These go on too.
+        _ if is(WAITS) || is(machine::OLDER_WAITS) => Some(1),
+        _ if is(ALLOCATES) || is(FORKS) || is(machine::OLDER_FORKS) => None,
+        _ if is(WAITS_ONCE) || is(machine::OLDER_WAITS_ONCE) => Some(5),
         // Not in a call and not running either: it was just stopped or is in a fault.
-        Ok(-1) => Some(4),
+        -1 => Some(4),
         // Some call that it will soon be back from.
-        Ok(_) => Some(2),
-        Err(_) => Some(3),
+        _ => Some(2),
     }
 }
 
@@ -59,10 +81,11 @@ mod tests {
 
     #[test]
     fn who_waits_comes_first_and_who_allocates_not_at_all() {
-        assert!(rank("202 0x7f 0x0") < rank("0 0x3") && rank("0 0x3") < rank("running"));
-        assert!(rank("running") < rank("232 0x5"));
-        assert_eq!(rank("12 0x0"), None);
-        assert!(may_call_from(202) && !may_call_from(9));
+        let rank = |number: i64| rank(&format!("{number} 0x7f 0x0"));
+        assert!(rank(libc::SYS_futex) < rank(libc::SYS_read) && rank(libc::SYS_read) < super::rank("running"));
+        assert!(super::rank("running") < rank(libc::SYS_epoll_pwait));
+        assert_eq!(rank(libc::SYS_brk), None);
+        assert!(may_call_from(libc::SYS_futex) && !may_call_from(libc::SYS_mmap));
     }
 
     #[test]

@@ -7,14 +7,17 @@ use std::io;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use super::registers::Registers;
+use super::machine::{self, Registers};
 
-/// The set of vector and floating-point registers (elf.h).
-const NT_X86_XSTATE: i32 = 0x202;
 /// How long a thread that was just told to stop may take.
 const TO_STOP: Duration = Duration::from_millis(500);
-/// Vector registers take 11 KiB with AMX, and nobody says how much they will take.
+/// How long a call may take. It takes microseconds, and more where the machine is busy.
+pub(super) const CALL: Duration = Duration::from_secs(2);
+/// Vector registers take 11 KiB with AMX, 9 with the widest SVE there is, and nobody says how much they will take.
 const VECTORS: usize = 64 << 10;
+
+/// Signals that an instruction makes.
+const BY_INSTRUCTIONS: [i32; 5] = [libc::SIGTRAP, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 /// Why a thread has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub(super) enum Stop {
     Ours,
     /// The whole process is stopped (SIGSTOP, Ctrl-Z).
     Group,
+    /// It enters the kernel, or leaves it, and was to stop for that.
+    SystemCall,
     /// It is about to be given this signal.
     Signal(i32),
     /// It has ended.
@@ -41,8 +46,11 @@ pub(super) struct Thread {
 /// All that a thread has in its processor, and which signals it does not take.
 pub(super) struct Saved {
     pub(super) registers: Registers,
-    vectors: Vec<u8>,
+    /// Which set, and what is in it.
+    vectors: (i32, Vec<u8>),
     mask: u64,
+    /// It stands before a system call, and is to be put back into it.
+    pub(super) is_to_enter: bool,
 }
 
 fn ptrace(request: libc::c_uint, id: i32, address: usize, data: usize) -> io::Result<i64> {
@@ -55,7 +63,7 @@ fn ptrace(request: libc::c_uint, id: i32, address: usize, data: usize) -> io::Re
 impl Thread {
     /// Begins to trace it, without stopping it.
     pub(super) fn seize(id: i32) -> io::Result<Self> {
-        ptrace(libc::PTRACE_SEIZE, id, 0, 0)?;
+        ptrace(libc::PTRACE_SEIZE, id, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
         Ok(Self { id, stopped: false, gone: false, signal: 0 })
     }
 
@@ -107,11 +115,41 @@ impl Thread {
         match status >> 16 {
             libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Ours,
             libc::PTRACE_EVENT_STOP => Stop::Group,
+            _ if signal == libc::SIGTRAP | 0x80 => Stop::SystemCall,
             _ => Stop::Signal(signal),
         }
     }
 
-    /// Has it go on: by `PTRACE_CONT`, or by `PTRACE_SINGLESTEP` for one instruction.
+    /// Until it stops for what is waited for, whatever else it stops for before: then it goes on as `how` says.
+    pub(super) fn wait_for(
+        &mut self,
+        how: libc::c_uint,
+        until: Instant,
+        is_it: impl Fn(Stop) -> bool,
+    ) -> io::Result<()> {
+        loop {
+            match self.wait(until)? {
+                stop if is_it(stop) => return Ok(()),
+                Stop::Gone => return Err(io::Error::other("the process ended meanwhile")),
+                // One that can't be held: the process is to stop, which it will when we are done.
+                Stop::Signal(signal) => {
+                    self.signal = signal;
+                    self.resume(how, 0)?;
+                }
+                Stop::Ours | Stop::Group | Stop::SystemCall => self.resume(how, 0)?,
+            }
+        }
+    }
+
+    /// Has it go on until it traps, or faults.
+    pub(super) fn run_to_trap(&mut self, how: libc::c_uint) -> io::Result<()> {
+        let until = Instant::now() + CALL;
+        self.resume(how, 0)?;
+        self.wait_for(how, until, |stop| matches!(stop, Stop::Signal(signal) if BY_INSTRUCTIONS.contains(&signal)))
+    }
+
+    /// Has it go on: by `PTRACE_CONT`, by `PTRACE_SINGLESTEP` for one instruction, or by `PTRACE_SYSCALL` until it enters
+    /// the kernel or leaves it.
     pub(super) fn resume(&mut self, request: libc::c_uint, signal: i32) -> io::Result<()> {
         ptrace(request, self.id, 0, signal as usize)?;
         self.stopped = false;
@@ -125,8 +163,9 @@ impl Thread {
         Ok(place.iov_len)
     }
 
-    fn write_set(&self, set: i32, from: *const u8, size: usize) -> io::Result<()> {
-        let mut place = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size };
+    /// Changes one.
+    pub(super) fn write_set(&self, set: i32, from: &[u8]) -> io::Result<()> {
+        let mut place = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
         ptrace(libc::PTRACE_SETREGSET, self.id, set as usize, &raw mut place as usize)?;
         Ok(())
     }
@@ -146,29 +185,49 @@ impl Thread {
 
     /// Changes its general registers.
     pub(super) fn set_registers(&self, registers: &Registers) -> io::Result<()> {
-        self.write_set(libc::NT_PRSTATUS, ptr::from_ref(registers).cast(), size_of::<Registers>())
+        // SAFETY: whole numbers, as bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(ptr::from_ref(registers).cast(), size_of::<Registers>()) };
+        self.write_set(libc::NT_PRSTATUS, bytes)
     }
 
     /// All that a call can change.
     pub(super) fn save(&self) -> io::Result<Saved> {
         let registers = self.registers()?;
-        let mut vectors = vec![0; VECTORS];
-        let size = self.read_set(NT_X86_XSTATE, vectors.as_mut_ptr(), VECTORS)?;
-        vectors.truncate(size);
+        let vectors = self.vectors()?;
         let mut mask = 0_u64;
         ptrace(libc::PTRACE_GETSIGMASK, self.id, size_of::<u64>(), &raw mut mask as usize)?;
-        Ok(Saved { registers, vectors, mask })
+        Ok(Saved { registers, vectors, mask, is_to_enter: false })
+    }
+
+    /// Of the sets that have them, the first that this processor has.
+    fn vectors(&self) -> io::Result<(i32, Vec<u8>)> {
+        let mut vectors = vec![0; VECTORS];
+        let mut why = io::Error::from(io::ErrorKind::Unsupported);
+        for set in machine::VECTOR_SETS {
+            match self.read_set(*set, vectors.as_mut_ptr(), VECTORS) {
+                Ok(size) => {
+                    vectors.truncate(size);
+                    return Ok((*set, vectors));
+                }
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
     }
 
     /// Leaves only signals that an instruction makes: all others wait until [`Thread::restore`].
     pub(super) fn hold_signals(&self) -> io::Result<()> {
-        let taken = [libc::SIGTRAP, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
-        let mask = taken.into_iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
+        let mask = BY_INSTRUCTIONS.into_iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
+        self.set_mask(mask)
+    }
+
+    fn set_mask(&self, mask: u64) -> io::Result<()> {
         ptrace(libc::PTRACE_SETSIGMASK, self.id, size_of::<u64>(), &raw const mask as usize).map(drop)
     }
 
-    /// Puts everything back, wherever the thread is by now. The signal mask comes first: a thread without its registers
-    /// is lost anyway, and one with them must not be left deaf.
+    /// Puts everything back, wherever the thread is by now. The signal mask comes before the registers: a thread without
+    /// those is lost anyway, and one with them must not be left deaf. Unless it is to enter a system call: only one that
+    /// has is ended by a signal that was held.
     pub(super) fn restore(&mut self, saved: &Saved) -> io::Result<()> {
         if self.gone {
             return Ok(());
@@ -177,20 +236,32 @@ impl Thread {
             // What it stops for instead is ours too: the trap that was to come, or a fault of what we had it do.
             self.interrupt()?;
         }
-        let mask = ptrace(libc::PTRACE_SETSIGMASK, self.id, size_of::<u64>(), &raw const saved.mask as usize);
-        let vectors = self.write_set(NT_X86_XSTATE, saved.vectors.as_ptr(), saved.vectors.len());
+        let (set, vectors) = &saved.vectors;
+        let vectors = self.write_set(*set, vectors);
+        if saved.is_to_enter {
+            let registers = self.set_registers(&saved.registers);
+            let entered = self.enter_system_call();
+            let mask = self.set_mask(saved.mask);
+            return vectors.and(registers).and(entered).and(mask);
+        }
+        let mask = self.set_mask(saved.mask);
         let registers = self.set_registers(&saved.registers);
-        mask.map(drop).and(vectors).and(registers)
+        vectors.and(mask).and(registers)
+    }
+
+    fn enter_system_call(&mut self) -> io::Result<()> {
+        let until = Instant::now() + CALL;
+        self.resume(libc::PTRACE_SYSCALL, 0)?;
+        let entered = self.wait_for(libc::PTRACE_SYSCALL, until, |stop| stop == Stop::SystemCall);
+        if !self.stopped && !self.gone {
+            self.interrupt()?;
+        }
+        entered
     }
 
     fn interrupt(&mut self) -> io::Result<Stop> {
         ptrace(libc::PTRACE_INTERRUPT, self.id, 0, 0)?;
         self.wait(Instant::now() + TO_STOP)
-    }
-
-    /// A signal that came while we worked and can't be held: it gets it when it is let go of.
-    pub(super) fn give_later(&mut self, signal: i32) {
-        self.signal = signal;
     }
 }
 
@@ -203,7 +274,7 @@ impl Drop for Thread {
             match self.interrupt() {
                 // Its own, since we had it do nothing.
                 Ok(Stop::Signal(signal)) => self.signal = signal,
-                Ok(Stop::Ours | Stop::Group) => {}
+                Ok(Stop::Ours | Stop::Group | Stop::SystemCall) => {}
                 // It sleeps where nothing reaches it: the kernel lets go of it when our thread ends.
                 Ok(Stop::Gone) | Err(_) => return,
             }

@@ -24,7 +24,7 @@ use crate::paths;
 /// is busy.
 ///
 /// What does it is said before it is done: from Python 3.14 on the interpreter's own protocol for debuggers (PEP 768),
-/// before that ptrace (on x86-64). Both need the right to trace the process; probe doctor says what is missing.
+/// before that ptrace (on x86-64 and aarch64). Both need the right to trace the process; probe doctor says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe list                          # shows training processes without an agent

@@ -1,0 +1,152 @@
+//! aarch64, its standard calling convention (AAPCS64). Instructions are words, little-endian whatever the data is.
+//!
+//! A stopped thread's system call is another matter than on x86-64: the kernel has wound it back to its instruction before
+//! anybody is told, forgets that there was a call, and decides only afterwards how it is taken up again (a sleep with what
+//! is left of it, by a call of another number). What it decided is not to be seen in the registers, and is lost when the
+//! thread goes elsewhere. So the thread is let go on until it enters the kernel again, where that can be seen
+//! ([`leave_system_call`]), and is put back in there ([`Saved::is_to_enter`]), so that a signal that came meanwhile ends
+//! its call as it would have without us.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+pub(crate) use libc::user_regs_struct as Registers;
+
+use crate::attach::trace::{CALL, Saved, Stop, Thread};
+
+/// Whether threads can be borrowed.
+pub(crate) const IS_KNOWN: bool = true;
+
+/// Sets of registers that hold all vectors, the best first (elf.h): NT_ARM_SVE, whatever of it is in use, and where there is
+/// no SVE NT_PRFPREG. The latter would clear what SVE has beyond 128 bits. SME has no part here: a system call leaves its
+/// streaming mode, the interpreter's loop is not in it, and what we call does not touch its array.
+pub(crate) const VECTOR_SETS: &[i32] = &[0x405, 2];
+
+/// The number of a system call that a thread is in (elf.h).
+const NT_ARM_SYSTEM_CALL: i32 = 0x404;
+const NO_SYSTEM_CALL: i32 = -1;
+/// Go on until a system call, and don't make it (Linux 5.3).
+const PTRACE_SYSEMU: libc::c_uint = 31;
+
+/// `svc #0`, which enters the kernel.
+const SYSTEM_CALL: u32 = 0xd400_0001;
+/// `brk`, which stops for a debugger, with the numbers that compilers give it (GCC and the C library 1000, Clang 1). Others
+/// mean something to the kernel.
+const TRAPS: [u32; 2] = [0xd420_7d00, 0xd420_0020];
+const WORD: usize = 4;
+
+/// From these instructions to where a thread is after them.
+pub(crate) const BEHIND_SYSTEM_CALL: u64 = WORD as u64;
+pub(crate) const BEHIND_TRAP: u64 = 0;
+
+/// System calls that this machine never had.
+pub(crate) const OLDER_WAITS: &[i64] = &[];
+pub(crate) const OLDER_WAITS_ONCE: &[i64] = &[];
+pub(crate) const OLDER_FORKS: &[i64] = &[];
+
+/// What pause() of the C library asks the kernel for.
+#[cfg(test)]
+pub(crate) const PAUSE: i64 = libc::SYS_ppoll;
+
+/// Of the state: how the last branch was made (BTYPE), which a function that does not begin with a landing pad must not see.
+const UNEXPECTED_FLAGS: u64 = 0b11 << 10;
+/// Registers with a meaning in calls.
+const FRAME: usize = 29;
+const LINK: usize = 30;
+/// The one with a system call's number.
+const NUMBER: usize = 8;
+
+/// Where in code there is an instruction that enters the kernel.
+pub(crate) fn find_system_call(code: &[u8]) -> Option<usize> {
+    find(code, &[SYSTEM_CALL])
+}
+
+/// Where in code there is one that stops for a debugger.
+pub(crate) fn find_trap(code: &[u8]) -> Option<usize> {
+    find(code, &TRAPS)
+}
+
+fn find(code: &[u8], wanted: &[u32]) -> Option<usize> {
+    let (words, _) = code.as_chunks::<WORD>();
+    words.iter().position(|word| wanted.contains(&u32::from_le_bytes(*word))).map(|place| place * WORD)
+}
+
+/// The next instruction's address.
+pub(crate) fn program_counter(registers: &Registers) -> u64 {
+    registers.pc
+}
+
+/// What a system call or function returned.
+pub(crate) fn result(registers: &Registers) -> u64 {
+    registers.regs[0]
+}
+
+/// The system call that it was stopped in: it is about to be made again, or has just ended. A thread that was about to
+/// make it for the first time looks the same, and none of its code is under way then either.
+pub(crate) fn system_call(registers: &Registers, memory: &File) -> Option<i64> {
+    let is_call = |at: u64| is_system_call(memory, at);
+    (is_call(registers.pc) || is_call(registers.pc.wrapping_sub(BEHIND_SYSTEM_CALL)))
+        .then_some(registers.regs[NUMBER] as i64)
+}
+
+fn is_system_call(memory: &File, at: u64) -> bool {
+    let mut word = [0; WORD];
+    memory.read_exact_at(&mut word, at).is_ok() && u32::from_le_bytes(word) == SYSTEM_CALL
+}
+
+/// Has a thread whose signals are held, and which stands before a system call, come to where it makes it. It is not made
+/// now: the thread ends up at `trap`. Its registers are those that make the call, also where it is another one by now.
+pub(crate) fn leave_system_call(thread: &mut Thread, saved: &mut Saved, memory: &File, trap: u64) -> io::Result<()> {
+    if !is_system_call(memory, saved.registers.pc) {
+        return Ok(());
+    }
+    let until = Instant::now() + CALL;
+    if let Err(error) = thread.resume(PTRACE_SYSEMU, 0) {
+        let is_old = error.raw_os_error() == Some(libc::EIO);
+        return Err(if is_old { io::Error::other("the kernel is older than Linux 5.3") } else { error });
+    }
+    saved.is_to_enter = true;
+    thread.wait_for(PTRACE_SYSEMU, until, |stop| stop == Stop::SystemCall)?;
+    // Only this one: another register tells the tracer which end of a call it is at.
+    saved.registers.regs[NUMBER] = thread.registers()?.regs[NUMBER];
+    // Else its first argument would pass for a result, by which the kernel may think that it is to be taken up again.
+    thread.write_set(NT_ARM_SYSTEM_CALL, &NO_SYSTEM_CALL.to_ne_bytes())?;
+    let mut aside = plain(&saved.registers);
+    aside.pc = trap;
+    thread.set_registers(&aside)?;
+    thread.run_to_trap(libc::PTRACE_CONT)
+}
+
+/// As `registers`, about to execute the instruction at `at`, which enters the kernel.
+pub(crate) fn for_system_call(registers: &Registers, at: u64, number: i64, arguments: [u64; 6]) -> Registers {
+    let mut changed = plain(registers);
+    changed.pc = at;
+    changed.regs[NUMBER] = number as u64;
+    changed.regs[..arguments.len()].copy_from_slice(&arguments);
+    changed
+}
+
+/// Where a stack that ends at `end`, a multiple of 16, begins.
+pub(crate) fn top(end: u64) -> u64 {
+    end - 16
+}
+
+/// As `registers`, about to execute `function` on the stack that ends at `top`, which returns to `back`. Nothing has to be
+/// done for signed return addresses: it signs and checks its own.
+pub(crate) fn for_call(registers: &Registers, function: u64, arguments: [u64; 2], top: u64, back: u64) -> Registers {
+    let mut changed = plain(registers);
+    changed.pc = function;
+    changed.sp = top;
+    changed.regs[FRAME] = 0;
+    changed.regs[LINK] = back;
+    changed.regs[..arguments.len()].copy_from_slice(&arguments);
+    changed
+}
+
+fn plain(registers: &Registers) -> Registers {
+    let mut changed = *registers;
+    changed.pstate &= !UNEXPECTED_FLAGS;
+    changed
+}
