@@ -10,7 +10,7 @@ from probe_agent.torch import modules
 from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
 #: Versions of torch (major, minor) on which the RecordFunction callback has been verified.
-VERIFIED = {(2, 15)}
+VERIFIED = {(2, 5), (2, 8), (2, 14), (2, 15)}
 
 _original: Callable[..., Any] | None = None
 _ours: Callable[..., Any] | None = None
@@ -58,6 +58,7 @@ def require_record_function(explicit: bool) -> None:
     finally:
         _, ranges = _native.end_self_test(mode)
     if ranges != 1:
+        _native.remove_record_function()
         raise Unavailable("its callback is not called")
     _ready = True
 
