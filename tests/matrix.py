@@ -15,9 +15,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-#: Interpreter, and what pip installs as torch: the current one, the last there is for an older Python, one release that is
-#: two years older. Its (major, minor) must be on the list of autograd.py,
-#: or the tests of RecordFunction fail.
+#: Interpreter, and what pip installs as torch: the current one, the last there is for an older Python, and the oldest on
+#: which autograd.py allows RecordFunction. Those in between are compared with them by torch_layout.py. A release may only
+#: be the first or the last of those that autograd.py allows if its entry here has run to its end.
 MATRIX = [
     ("3.9", "torch==2.8.0"),
     ("3.10", "torch==2.14.1"),

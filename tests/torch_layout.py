@@ -72,7 +72,11 @@ def main() -> int:
     for release in sys.argv[1:] or RELEASES:
         with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as directory:
             found = problems(release, pathlib.Path(directory))
-        print(f"torch {release}: {'as it should be' if not found else 'NOT as it should be'}", *found, sep="\n  ", flush=True)
+        print(
+            f"torch {release}:",
+            "as it should be" if not found else "\n  ".join(["not as it should be", *found]),
+            flush=True,
+        )
         failed += bool(found)
     return 1 if failed else 0
 

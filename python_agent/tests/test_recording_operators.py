@@ -79,7 +79,9 @@ def test_bytes_and_gaps_are_those_of_torch_itself(recorder: Recorder) -> None:
     recorder.take()
     for tensor in tensors:
         torch.empty_like(tensor, memory_format=torch.contiguous_format).copy_(tensor)
-    told = [(row["bytes"], row["contiguous"]) for row in recorder.take()["python.copies"] if row["operation"] == "copy_"]
+    told = [
+        (row["bytes"], row["contiguous"]) for row in recorder.take()["python.copies"] if row["operation"] == "copy_"
+    ]
     assert told == [(tensor.nbytes, tensor.is_contiguous()) for tensor in tensors]
 
 
