@@ -1,4 +1,4 @@
-"""What the agent takes for granted of torch's C++, in each release of torch that `autograd.py` allows RecordFunction on.
+"""What the agent takes for granted of torch's C++, release by release.
 
 `make test-layouts`, or `tests/torch_layout.py 2.9.1 2.13.0`, takes each release's wheel from PyPI, compiles
 `torch_layout.cpp` against the headers in it, and looks the symbols up in its library. Nothing is installed or run, so it
@@ -15,7 +15,8 @@ import tempfile
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-#: All releases, patches among them, from the first to the last that autograd.py allows.
+#: All releases, patches among them, up to the last on which autograd.py allows RecordFunction. The first is older than it
+#: allows: what is compared here is the same there, but the tests have not run to their end.
 RELEASES = ["2.5.0", "2.5.1", "2.6.0", "2.7.0", "2.7.1", "2.8.0", "2.9.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0",
             "2.12.1", "2.13.0", "2.14.0", "2.14.1", "2.15.0"]  # fmt: skip
 #: Any Python that all of them have a wheel for: the C++ is the same in each.
