@@ -12,7 +12,7 @@ PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
 # A test that hangs shows where and ends the run, instead of using up the time that a run of CI has.
 HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --durations=10
 
-.PHONY: help setup demo test test-rust test-python test-attach test-native test-matrix check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help setup demo test test-rust test-python test-attach test-native test-matrix test-layouts check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,6 +55,10 @@ test-native: ## stacks with the frames of C and C++, in a build with that featur
 PYTHONS_OF_MATRIX ?=
 test-matrix: setup ## the agent on other Pythons and releases of torch (6 GB and minutes each; PYTHONS_OF_MATRIX="3.12" for one)
 	$(BIN)/python tests/matrix.py $(TARGET)/wheels $(PYTHONS_OF_MATRIX)
+
+RELEASES ?=
+test-layouts: setup ## what the agent takes for granted of the C++ of each release of torch (0.9 GB to fetch each; RELEASES="2.13.0" for one)
+	$(BIN)/python tests/torch_layout.py $(RELEASES)
 
 check: setup ## format, lints, types, stale generated pages
 	cargo fmt --all -- --check

@@ -19,9 +19,20 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 Row = dict[str, Any]
 
-#: Process groups have hooks from torch 2.15 on. Before that collectives are seen by patched functions of
+#: Process groups have hooks in torch 2.14 and later. Where they have none, collectives are seen by patched functions of
 #: torch.distributed only, and `problem` says so.
 HOOKS_OF_GROUPS = hasattr(torch.distributed.ProcessGroup, "register_pre_hook")
+_HOOKED = getattr(torch._C._distributed_c10d, "HookOpName", None)
+#: What hooks call an operation that takes one tensor for all ranks: torch 2.14's name it as the one that takes a list.
+AS_HOOKS_NAME = (
+    {}
+    if hasattr(_HOOKED, "ALLGATHER_BASE")
+    else {
+        "all_gather_into_tensor": "all_gather",
+        "reduce_scatter_tensor": "reduce_scatter",
+        "all_to_all_single": "all_to_all",
+    }
+)
 #: What the agent says where nothing is wrong.
 NO_PROBLEM = (
     ""

@@ -67,6 +67,24 @@ def test_copies_say_what_moved_and_which_line_asked_for_it(recorder: Recorder) -
     assert all(0 < row["duration"] < 1 and row["stride"] == 1 for row in rows)
 
 
+def test_bytes_and_gaps_are_those_of_torch_itself(recorder: Recorder) -> None:
+    """Torch before 2.8 has no function that native code could ask for either."""
+    names = ("uint8 int8 int16 int32 int64 float16 float32 float64 complex64 complex128 bool bfloat16 "
+             "uint16 uint32 uint64 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz").split()  # fmt: skip
+    x = torch.zeros(4, 3, 2, 2)
+    tensors = [torch.zeros(3, 2, dtype=getattr(torch, name)) for name in names]
+    tensors += [x.transpose(0, place) for place in range(4)]
+    tensors += [x[:, :1], x[:1], x[1:, :, :1], x[:0].transpose(1, 2), x[0, 0, 0, 0], x[0, 0, 0, :1].expand(5), x[::2]]
+    tensors += [x.contiguous(memory_format=torch.channels_last), torch.zeros(1, 3).t(), torch.zeros(3, 1).t()]
+    recorder.take()
+    for tensor in tensors:
+        torch.empty_like(tensor, memory_format=torch.contiguous_format).copy_(tensor)
+    told = [
+        (row["bytes"], row["contiguous"]) for row in recorder.take()["python.copies"] if row["operation"] == "copy_"
+    ]
+    assert told == [(tensor.nbytes, tensor.is_contiguous()) for tensor in tensors]
+
+
 def test_reads_are_counted_by_line(recorder: Recorder) -> None:
     x = torch.arange(6.0)
     recorder.take()
@@ -226,7 +244,8 @@ def synchronizing() -> dict[str, Any]:
     first = line_here(1)
     for _ in range(3):
         torch.cuda.synchronize()
-    torch.accelerator.synchronize(0)
+    accelerator: Any = getattr(torch, "accelerator", None)  # From torch 2.6 on.
+    (accelerator.synchronize if accelerator else core._accelerator_synchronizeDevice)(0)
     stream = types.SimpleNamespace(device=torch.device("cuda", 2))
     answer = torch.cuda.Stream.synchronize(stream)  # type: ignore[arg-type]
     event.synchronize()
@@ -255,10 +274,10 @@ def test_waiting_for_devices_is_seen() -> None:
     found = in_process(synchronizing)
     assert found["rows"] == [
         [1, "synchronize", "cuda:1", 3],
-        [2, "synchronize", "cuda:0", 1],
-        [4, "Stream.synchronize", "cuda:2", 1],
-        [5, "Event.synchronize", "cuda", 1],
-        [7, "synchronize", "cuda:7", 1],
+        [3, "synchronize", "cuda:0", 1],
+        [5, "Stream.synchronize", "cuda:2", 1],
+        [6, "Event.synchronize", "cuda", 1],
+        [8, "synchronize", "cuda:7", 1],
     ]
     assert found["files"] == [HERE] and found["positive"]
     assert found["waits"] == 8 and found["answer"] == "the answer, no such device"
@@ -267,8 +286,9 @@ def test_waiting_for_devices_is_seen() -> None:
     assert without["rows"] == [] and without["waits"] == 8 and not without["patched"]
 
 
-def compiled_with_waits() -> list[list[int]]:
-    """Frames and operators that torch.compile finds in functions that wait for devices, without the agent and with it."""
+def compiled_with_waits() -> list[list[int] | str]:
+    """Frames and operators that torch.compile finds in functions that wait for devices, without the agent and with it;
+    or what it raises: on 2.5 and 2.8 Dynamo calls torch.cuda.synchronize itself, which wants a driver."""
     import probe_agent.torch as agent
     import torch._dynamo
     from torch._dynamo.testing import CompileCounter
@@ -285,7 +305,7 @@ def compiled_with_waits() -> list[list[int]]:
         event.synchronize()
         return y * 2
 
-    found = []
+    found: list[list[int] | str] = []
     for installed in (False, True):
         if installed:
             agent.install()
@@ -294,12 +314,18 @@ def compiled_with_waits() -> list[list[int]]:
             torch._dynamo.reset()
             counter = CompileCounter()
             compiled: Any = torch.compile(function, backend=counter, fullgraph=True)
-            compiled(torch.ones(3))
-            found.append([int(counter.frame_count), int(counter.op_count)])
+            try:
+                compiled(torch.ones(3))
+            except torch._dynamo.exc.TorchRuntimeError as error:
+                found.append(str(error).splitlines()[0].split(" at 0x")[0])
+            else:
+                found.append([int(counter.frame_count), int(counter.op_count)])
     agent.uninstall()
     return found
 
 
 def test_torch_compile_takes_waits_as_before() -> None:
     found = in_process(compiled_with_waits)
-    assert found[:2] == found[2:] and all(frames == 1 for frames, _ in found)
+    assert found[:2] == found[2:]
+    taken = [frames for frames, _ in (counts for counts in found if not isinstance(counts, str))]
+    assert len(taken) >= 2 and set(taken) == {1}

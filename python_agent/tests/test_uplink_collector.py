@@ -30,7 +30,7 @@ listener.settimeout(0.05)
 while (home / "live").exists():
     try:
         listener.accept()[0].close()
-    except TimeoutError:
+    except socket.timeout:
         pass
 """
 

@@ -9,8 +9,10 @@ from probe_agent import _native
 from probe_agent.torch import modules
 from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
-#: Versions of torch (major, minor) on which the RecordFunction callback has been verified.
-VERIFIED = {(2, 15)}
+#: First and last release of torch (major, minor) on which the RecordFunction callback is used without being asked for. The
+#: tests have run on both and on some in between (tests/matrix.py); what native code takes for granted of torch's C++ is the
+#: same in every release from the one to the other (tests/torch_layout.py).
+VERIFIED = ((2, 8), (2, 15))
 
 _original: Callable[..., Any] | None = None
 _ours: Callable[..., Any] | None = None
@@ -43,7 +45,7 @@ def require_record_function(explicit: bool) -> None:
     if _ready:
         return
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2] if part.isdigit())
-    if version not in VERIFIED and not explicit:
+    if not (VERIFIED[0] <= version <= VERIFIED[1] or explicit):
         raise Unavailable(f"not verified with torch {torch.__version__}")
     _native.find_record_function()
     with torch.inference_mode(False), torch.enable_grad():
@@ -58,6 +60,7 @@ def require_record_function(explicit: bool) -> None:
     finally:
         _, ranges = _native.end_self_test(mode)
     if ranges != 1:
+        _native.remove_record_function()
         raise Unavailable("its callback is not called")
     _ready = True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from typing import Any
 
 import probe_agent
 from probe_agent import _native
@@ -42,12 +43,14 @@ def _require(explicit: bool) -> None:
     if _ready:
         return
     with torch.inference_mode(False), torch.no_grad():
-        pairs = [(torch.zeros(2 + n, device="cpu"), torch.ones(2 + n, device="cpu")) for n in range(4)]
+        # Every other source has gaps, so that what torch says of both kinds is seen.
+        like: dict[str, Any] = {"device": "cpu", "dtype": torch.float32}
+        pairs = [(torch.zeros(2 + n, **like), torch.ones(2 + n, 1 + n % 2, **like)[:, 0]) for n in range(4)]
 
-        def copy(place: int) -> tuple[int, int]:
+        def copy(place: int) -> tuple[int, int, int, bool]:
             to, source = pairs[place]
             to.copy_(source)
-            return to._cdata, source._cdata
+            return to._cdata, source._cdata, source.numel() * source.element_size(), source.is_contiguous()
 
         mode = _native.begin_self_test()
         try:

@@ -40,6 +40,7 @@ mod record_function;
 mod ring;
 mod shape;
 mod shared_memory;
+mod shim;
 mod slot;
 pub(crate) mod spans;
 mod standstill;

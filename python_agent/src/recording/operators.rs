@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -20,11 +20,12 @@ use super::clock::ticks;
 use super::interned::Interned;
 use super::policy::{self, Layer, is_on};
 use super::record::{Kind, Record};
-use super::record_function::{self as torch, name_of, symbol};
+use super::record_function::{self as torch, name_of};
 use super::ring::Class;
+use super::shim::{self, FLOAT, Tensor};
 use super::thread::{self, RECORD};
 use crate::analysis::known::Learned;
-use crate::analysis::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
+use crate::analysis::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
 use crate::shared::{self, ENABLED};
 
 /// Operators are watched in one of so many steps that have detail.
@@ -66,14 +67,6 @@ static LIBRARIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Where a RecordFunction keeps its inputs, in bytes, and what an IValue that is a tensor has behind its pointer.
 static INPUTS: AtomicUsize = AtomicUsize::new(0);
 static TENSOR_TAG: AtomicU32 = AtomicU32::new(0);
-
-/// Functions of torch's C shim.
-static NUMEL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static DTYPE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static ELEMENT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static DEVICE_TYPE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static DEVICE_INDEX: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static CONTIGUOUS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// An operator of ours that is open.
 #[derive(Debug, Clone, Copy)]
@@ -229,67 +222,28 @@ fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
     OURS.fetch_add(ticks().saturating_sub(now), Ordering::Relaxed);
 }
 
-/// What an at::Tensor says by the C shim; None where torch does not say.
-struct Tensor {
-    bytes: i64,
-    dtype: i32,
-    /// Type in the upper four bits, index in the lower.
-    device: u8,
-    contiguous: bool,
-}
-
-impl Tensor {
-    /// The tensor at place `place` of a RecordFunction's inputs.
-    unsafe fn of(range: *const u8, place: usize) -> Option<Self> {
-        // SAFETY: calibration saw an ArrayRef of IValues there: pointer and length; an IValue is 16 bytes, the tensor's
-        // pointer and a tag.
-        let handle = unsafe {
-            let field = range.add(INPUTS.load(Ordering::Relaxed));
-            let (first, length) = (field.cast::<*const u8>().read(), field.add(8).cast::<usize>().read());
-            if first.is_null() || length <= place {
-                return None;
-            }
-            let value = first.add(16 * place);
-            if value.add(8).cast::<u32>().read() != TENSOR_TAG.load(Ordering::Relaxed) {
-                return None;
-            }
-            value
-        };
-        let device_type: i32 = ask(&DEVICE_TYPE, handle)?;
-        if usize::try_from(device_type).ok()? >= DEVICES.len() {
+/// The tensor at place `place` of a RecordFunction's inputs; None where torch does not say.
+unsafe fn input(range: *const u8, place: usize) -> Option<Tensor> {
+    // SAFETY: calibration saw an ArrayRef of IValues there: pointer and length; an IValue is 16 bytes, the tensor's
+    // pointer and a tag.
+    unsafe {
+        let field = range.add(INPUTS.load(Ordering::Relaxed));
+        let (first, length) = (field.cast::<*const u8>().read(), field.add(8).cast::<usize>().read());
+        if first.is_null() || length <= place {
             return None;
         }
-        let index: i32 = if device_type == 0 { 0 } else { ask(&DEVICE_INDEX, handle)? };
-        let (numel, dtype): (i64, i32) = (ask(&NUMEL, handle)?, ask(&DTYPE, handle)?);
-        // SAFETY: aoti_torch_dtype_element_size.
-        let element = unsafe {
-            let function = ELEMENT.load(Ordering::Relaxed);
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32) -> usize>(function)(dtype)
-        };
-        let contiguous: bool = ask(&CONTIGUOUS, handle)?;
-        let bytes = numel.checked_mul(i64::try_from(element).ok()?)?;
-        Some(Self { bytes, dtype, device: (device_type as u8) << 4 | index.clamp(0, 14) as u8, contiguous })
+        let value = first.add(16 * place);
+        if value.add(8).cast::<u32>().read() != TENSOR_TAG.load(Ordering::Relaxed) {
+            return None;
+        }
+        Tensor::of(value)
     }
-}
-
-/// Asks a function of the shim, `int32_t f(AtenTensorHandle, T *)`, which says 0 where all is well.
-fn ask<T: Default>(function: &AtomicPtr<c_void>, handle: *const u8) -> Option<T> {
-    let function = function.load(Ordering::Relaxed);
-    let mut answer = T::default();
-    // SAFETY: a function of the shim of this type, set before a callback is added, and a living at::Tensor.
-    let failed = unsafe {
-        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const u8, *mut T) -> i32>(function)(
-            handle,
-            &mut answer,
-        )
-    };
-    (failed == 0).then_some(answer)
 }
 
 /// `copy_(self, src, non_blocking)`: payload and words of its record.
 unsafe fn copy_of(range: *const u8) -> Option<(u64, u64)> {
     // SAFETY: as of the caller.
-    let (to, from) = unsafe { (Tensor::of(range, 0)?, Tensor::of(range, 1)?) };
+    let (to, from) = unsafe { (input(range, 0)?, input(range, 1)?) };
     // SAFETY: calibration saw the inputs there, and there are two of them at least.
     let non_blocking = unsafe {
         let field = range.add(INPUTS.load(Ordering::Relaxed));
@@ -307,7 +261,7 @@ unsafe fn copy_of(range: *const u8) -> Option<(u64, u64)> {
 
 unsafe fn reads(range: *const u8) -> Option<(u64, u64)> {
     // SAFETY: as of the caller.
-    let tensor = unsafe { Tensor::of(range, 0)? };
+    let tensor = unsafe { input(range, 0)? };
     Some((line() << 8, u64::from(tensor.device) << 48))
 }
 
@@ -409,27 +363,26 @@ unsafe extern "C" fn scan(context: *mut *mut c_void, range: *const u8) -> *mut *
     context
 }
 
-/// Finds the field of the inputs and the functions of the shim. `copy(place)` copies between two tensors on this thread,
-/// the `place`th pair, and returns their addresses; exactly one field must show all pairs.
+/// What Python says of a pair of tensors: the addresses of what is copied to and from, and of the latter its bytes and
+/// whether it is contiguous.
+type Pair = (u64, u64, i64, bool);
+
+/// Finds the field of the inputs and the functions of the shim. `copy(place)` copies between two float32 tensors on this
+/// thread, the `place`th pair; exactly one field must show all pairs, and the shim say of them what Python says.
 #[pyfunction]
 fn calibrate_operators(copy: &Bound<'_, PyAny>) -> PyResult<()> {
-    let missing = |what: &str| PyRuntimeError::new_err(format!("libtorch_cpu.so lacks {what}"));
-    for (place, name) in [
-        (&NUMEL, c"aoti_torch_get_numel"),
-        (&DTYPE, c"aoti_torch_get_dtype"),
-        (&ELEMENT, c"aoti_torch_dtype_element_size"),
-        (&DEVICE_TYPE, c"aoti_torch_get_device_type"),
-        (&DEVICE_INDEX, c"aoti_torch_get_device_index"),
-        (&CONTIGUOUS, c"aoti_torch_is_contiguous"),
-    ] {
-        let found = symbol(name).ok_or_else(|| missing(&name.to_string_lossy()))?;
-        place.store(found, Ordering::Relaxed);
-    }
+    shim::find()
+        .map_err(|name| PyRuntimeError::new_err(format!("libtorch_cpu.so lacks {}", name.to_string_lossy())))?;
     let mut places: Option<Vec<(usize, u64)>> = None;
     for pair in 0..4 {
         shared::lock(&FOUND).clear();
-        let addresses = torch::with_scan(scan as *const c_void, || copy.call1((pair,)))?;
-        let (to, from): (u64, u64) = addresses.extract()?;
+        let said = torch::with_scan(scan as *const c_void, || copy.call1((pair,)))?;
+        let (to, from, bytes, contiguous) = said.extract::<Pair>()?;
+        // SAFETY: an at::Tensor is the address of what it refers to, and the tensors of the pairs live as long as `copy`.
+        let tensor = unsafe { Tensor::of((&raw const from).cast()) };
+        if !tensor.is_some_and(|tensor| tensor.is(bytes, FLOAT, contiguous)) {
+            return Err(PyRuntimeError::new_err("torch's C shim says of a tensor what is not so"));
+        }
         let found = std::mem::take(&mut *shared::lock(&FOUND));
         let fits = |(place, [a, b, tag, other]): (usize, [u64; 4])| {
             ((a, b) == (to, from) && tag == other).then_some((place, tag))

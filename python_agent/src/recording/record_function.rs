@@ -24,7 +24,7 @@ const FUNCTION: usize = 0;
 const BACKWARD_FUNCTION: usize = 1;
 const USER_SCOPE: usize = 7;
 
-/// `at::RecordFunctionCallback` of torch 2.4 to 2.15.
+/// `at::RecordFunctionCallback` of torch 2.5 to 2.15, as tests/torch_layout.cpp compares it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Callback {
