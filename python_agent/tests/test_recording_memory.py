@@ -176,7 +176,9 @@ class Held:
 class Taking(torch.nn.Module):
     """Takes memory before and after its child, which takes its own."""
 
-    def __init__(self, held: Held, megabytes: float, child: torch.nn.Module | None = None, raises: bool = False) -> None:
+    def __init__(
+        self, held: Held, megabytes: float, child: torch.nn.Module | None = None, raises: bool = False
+    ) -> None:
         super().__init__()
         self.held, self.megabytes, self.child, self.raises = held, megabytes, child, raises
 

@@ -72,8 +72,9 @@ def test_parts_are_what_the_loop_itself_timed(recorder: Recorder) -> None:
             return 40
 
         def __getitem__(self, item: int) -> torch.Tensor:
+            # Some milliseconds: what we do before and after it takes 0.06 ms in cold caches.
             x = torch.full((512, 256), float(item))
-            for _ in range(20):
+            for _ in range(100):
                 x = x.sin()
             return x
 

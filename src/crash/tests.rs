@@ -87,8 +87,8 @@ fn ranks_that_ended_alike_are_one_and_the_first_is_the_headline() {
     assert_eq!(page.matches("all_reduce 120 of group 0, 1071.1 kB, in step 30: has not finished").count(), 2, "{page}");
     assert!(page.contains("\n  memory       cpu: 812 MB at first, 1.41 GB at last, at most 1.50 GB\n"), "{page}");
     assert!(page.contains("\n  metrics      loss 2.312 (step 29), lr 0.001 (step 29), x NULL (step 28)\n"), "{page}");
-    assert!(page.contains("\n  kept by      layers.3.mlp 412 MB, head 96.0 MB (step 64)\n"), "{page}");
-    assert!(page.contains("\n  grew         head +31.0 MB (step 64, since step 0)\n"), "{page}");
+    assert!(page.contains("\n  kept by      layers.3.mlp 412 MB, head 96 MB (step 64)\n"), "{page}");
+    assert!(page.contains("\n  grew         head +31 MB (step 64, since step 0)\n"), "{page}");
     assert!(page.contains("\n    File \"train.py\", line 3, in load\n"), "{page}");
     assert!(page.contains("\n  steps        30; the last was over 12.5 s before\n"), "{page}");
 }
