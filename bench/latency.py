@@ -2,8 +2,9 @@
 
 Whole processes, median of --runs with the least and the most: `probe bench query "SELECT 1"` against a live collector
 (bound 50 ms), `probe PID stack` of a process of two threads (bound 150 ms) and how long --pause stops it (bound 5 ms, by
-its own word), and what an activated agent adds to the start of Python before torch is imported (bound 10 ms; a plain
-start is measured in turn with it, and the difference of the medians is what counts).
+its own word), `probe attach PID` into a live run until the agent records (bound 100 ms from Python 3.14 on, 50 before),
+each with a `probe detach` after it, and what an activated agent adds to the start of Python before torch is imported (bound
+10 ms; a plain start is measured in turn with it, and the difference of the medians is what counts).
 """
 
 import argparse
@@ -55,6 +56,46 @@ def stacks(probe: str, runs: int) -> None:
         child.wait()
 
 
+TRAINING = """
+import torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(256, 256)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+x = torch.randn(64, 256)
+step = 0
+while True:
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    step += 1
+    if step == 100:
+        print("ready", flush=True)
+"""
+
+
+def attaches(probe: str, runs: int, environment: dict[str, str]) -> None:
+    """Whole commands that put the agent into a training process that knows nothing of it."""
+    unaware = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
+    child = subprocess.Popen([sys.executable, "-c", TRAINING], env=unaware, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout and child.stdout.readline()
+        attach = [probe, "attach", str(child.pid), "--name", "bench"]
+        samples: dict[str, list[float]] = {"attach": [], "detach": []}
+        for _ in range(runs):
+            for name, command in (("attach", attach), ("detach", [probe, "detach", str(child.pid)])):
+                began = time.perf_counter()
+                subprocess.run(command, env=environment, check=True, capture_output=True)
+                samples[name].append(time.perf_counter() - began)
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        bound = 100 if sys.version_info >= (3, 14) else 50
+        show(f"probe attach PID, Python {version}   (bound {bound})", samples["attach"])
+        show("  the first, which imports the agent", samples["attach"][:1])
+        show("probe detach PID", samples["detach"])
+    finally:
+        child.kill()
+        child.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--probe", default=shutil.which("probe") or "probe")
@@ -72,6 +113,7 @@ def main() -> None:
         show("probe --version", samples["version"])
 
         stacks(args.probe, args.runs)
+        attaches(args.probe, args.runs, collector.environment)
 
         nothing = [sys.executable, "-c", "pass"]
         package = [sys.executable, "-c", "import probe_agent"]

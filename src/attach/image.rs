@@ -1,20 +1,27 @@
 //! An ELF file that is mapped in a process: where its symbols are there. Read through the process's own root, so that a
 //! container's libraries are those that are looked at.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use goblin::container::Ctx;
 use goblin::elf::Elf;
-use goblin::elf::program_header::{PF_X, PT_LOAD};
+use goblin::elf::program_header::{PF_X, PT_LOAD, ProgramHeader};
 
 use super::maps::{self, Mapping};
 use crate::error::{Error, Result};
 
 /// Larger files are no interpreters.
 const LARGEST: u64 = 1 << 30;
+/// The headers of a file and its parts are at its beginning.
+const HEADERS: u64 = 64 << 10;
+/// Where a header (of 64 bits) says where sections are, and how many.
+const SECTIONS: [Range<usize>; 2] = [0x28..0x30, 0x3c..0x40];
 
-/// The file, and where it is.
+/// What is loaded of the file, and where it is.
 pub(super) struct Image {
     bytes: Vec<u8>,
     /// What is added to an address of the file.
@@ -30,7 +37,7 @@ impl Image {
         if size > LARGEST {
             return Err(unreadable(format!("{size} bytes are too many")));
         }
-        let bytes = fs::read(&path).map_err(|error| unreadable(error.to_string()))?;
+        let bytes = read_loaded(&path, size).map_err(|error| unreadable(error.to_string()))?;
         let elf = Elf::parse(&bytes).map_err(|error| unreadable(error.to_string()))?;
         let size = maps::page_size();
         let page = |address: u64| address & !(size - 1);
@@ -47,6 +54,26 @@ impl Image {
         let elf = Elf::parse(&self.bytes).map_err(|error| Error::failed(error.to_string()))?;
         Ok(Symbols { image: self, elf })
     }
+}
+
+/// A file's beginning, as far as it is loaded, with a header that says that there are no sections: what they say is for
+/// debuggers, and with their symbols most of an interpreter's file. What is no ELF file is for the parser to say.
+fn read_loaded(path: &Path, size: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mut bytes = vec![0; HEADERS.min(size) as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    let Ok(header) = Elf::parse_header(&bytes) else { return Ok(bytes) };
+    let (Ok(container), Ok(order)) = (header.container(), header.endianness()) else { return Ok(bytes) };
+    let (at, count) = (header.e_phoff as usize, header.e_phnum as usize);
+    let parts = ProgramHeader::parse(&bytes, at, count, Ctx::new(container, order)).unwrap_or_default();
+    let loaded = parts.iter().filter(|part| part.p_type == PT_LOAD);
+    let end = loaded.map(|part| part.p_offset.saturating_add(part.p_filesz)).max().unwrap_or(0);
+    bytes.resize(end.clamp(bytes.len() as u64, size) as usize, 0);
+    file.read_exact_at(&mut bytes, 0)?;
+    for place in SECTIONS {
+        bytes.get_mut(place).into_iter().flatten().for_each(|byte| *byte = 0);
+    }
+    Ok(bytes)
 }
 
 /// Where the file can be opened from here. The kernel gives the very file that is mapped to administrators only; everybody
