@@ -1,10 +1,11 @@
 """What recording costs beside the alternatives: part of `make bench-overhead`.
 
 Blocks of steps alternate in one process, CPU time of all its threads: without anything, the agent at every step, the same
-with modules called directly (PROBE_LAYERS=forward=fast_call, for those who ask for it), the agent at the stride that its governor chose for this model (auto), torch.profiler on the CPU, full backward hooks with forward
-hooks on every module. Each block is divided by the mean of the two plain ones around it; medians with their 95 %
-bootstrap intervals. On a GPT, a hundred tiny layers, a ResNet-18 on 64x64 pictures, and the tiny layers on two ranks
-(DDP over gloo; rank 0's time).
+with modules called directly (PROBE_LAYERS=forward=fast_call, for those who ask for it), the agent at the stride that its
+governor chose for this model (auto), torch.profiler on the CPU, full backward hooks with forward hooks on every module.
+Each block is divided by the mean of the two plain ones around it; medians with their 95 % bootstrap intervals. Blocks of
+auto, and the plain ones around them, are so long that what is done in few steps only is in each once. On a GPT, a
+hundred tiny layers, a ResNet-18 on 64x64 pictures, and the tiny layers on two ranks (DDP over gloo; rank 0's time).
 
 Then what one event costs in a tight loop, what the agent takes of memory, and `import torch` with and without it. Bounds
 are those of the project; a figure above its bound is marked. Prints a table, and with --json FILE writes the figures.
@@ -28,6 +29,7 @@ BOUNDS = {
     ("gpt", "auto"): 1.01, ("tiny", "auto"): 1.01, ("resnet", "auto"): 1.01, ("ddp", "auto"): 1.01,
 }  # fmt: skip
 EVENT_NS, MEMORY_MIB, IMPORT = 40, 32, 1.02
+THINNER = 64  # operators are watched in one of so many steps with detail (recording/thin.rs)
 GOVERNED = 200  # looks at the governor, of a tenth of a second
 
 
@@ -136,9 +138,9 @@ def worker(kind: str, rounds: int) -> None:
     model, step = make_model(kind)
     steps = STEPS[kind]
 
-    def block() -> float:
+    def block(count: int = steps) -> float:
         before = time.process_time()
-        for _ in range(steps):
+        for _ in range(count):
             step()
         return time.process_time() - before
 
@@ -156,10 +158,23 @@ def worker(kind: str, rounds: int) -> None:
         "backward-hooks": Hooks(model),
     }
     ratios: dict[str, list[float]] = {name: [] for name in [*VARIANTS, "plain again"]}
+    # Before torch.profiler has run in this process.
+    long = max(steps, stride * THINNER)
+    with plain:
+        before = block(long)
+    for _ in range(rounds // 2):
+        with variants["auto"]:
+            seconds = block(long)
+        with plain:
+            after = block(long)
+        ratios["auto"].append(2 * seconds / (before + after))
+        before = after
     with plain:
         before = block()
     for _ in range(rounds):
         for name, of in ratios.items():
+            if name == "auto":
+                continue
             if name == "profiler":
                 begun = time.process_time()
                 with profile(activities=[ProfilerActivity.CPU]):

@@ -11,6 +11,8 @@ import argparse
 import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -58,27 +60,37 @@ def of_the_agent(step: Any) -> dict[str, float]:
     return {module: statistics.median(of) for module, of in times.items()}
 
 
+@contextmanager
+def around_modules(model: nn.Module, before: Callable[[str], None], after: Callable[[str], None]) -> Iterator[None]:
+    """Calls both with a module's name, before and after each of its calls."""
+    handles = []
+    for name, module in model.named_modules():
+        name = name or type(model).__name__
+        handles.append(module.register_forward_pre_hook(lambda *_, name=name: before(name)))
+        handles.append(module.register_forward_hook(lambda *_, name=name: after(name)))
+    yield
+    for handle in handles:
+        handle.remove()
+
+
 def of_the_profiler(model: nn.Module, step: Any) -> dict[str, float]:
     """The same from torch.profiler, by ranges that hooks put around modules."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    open_ranges, handles = [], []
-    for name, module in model.named_modules():
+    open_ranges: list[record_function] = []
 
-        def before(_module: nn.Module, _inputs: Any, name: str = name or type(model).__name__) -> None:
-            open_ranges.append(record_function("module:" + name))
-            open_ranges[-1].__enter__()
+    def before(name: str) -> None:
+        open_ranges.append(record_function("module:" + name))
+        open_ranges[-1].__enter__()
 
-        def after(*_: Any) -> None:
-            open_ranges.pop().__exit__(None, None, None)
+    def after(_name: str) -> None:
+        open_ranges.pop().__exit__(None, None, None)
 
-        handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with around_modules(model, before, after), profile(activities=activities) as profiler:
         for _ in range(STEPS):
             step()
         torch.cuda.synchronize()
-    for handle in handles:
-        handle.remove()
     on_device = [e for e in profiler.key_averages() if e.key.startswith("module:") and e.device_time_total > 0]
     return {e.key.removeprefix("module:"): e.device_time_total / e.count * 1e-6 for e in on_device}
 
@@ -89,32 +101,29 @@ def differently_allocated(model: nn.Module, step: Any) -> list[str]:
     from probe_agent import _native as native
 
     seen: dict[str, list[int]] = defaultdict(list)
-    within, handles = [0], []
-    for name, module in model.named_modules():
-
-        def before(*_: Any) -> None:
-            within.append(0)
-            began.append(torch.cuda.memory_allocated())
-
-        def after(*_: Any, name: str = name or type(model).__name__) -> None:
-            delta, inner = torch.cuda.memory_allocated() - began.pop(), within.pop()
-            within[-1] += delta
-            seen[name].append(delta - inner)
-
-        handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+    within: list[int] = [0]
     began: list[int] = []
+
+    def before(_name: str) -> None:
+        within.append(0)
+        began.append(torch.cuda.memory_allocated())
+
+    def after(name: str) -> None:
+        delta, inner = torch.cuda.memory_allocated() - began.pop(), within.pop()
+        within[-1] += delta
+        seen[name].append(delta - inner)
+
     native.take_rows()
     rows: list[dict[str, Any]] = []
-    for _ in range(65):
-        seen.clear()
-        step()
-        native.analyse()
-        taken = [row for row in native.take_rows()["python.torch_trace"] if row["stage"] == "forward"]
-        rows = [row for row in taken if row["allocated_delta"] is not None]
-        if rows:
-            break
-    for handle in handles:
-        handle.remove()
+    with around_modules(model, before, after):
+        for _ in range(65):
+            seen.clear()
+            step()
+            native.analyse()
+            taken = [row for row in native.take_rows()["python.torch_trace"] if row["stage"] == "forward"]
+            rows = [row for row in taken if row["allocated_delta"] is not None]
+            if rows:
+                break
     mine: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         mine[row["module"]].append(round(row["allocated_delta"] * 1e6))

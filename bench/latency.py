@@ -19,9 +19,9 @@ import time
 from overhead import Collector
 
 
-def seconds(command: list[str], environment: dict[str, str]) -> float:
+def seconds(command: list[str], environment: dict[str, str], stderr: int | None = None) -> float:
     began = time.perf_counter()
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=stderr)
     return time.perf_counter() - began
 
 
@@ -83,9 +83,7 @@ def attaches(probe: str, runs: int, environment: dict[str, str]) -> None:
         samples: dict[str, list[float]] = {"attach": [], "detach": []}
         for _ in range(runs):
             for name, command in (("attach", attach), ("detach", [probe, "detach", str(child.pid)])):
-                began = time.perf_counter()
-                subprocess.run(command, env=environment, check=True, capture_output=True)
-                samples[name].append(time.perf_counter() - began)
+                samples[name].append(seconds(command, environment, subprocess.DEVNULL))
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         bound = 100 if sys.version_info >= (3, 14) else 50
         show(f"probe attach PID, Python {version}   (bound {bound})", samples["attach"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,17 +24,12 @@ RELEASES = ["2.5.0", "2.5.1", "2.6.0", "2.7.0", "2.7.1", "2.8.0", "2.9.0", "2.9.
 PYTHON = "3.11"
 LIBRARY = "torch/lib/libtorch_cpu.so"
 SHIM = "torch/include/torch/csrc/inductor/aoti_torch/c/shim.h"
-#: As record_function.rs and fast_call.rs look them up.
-SYMBOLS = [
-    "_ZN2at15sequence_number4peekEv",
-    "_ZNK2at14RecordFunction4nameEv",
-    "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE",
-    "_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE",
-    "_ZN2at14removeCallbackEm",
-    "_ZN2at15disableCallbackEm",
-    "_ZN2at16reenableCallbackEm",
-    "_ZN5torch3jit6tracer15getTracingStateEv",
-]
+#: Functions of C++ that native code looks up, as it names them.
+SYMBOLS = sorted(
+    name
+    for source in (HERE.parent / "python_agent" / "src" / "recording").glob("*.rs")
+    for name in re.findall(r'c"(_Z\w+)"', source.read_text())
+)
 #: As shim.rs does: always, from 2.8 on, and what stands in for those before.
 SHIM_SYMBOLS = ["numel", "dtype", "device_type", "device_index"]
 NEWER = ["aoti_torch_dtype_element_size", "aoti_torch_is_contiguous"]

@@ -11,10 +11,11 @@ use probe_proto::tables::torch_trace;
 
 use super::calls::{CallId, NO_CALL};
 use super::clock::seconds;
+use super::forward::More;
 use super::modules::IntMap;
 use super::names::Names;
 use super::thread::{Frame, Pass, Work};
-use super::{Analyser, INCOMPLETE, More, RING_FULL, TORCH_TRACE, Times, word};
+use super::{Analyser, INCOMPLETE, RING_FULL, TORCH_TRACE, Times, word};
 use crate::record::Record;
 use crate::sink::Sink;
 

@@ -6,8 +6,7 @@
 
 use probe_proto::config::Layers;
 use probe_proto::encode::StringTable;
-use probe_proto::table::{Text, Time};
-use probe_proto::tables::torch_trace;
+use probe_proto::table::Text;
 
 use crate::clock::Sample;
 use crate::record::{Kind, Record};
@@ -22,6 +21,7 @@ pub mod cut;
 mod data;
 mod device;
 mod device_step;
+mod forward;
 pub mod keep;
 pub mod known;
 pub mod mapping;
@@ -45,13 +45,12 @@ mod steps;
 mod tests;
 mod thread;
 
-use calls::{Call, CallId, Calls, NO_CALL};
+use calls::{CallId, Calls, NO_CALL};
 use clock::{Clock, seconds};
 pub use device::Device;
 use device::DeviceTime;
 pub use meter::Counts;
 use meter::Meter;
-use module_memory::Measured;
 use modules::Modules;
 use names::Names;
 use settling::Settling;
@@ -136,14 +135,6 @@ impl Times {
             false => (self.device.map(seconds), self.device_total.map(seconds)),
         }
     }
-}
-
-/// What a row of `python.torch_trace` says besides.
-#[derive(Debug, Clone, Copy)]
-struct More {
-    shape: Option<Text>,
-    memory: Option<Measured>,
-    thread: i64,
 }
 
 /// Strings that many rows have, by id.
@@ -322,157 +313,6 @@ impl<N: Names> Analyser<N> {
     fn close(&mut self, thread: usize, wanted: impl Fn(&Frame) -> bool, sink: &mut Sink) {
         if let Some((_, missing @ 1..)) = self.threads[thread].take(wanted) {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
-        }
-    }
-
-    /// `ticks`: of the record, for the registry.
-    fn enter(&mut self, number: usize, record: Record, device: Device, ticks: u64, sink: &mut Sink) {
-        let thread = &mut self.threads[number];
-        let outermost = thread.outermost_call();
-        let recompute = thread.passes > 0;
-        if outermost.is_none() {
-            self.modules.refresh(&self.names);
-        }
-        let root = outermost.map_or(record.a, |(_, address)| address);
-        let module = self.modules.find(&self.names, &mut sink.strings, record.a, record.b, ticks, root);
-        if let Some(call) =
-            thread.innermost_call().filter(|_| self.modules.get(module).is_some_and(|module| !module.known))
-        {
-            // What torch.compile made of a module is itself a module (fx's GraphModule), which is nobody's business.
-            let inner = self.calls.get(call).and_then(|call| self.modules.get(call.module));
-            if inner.is_some_and(|inner| inner.compiled) {
-                thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: true });
-                return;
-            }
-        }
-        if thread.modules == 0 && !recompute && self.modules.get(module).is_some_and(|module| module.has_parameters) {
-            thread.parts.micro_steps += 1;
-            thread.called.clear();
-        }
-        let called = if recompute { &mut thread.recomputed } else { &mut thread.called };
-        let calls_before = called.entry(module).or_insert(0);
-        let call_index = *calls_before;
-        *calls_before += 1;
-        let call = self.calls.push(Call {
-            module,
-            address: record.a,
-            parent: thread.innermost_call().unwrap_or(NO_CALL),
-            depth: thread.modules,
-            call_index,
-            step: self.step,
-            micro_step: (thread.parts.micro_steps - 1).max(0),
-            begin: record.ts,
-            own: 0,
-            device: DeviceTime::default(),
-            device_begin: device,
-            recompute,
-            detail: self.detail,
-            shape: None,
-        });
-        if self.detail {
-            thread.breakpoints.push(record.payload(), call);
-        }
-        thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: false });
-    }
-
-    fn exit(&mut self, number: usize, record: Record, device: Device, sink: &mut Sink) {
-        let thread = &mut self.threads[number];
-        let ours = |frame: &Frame| matches!(frame, Frame::Module { address, .. } if *address == record.a);
-        let Some((Frame::Module { call: id, tainted, hidden, .. }, missing)) = thread.take(ours) else { return };
-        if missing > 0 {
-            sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
-        }
-        let memory = thread.take_measured();
-        if hidden {
-            return;
-        }
-        let Some(call) = self.calls.get(id) else { return };
-        if !call.detail {
-            return;
-        }
-        thread.breakpoints.push(record.payload(), thread.innermost_call().unwrap_or(NO_CALL));
-        if tainted {
-            sink.dropped(TORCH_TRACE, RING_FULL, 1);
-            return;
-        }
-        let total = record.ts.saturating_sub(call.begin);
-        let stage = if call.recompute {
-            word(&mut self.words.recompute, &mut sink.strings, "recompute")
-        } else {
-            word(&mut self.words.forward, &mut sink.strings, "forward")
-        };
-        let device_total = device.since(call.device_begin);
-        let times = Times {
-            begin: call.begin,
-            own: call.own.min(total),
-            total,
-            device: device_total.and(call.device.sum()),
-            device_total,
-        };
-        let (more, idle) = (More { shape: call.shape, memory, thread: thread.id }, thread.is_idle());
-        self.push_call(id, stage, times, more, sink);
-        if idle {
-            let oldest = self.oldest_open();
-            self.calls.bound(oldest);
-        }
-    }
-
-    /// A row about a module call in `stage`.
-    fn push_call(&self, id: CallId, stage: Text, times: Times, more: More, sink: &mut Sink) {
-        let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
-        let Some(module) = self.modules.get(call.module) else { return };
-        let (duration, total_duration) = times.where_it_computes(module.on_host);
-        // Of another device than the one that was asked nothing is known.
-        let is_there =
-            |measured: &Measured| module.device.is_none_or(|device| measured.is_of(sink.strings.get(device)));
-        let memory = more.memory.filter(is_there);
-        sink.push(torch_trace::Row {
-            step: call.step,
-            micro_step: call.micro_step,
-            call_index: call.call_index,
-            module: module.name,
-            module_type: module.class,
-            depth: call.depth,
-            stage,
-            ts: Time(clock.unix_ns(times.begin)),
-            duration,
-            total_duration,
-            host_duration: seconds(times.own),
-            allocated: memory.map(|memory| memory.allocated),
-            allocated_delta: memory.and_then(|memory| memory.own_delta),
-            max_allocated: memory.map(|memory| memory.peak),
-            reserved: memory.map(|memory| memory.reserved),
-            input_shape: more.shape,
-            device: module.device,
-            compiled: module.compiled,
-            thread: more.thread,
-        });
-    }
-
-    /// The shape given to the call that began last.
-    fn shape(&mut self, number: usize, record: Record, sink: &mut Sink) {
-        let thread = &mut self.threads[number];
-        let Some(Frame::Module { call: id, .. }) = thread.frames.last() else { return };
-        let (dimensions, first) = ((record.payload() >> 8) as usize, (record.payload() & 0xff) as usize);
-        let words = [record.a & 0xffff_ffff, record.a >> 32, record.b & 0xffff_ffff, record.b >> 32];
-        let known = dimensions.min(payload::SHAPE_DIMENSIONS);
-        let here = words.iter().take(known.saturating_sub(first));
-        let depth = thread.modules;
-        let Some(call) = self.calls.get_mut(*id) else { return };
-        let is_root = self.modules.get(call.module).is_some_and(|module| module.has_parameters);
-        if first == 0 && depth == 1 && is_root && !call.recompute && dimensions > 0 {
-            let samples = thread.parts.samples.get_or_insert(0);
-            *samples = samples.saturating_add(words[0] as i64);
-        }
-        let listed: Vec<String> = here.map(u64::to_string).collect();
-        let more = if first + listed.len() == known && dimensions > known { ", …" } else { "" };
-        let text = match call.shape.and_then(|before| sink.strings.get(before)) {
-            Some(before) if first > 0 => format!("{}, {}{more}]", before.trim_end_matches(']'), listed.join(", ")),
-            _ => format!("[{}{more}]", listed.join(", ")),
-        };
-        call.shape = Some(sink.strings.id(&text));
-        if depth == 1 && is_root {
-            self.batch_shape = call.shape;
         }
     }
 

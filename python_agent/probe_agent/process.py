@@ -12,6 +12,14 @@ if TYPE_CHECKING:
 
     Kind = Literal["trainer", "child", "none"]
 
+#: Programs that start processes that train, and train not: modules run by `python -m`, and scripts. The command knows the
+#: same ones (src/stacks/launcher.rs).
+_LAUNCHER_MODULES = (
+    "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
+    "deepspeed.launcher.runner", "deepspeed.launcher.launch",
+)  # fmt: skip
+_LAUNCHER_SCRIPTS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed")
+
 
 def kind() -> Kind:
     """`trainer`: may train. `child`: made by multiprocessing, so a DataLoader's worker, unless it joins a process
@@ -29,14 +37,14 @@ def kind() -> Kind:
 
 
 def _is_launcher(arguments: list[str]) -> bool:
-    """torchrun starts the processes that train and does not train."""
+    """Whether what the interpreter runs starts the processes that train, and does not train."""
     for place, argument in enumerate(arguments[1:], 1):
         if argument == "-m":
-            return arguments[place + 1 : place + 2] in (["torch.distributed.run"], ["torch.distributed.launch"])
+            return "".join(arguments[place + 1 : place + 2]) in _LAUNCHER_MODULES
         if argument in ("-W", "-X"):
             continue
         if not argument.startswith("-") and arguments[place - 1] not in ("-W", "-X"):
-            return os.path.basename(argument) == "torchrun"
+            return os.path.basename(argument) in _LAUNCHER_SCRIPTS
     return False
 
 

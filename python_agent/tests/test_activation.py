@@ -169,6 +169,9 @@ def test_helpers_and_launchers_are_no_agents(bench: Bench) -> None:
         ("python", "-m", "torch.distributed.run", "train.py"): "none",
         ("python", "/venv/bin/torchrun", "train.py"): "none",
         ("python", "-u", "/venv/bin/torchrun", "train.py"): "none",
+        ("python", "/venv/bin/accelerate", "launch", "train.py"): "none",
+        ("python", "-m", "deepspeed.launcher.launch", "train.py"): "none",
+        ("python", "/work/deepspeed/train.py"): "trainer",
         ("python", "/x/torch/_inductor/compile_worker/__main__.py", "--workers=2"): "none",
     }
     try:

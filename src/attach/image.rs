@@ -2,7 +2,6 @@
 //! container's libraries are those that are looked at.
 
 use std::fs::{self, File};
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -37,15 +36,12 @@ impl Image {
         if size > LARGEST {
             return Err(unreadable(format!("{size} bytes are too many")));
         }
-        let bytes = read_loaded(&path, size).map_err(|error| unreadable(error.to_string()))?;
-        let elf = Elf::parse(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        let (bytes, parts) = read_loaded(&path, size).map_err(|error| unreadable(error.to_string()))?;
         let size = maps::page_size();
         let page = |address: u64| address & !(size - 1);
-        let loaded =
-            elf.program_headers.iter().find(|part| part.p_type == PT_LOAD && page(part.p_offset) == first.offset);
+        let loaded = parts.iter().find(|part| part.p_type == PT_LOAD && page(part.p_offset) == first.offset);
         let Some(loaded) = loaded else { return Err(unreadable("it is not what is mapped".into())) };
         let bias = first.addresses.start.wrapping_sub(page(loaded.p_vaddr));
-        drop(elf);
         Ok(Self { bytes, bias })
     }
 
@@ -56,24 +52,24 @@ impl Image {
     }
 }
 
-/// A file's beginning, as far as it is loaded, with a header that says that there are no sections: what they say is for
-/// debuggers, and with their symbols most of an interpreter's file. What is no ELF file is for the parser to say.
-fn read_loaded(path: &Path, size: u64) -> io::Result<Vec<u8>> {
+/// A file's beginning, as far as it is loaded, and which parts are. Its header says that there are no sections then: what
+/// they say is for debuggers, and with their symbols most of an interpreter's file.
+fn read_loaded(path: &Path, size: u64) -> goblin::error::Result<(Vec<u8>, Vec<ProgramHeader>)> {
     let file = File::open(path)?;
     let mut bytes = vec![0; HEADERS.min(size) as usize];
     file.read_exact_at(&mut bytes, 0)?;
-    let Ok(header) = Elf::parse_header(&bytes) else { return Ok(bytes) };
-    let (Ok(container), Ok(order)) = (header.container(), header.endianness()) else { return Ok(bytes) };
-    let (at, count) = (header.e_phoff as usize, header.e_phnum as usize);
-    let parts = ProgramHeader::parse(&bytes, at, count, Ctx::new(container, order)).unwrap_or_default();
+    let header = Elf::parse_header(&bytes)?;
+    let context = Ctx::new(header.container()?, header.endianness()?);
+    let parts = ProgramHeader::parse(&bytes, header.e_phoff as usize, header.e_phnum as usize, context)?;
     let loaded = parts.iter().filter(|part| part.p_type == PT_LOAD);
     let end = loaded.map(|part| part.p_offset.saturating_add(part.p_filesz)).max().unwrap_or(0);
-    bytes.resize(end.clamp(bytes.len() as u64, size) as usize, 0);
-    file.read_exact_at(&mut bytes, 0)?;
-    for place in SECTIONS {
-        bytes.get_mut(place).into_iter().flatten().for_each(|byte| *byte = 0);
+    let begun = bytes.len();
+    bytes.resize(end.clamp(begun as u64, size) as usize, 0);
+    file.read_exact_at(&mut bytes[begun..], begun as u64)?;
+    if context.container.is_big() {
+        SECTIONS.into_iter().for_each(|place| bytes[place].fill(0));
     }
-    Ok(bytes)
+    Ok((bytes, parts))
 }
 
 /// Where the file can be opened from here. The kernel gives the very file that is mapped to administrators only; everybody

@@ -7,6 +7,7 @@
 pub(crate) mod agent;
 pub(crate) mod flame;
 pub(crate) mod fold;
+mod launcher;
 pub(crate) mod page;
 pub(crate) mod permission;
 pub(crate) mod processes;
@@ -22,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use probe_proto::v1::{ProcessStacks, StackMethod};
 
+pub(crate) use launcher::is_launcher;
 pub(crate) use reader::{HAS_NATIVE, Reader};
 
 use crate::error::{Error, Result};

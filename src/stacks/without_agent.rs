@@ -1,9 +1,11 @@
 //! Python processes of this user that train and that no collector knows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use super::launcher::is_launcher;
 use super::processes;
 
 /// Longest command line that is shown (bytes).
@@ -26,25 +28,23 @@ pub(crate) fn find(known: &BTreeSet<u32>) -> Vec<Found> {
     let mine = nix::unistd::geteuid().as_raw();
     let all: Vec<Found> = pids.filter(|pid| !known.contains(pid)).filter_map(|pid| look(pid, mine)).collect();
     let mut parents: BTreeMap<u32, String> = all.iter().map(|found| (found.pid, found.command.clone())).collect();
-    parents.extend(known.iter().filter_map(|pid| Some((*pid, command_of(*pid)?.join(" ")))));
+    parents.extend(known.iter().filter_map(|pid| Some((*pid, line_of(&processes::command(*pid)?)))));
     without_forks(all, &parents)
 }
 
-/// The words of a command line, to be looked at.
-fn command_of(pid: u32) -> Option<Vec<String>> {
-    Some(processes::command(pid)?.iter().map(|word| word.to_string_lossy().into_owned()).collect())
+/// A command line, to be looked at.
+fn line_of(words: &[OsString]) -> String {
+    words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 fn look(pid: u32, mine: u32) -> Option<Found> {
     if fs::metadata(format!("/proc/{pid}")).ok()?.uid() != mine || !has_torch(pid) {
         return None;
     }
-    let words = command_of(pid)?;
-    let command = words.join(" ");
+    let words = processes::command(pid)?;
+    let command = line_of(&words);
     let parent = processes::parent(i32::try_from(pid).ok()?)?;
-    // What torchrun starts is what trains; itself it only waits.
-    let launcher = words.iter().any(|word| word == "torch.distributed.run" || word.ends_with("/torchrun"));
-    let other = command.is_empty() || launcher || is_worker(pid, &command);
+    let other = command.is_empty() || is_launcher(&words) || is_worker(pid, &command);
     (!other).then_some(Found { pid, parent, command })
 }
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
 import re
+from collections.abc import Iterator
 
 import pytest
 from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
@@ -132,6 +135,41 @@ def test_how_a_process_ended_outlives_the_collector(home: Home) -> None:
     collector.wait()
     (row,) = home.query("gpt@1", HOW)
     assert (row["signal"], row["state"]) == ("SIGKILL", "lost")
+
+
+@pytest.fixture
+def small_group() -> Iterator[pathlib.Path]:
+    """A control group whose processes may take 256 MB together, below the one that this process is in."""
+    groups = dict(line.split(":", 2)[1:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines())
+    mounts, limit = (
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes") if "memory" in groups else ("/sys/fs/cgroup", "memory.max")
+    )
+    group = pathlib.Path(mounts + groups.get("memory", groups.get("", ""))) / f"probe-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group may be made here: {error}")
+    try:
+        if not (group / limit).exists():
+            pytest.skip("control groups do not limit memory here")
+        (group / limit).write_text(str(256 << 20))
+        yield group
+    finally:
+        wait_for("the group to be empty", lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+
+
+def test_a_process_that_the_kernel_killed_for_want_of_memory_is_told_from_others(
+    home: Home, small_group: pathlib.Path
+) -> None:
+    run = crash(home, ["python"], "oom", CONTROL_GROUP=str(small_group), **ALONE)
+    assert run.process.returncode == 137, run.errors
+    (row,) = home.query("gpt@1", HOW)
+    assert (row["signal"], row["state"]) == ("SIGKILL", "lost")
+    assert f"{small_group.name} rose from 0 to 1 while it ran" in row["cause"]
+    page = home.probe("gpt@1", "crash").stdout
+    assert re.search(rf"out of memory: the kernel's OOM kills in control group \S*{small_group.name} rose", page), page
+    assert f"after {STEPS} steps" in page, page
 
 
 def test_where_a_device_had_no_memory_left_the_modules_that_hold_it_are_named(home: Home) -> None:

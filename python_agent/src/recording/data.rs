@@ -76,7 +76,9 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
         };
         let class = source.and_then(|source| class_of(&source).ok()).unwrap_or_default();
         let (mut ready, mut outstanding) = (u64::MAX, u64::MAX);
+        // Without workers it has no queue, and to ask for what is not there costs an exception.
         if watched.is_none()
+            && number(iterator, intern!(py, "_num_workers"))?.is_some_and(|workers| workers > 0)
             && let Some(queue) = known(py, iterator.getattr_opt(intern!(py, "_worker_result_queue")))?.flatten()
         {
             let size = known(py, queue.call_method0(intern!(py, "qsize")))?;

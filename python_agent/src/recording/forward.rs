@@ -78,11 +78,9 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
     let mark = device::mark_if(state.detail.get());
     let record = Record::new(Kind::Enter, peek(), ticks(), module as u64, class_address);
     let begun = state.begin(class, record.marked(mark));
-    match looked {
-        Some(looked) if begun => looked.record(state, record.ts, false),
-        _ => {}
-    }
-    if !begun {
+    if begun {
+        looked.into_iter().for_each(|looked| looked.record(state, record.ts, false));
+    } else {
         device::take_back(mark);
     }
     begun

@@ -15,9 +15,11 @@ use crate::analysis::payload::MEMORY_VALUES as COUNT;
 use crate::sampling;
 use crate::shared::ENABLED;
 
+/// The first of them are also asked for at modules: what is allocated, its peak, and what is reserved.
+pub(super) const OF_MODULES: usize = 3;
 /// Where a value is in the dictionary of `torch._C._cuda_memoryStats`: statistic, and below `all` its aspect; without an
 /// aspect it is a plain number.
-pub(super) const VALUES: [(&str, &str); COUNT] = [
+const VALUES: [(&str, &str); COUNT] = [
     ("allocated_bytes", "current"),
     ("allocated_bytes", "peak"),
     ("reserved_bytes", "current"),
@@ -34,15 +36,14 @@ fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Memory) {
         return Ok(());
     }
-    let mut values = [u64::MAX; COUNT];
-    for (here, place) in values.iter_mut().zip(VALUES) {
-        *here = value(statistics, place)?.unwrap_or(u64::MAX);
-    }
+    let values: [u64; COUNT] = values(statistics)?;
     thread::with(|state| {
         if state.mode.get() != RECORD {
-            return Ok(());
+            return;
         }
-        module_memory::optimizer_ends(state, device, statistics)?;
+        if let Some(first) = values.first_chunk() {
+            module_memory::optimizer_ends(state, device, *first);
+        }
         for (part, pair) in values.chunks_exact(2).enumerate() {
             let payload = u64::from(device) << 8 | part as u64;
             // A row is written whole or not at all: whoever reads begins anew at part 0.
@@ -50,15 +51,19 @@ fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
                 break;
             }
         }
-        Ok(())
-    })
+    });
+    Ok(())
 }
 
-/// One of [`VALUES`]; None where the allocator does not say it.
-pub(super) fn value(statistics: &Bound<'_, PyDict>, (statistic, aspect): (&str, &str)) -> PyResult<Option<u64>> {
-    let Some(found) = statistics.get_item(statistic)? else { return Ok(None) };
-    let found = if aspect.is_empty() { found } else { found.get_item("all")?.get_item(aspect)? };
-    found.extract().map(Some)
+/// The first of [`VALUES`], `u64::MAX` for what the allocator does not say.
+pub(super) fn values<const N: usize>(statistics: &Bound<'_, PyDict>) -> PyResult<[u64; N]> {
+    let mut values = [u64::MAX; N];
+    for (value, (statistic, aspect)) in values.iter_mut().zip(VALUES) {
+        let Some(found) = statistics.get_item(statistic)? else { continue };
+        *value =
+            if aspect.is_empty() { found.extract()? } else { found.get_item("all")?.get_item(aspect)?.extract()? };
+    }
+    Ok(values)
 }
 
 /// Chooses what the background thread measures by itself.

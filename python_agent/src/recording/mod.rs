@@ -46,6 +46,7 @@ pub(crate) mod spans;
 mod standstill;
 pub mod tables;
 mod test_mode;
+mod thin;
 mod thread;
 mod turns;
 pub(crate) mod usage;

@@ -4,7 +4,7 @@
 //! The device that is asked is the calling thread's current one. What a look costs is the caller's time, as with all
 //! that is recorded of a call.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,15 +12,15 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use super::clock::ticks;
-use super::memory::{VALUES, value};
-use super::policy::{self, Layer, is_on};
+use super::memory;
+use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
+use super::thin::Thin;
 use super::thread::ThreadState;
 use crate::analysis::payload::{AT_END, PEAK};
 
-/// Modules are looked at in one of so many steps that have detail, the first one among them: that is where memory
-/// most often runs out.
-const THINNER: u32 = 64;
+/// In which of the steps modules are looked at: the first one among them, where memory most often runs out.
+const PLACE: u32 = 0;
 
 /// Whom to ask.
 #[derive(Debug)]
@@ -34,46 +34,27 @@ struct Source {
 
 static SOURCE: PyOnceLock<Source> = PyOnceLock::new();
 static USED: AtomicBool = AtomicBool::new(false);
-/// Whether modules are looked at in the step that is under way.
-static WATCHING: AtomicBool = AtomicBool::new(false);
-/// Of that step: one of how many; and ticks that the looks took.
-static STRIDE: AtomicU32 = AtomicU32::new(0);
-static OURS: AtomicU64 = AtomicU64::new(0);
-/// Ticks a step, as the newest step with looks says.
-static COST: AtomicU64 = AtomicU64::new(0);
+static LOOKS: Thin = Thin::new(PLACE);
 
-/// One of how many steps has looks; 0: none.
-fn stride() -> u32 {
-    let wanted = USED.load(Ordering::Relaxed) && is_on(Layer::Memory);
-    if wanted { u32::from(policy::in_force().stride) * THINNER } else { 0 }
+fn is_wanted() -> bool {
+    USED.load(Ordering::Relaxed) && is_on(Layer::Memory)
 }
 
 /// At the beginning of step `step`, with detail or not: looks, or ceases to.
 pub(super) fn begin_step(step: i64, detail: bool) {
-    let stride = stride();
-    let wanted = detail && stride > 0 && step % i64::from(stride) == 0;
-    if WATCHING.load(Ordering::Relaxed) == wanted {
-        return;
-    }
-    if wanted {
-        STRIDE.store(stride, Ordering::Relaxed);
-    } else {
-        let stride = u64::from(STRIDE.load(Ordering::Relaxed).max(1));
-        COST.store(OURS.swap(0, Ordering::Relaxed) / stride, Ordering::Relaxed);
-    }
-    WATCHING.store(wanted, Ordering::Relaxed);
+    LOOKS.begin_step(step, detail && is_wanted());
 }
 
 /// What it costs a step, in ticks, spread over those without.
 pub(super) fn cost() -> u64 {
-    if stride() == 0 { 0 } else { COST.load(Ordering::Relaxed) }
+    LOOKS.cost(is_wanted())
 }
 
 /// What the allocator says now; None where nobody wants to know, or it can't be asked. Called with the GIL held and no
 /// exception set.
 #[inline(always)]
 pub(super) fn look() -> Option<Looked> {
-    if WATCHING.load(Ordering::Relaxed) { ask() } else { None }
+    if LOOKS.is_on() { ask() } else { None }
 }
 
 /// What a look saw.
@@ -86,15 +67,11 @@ pub(super) struct Looked {
 }
 
 impl Looked {
-    /// As of a device's statistics.
-    pub(super) fn of(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<Option<Self>> {
-        let [allocated, peak, reserved] = [VALUES[0], VALUES[1], VALUES[2]].map(|place| value(statistics, place));
-        Ok(match (allocated?, peak?, reserved?) {
-            (Some(allocated), Some(peak), Some(reserved)) => {
-                Some(Self { allocated, reserved, payload: u64::from(device) | peak << PEAK })
-            }
-            _ => None,
-        })
+    /// As a device's allocator says by its first values, all of them or none.
+    fn of(device: u8, values: [u64; memory::OF_MODULES]) -> Option<Self> {
+        let [allocated, peak, reserved] = values;
+        let looked = Self { allocated, reserved, payload: u64::from(device) | peak << PEAK };
+        (!values.contains(&u64::MAX)).then_some(looked)
     }
 
     /// Records it: of the call that began last on this thread, or `at_end` of the one that ends next. `at`: when.
@@ -111,11 +88,11 @@ fn ask() -> Option<Looked> {
     let py = unsafe { Python::assume_attached() };
     let looked = asked(py).unwrap_or_else(|error| {
         USED.store(false, Ordering::Relaxed);
-        WATCHING.store(false, Ordering::Relaxed);
+        LOOKS.stop();
         super::swallow(py, "memory of modules", Err(error));
         None
     });
-    OURS.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
+    LOOKS.spend(ticks().saturating_sub(began));
     looked
 }
 
@@ -128,7 +105,7 @@ fn asked(py: Python<'_>) -> PyResult<Option<Looked>> {
     }
     let device = source.device.call0(py)?;
     let statistics = source.statistics.call1(py, (&device,))?;
-    Looked::of(device.extract(py)?, statistics.bind(py).cast::<PyDict>()?)
+    Ok(Looked::of(device.extract(py)?, memory::values(statistics.bind(py).cast::<PyDict>()?)?))
 }
 
 /// At the beginning of an optimizer's step, inside what is recorded of it.
@@ -138,15 +115,14 @@ pub(super) fn optimizer_begins(state: &ThreadState) {
     }
 }
 
-/// At its end; `memory.py` has asked already.
-pub(super) fn optimizer_ends(state: &ThreadState, device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
-    if WATCHING.load(Ordering::Relaxed)
+/// At its end; `memory.py` has asked already, and these are the first of the values.
+pub(super) fn optimizer_ends(state: &ThreadState, device: u8, values: [u64; memory::OF_MODULES]) {
+    if LOOKS.is_on()
         && state.optimizers.depth() > 0
-        && let Some(looked) = Looked::of(device, statistics)?
+        && let Some(looked) = Looked::of(device, values)
     {
         looked.record(state, ticks(), true);
     }
-    Ok(())
 }
 
 /// Looks at memory when modules are called, from the next step on; `None`s: no more.

@@ -18,20 +18,20 @@ use pyo3::types::PyString;
 use super::boundary::SUSPENSIONS;
 use super::clock::ticks;
 use super::interned::Interned;
-use super::policy::{self, Layer, is_on};
+use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
 use super::record_function::{self as torch, name_of};
 use super::ring::Class;
 use super::shim::{self, FLOAT, Tensor};
+use super::thin::Thin;
 use super::thread::{self, RECORD};
 use crate::analysis::known::Learned;
 use crate::analysis::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
 use crate::shared::{self, ENABLED};
 
-/// Operators are watched in one of so many steps that have detail.
-const THINNER: u32 = 64;
-/// Which of them: late enough to come after a program's first steps, and soon enough for a short run.
-const PLACE: i64 = 10;
+/// In which of the steps operators are watched: late enough to come after a program's first ones, and soon enough for a
+/// short run.
+const PLACE: u32 = 10;
 /// Operators of ours open on a thread.
 const OPEN: usize = 8;
 /// Frames looked through for one of the program's own.
@@ -48,14 +48,7 @@ const CUDA: u64 = 1;
 static COPIES: AtomicBool = AtomicBool::new(false);
 static SYNC_POINTS: AtomicBool = AtomicBool::new(false);
 static HANDLE: AtomicU64 = AtomicU64::new(0);
-static WATCHING: AtomicBool = AtomicBool::new(false);
-/// Of the watched step: one of how many.
-static STRIDE: AtomicU32 = AtomicU32::new(0);
-/// Operators in it, and ticks that ours took.
-static SEEN: AtomicU64 = AtomicU64::new(0);
-static OURS: AtomicU64 = AtomicU64::new(0);
-/// Ticks a step, as the newest watched one says.
-static COST: AtomicU64 = AtomicU64::new(0);
+static WATCH: Thin = Thin::new(PLACE);
 /// Ticks of torch's way to the callback and back.
 static WAY: AtomicU64 = AtomicU64::new(0);
 /// Lines that had no place.
@@ -92,11 +85,9 @@ thread_local! {
     };
 }
 
-/// One of how many steps is watched; 0: none.
-fn stride() -> u32 {
-    let wanted = COPIES.load(Ordering::Relaxed) && is_on(Layer::Copies)
-        || SYNC_POINTS.load(Ordering::Relaxed) && is_on(Layer::SyncPoints);
-    if wanted { u32::from(policy::in_force().stride) * THINNER } else { 0 }
+fn is_wanted() -> bool {
+    COPIES.load(Ordering::Relaxed) && is_on(Layer::Copies)
+        || SYNC_POINTS.load(Ordering::Relaxed) && is_on(Layer::SyncPoints)
 }
 
 /// At the beginning of step `step`: watches, or ceases to.
@@ -105,35 +96,23 @@ pub(super) fn begin_step(step: i64) {
     if handle == 0 {
         return;
     }
-    let stride = stride();
-    let wanted = stride > 0 && step % i64::from(stride) == PLACE % i64::from(stride);
-    if WATCHING.load(Ordering::Relaxed) == wanted {
-        return;
+    if let Some(on) = WATCH.begin_step(step, is_wanted()) {
+        torch::switch(handle, on);
     }
-    if wanted {
-        SEEN.store(0, Ordering::Relaxed);
-        OURS.store(0, Ordering::Relaxed);
-        STRIDE.store(stride, Ordering::Relaxed);
-    } else {
-        let spent = SEEN.load(Ordering::Relaxed) * WAY.load(Ordering::Relaxed) + OURS.load(Ordering::Relaxed);
-        COST.store(spent / u64::from(STRIDE.load(Ordering::Relaxed).max(1)), Ordering::Relaxed);
-    }
-    WATCHING.store(wanted, Ordering::Relaxed);
-    torch::switch(handle, wanted);
 }
 
 /// What watching operators costs a step, in ticks, spread over those that are not watched.
 pub(super) fn cost() -> u64 {
-    if stride() == 0 { 0 } else { COST.load(Ordering::Relaxed) }
+    WATCH.cost(is_wanted())
 }
 
 unsafe extern "C" fn start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
     // SAFETY: the place for the returned unique_ptr.
     unsafe { *context = std::ptr::null_mut() };
-    if !WATCHING.load(Ordering::Relaxed) || !ENABLED.load(Ordering::Relaxed) {
+    if !WATCH.is_on() || !ENABLED.load(Ordering::Relaxed) {
         return context;
     }
-    SEEN.fetch_add(1, Ordering::Relaxed);
+    WATCH.spend(WAY.load(Ordering::Relaxed));
     // SAFETY: torch gave us `range`.
     let Some(name) = (unsafe { name_of(range) }) else { return context };
     let Some(name) = name.to_bytes().strip_prefix(b"aten::") else { return context };
@@ -145,7 +124,7 @@ unsafe extern "C" fn start(context: *mut *mut c_void, range: *const u8) -> *mut 
         // SAFETY: as above.
         unsafe { open(range, operator as u8) };
     }
-    OURS.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
+    WATCH.spend(ticks().saturating_sub(began));
     context
 }
 
@@ -179,7 +158,7 @@ unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
     let Some((Open { operator, begin, said: Some((payload, words)), .. }, outermost)) = ended else { return };
     let now = ticks();
     let outermost = u64::from(if operator == NONZERO { NONZERO } else { outermost });
-    let payload = payload | outermost | u64::from(STRIDE.load(Ordering::Relaxed)) << 24;
+    let payload = payload | outermost | u64::from(WATCH.stride()) << 24;
     thread::with(|state| {
         if !ENABLED.load(Ordering::Relaxed) {
             return;
@@ -193,13 +172,13 @@ unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
             state.instant(Class::Sync, record(Kind::Sync));
         }
     });
-    OURS.fetch_add(ticks().saturating_sub(now), Ordering::Relaxed);
+    WATCH.spend(ticks().saturating_sub(now));
 }
 
 /// The program is about to wait for a device: when that was; 0 where nobody watches.
 #[pyfunction]
 fn sync_begin() -> u64 {
-    let watched = WATCHING.load(Ordering::Relaxed)
+    let watched = WATCH.is_on()
         && ENABLED.load(Ordering::Relaxed)
         && SYNC_POINTS.load(Ordering::Relaxed)
         && is_on(Layer::SyncPoints)
@@ -217,9 +196,9 @@ fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
         Ok(index) => CUDA << 4 | index.min(14),
         Err(_) => u64::from(SOME_CUDA),
     };
-    let payload = operation as u64 | line() << 8 | u64::from(STRIDE.load(Ordering::Relaxed)) << 24;
+    let payload = operation as u64 | line() << 8 | u64::from(WATCH.stride()) << 24;
     thread::with(|state| state.instant(Class::Sync, Record::new(Kind::Sync, payload, now, began, device << 48)));
-    OURS.fetch_add(ticks().saturating_sub(now), Ordering::Relaxed);
+    WATCH.spend(ticks().saturating_sub(now));
 }
 
 /// The tensor at place `place` of a RecordFunction's inputs; None where torch does not say.
@@ -423,7 +402,7 @@ fn use_operators(copies: Option<bool>, sync_points: Option<bool>, libraries: Opt
         let handle = torch::add_switched_off(start as *const c_void, end as *const c_void)?;
         HANDLE.store(handle, Ordering::Relaxed);
     } else if !wanted {
-        WATCHING.store(false, Ordering::Relaxed);
+        WATCH.stop();
         torch::take_out(HANDLE.swap(0, Ordering::Relaxed));
     }
     Ok(())
@@ -438,8 +417,7 @@ pub(super) fn set_way(ticks: u64) {
 #[pyfunction]
 fn watch_operators(on: bool) {
     let handle = HANDLE.load(Ordering::Relaxed);
-    if handle != 0 && WATCHING.swap(on, Ordering::Relaxed) != on {
-        STRIDE.store(1, Ordering::Relaxed);
+    if handle != 0 && WATCH.force(on) {
         torch::switch(handle, on);
     }
 }

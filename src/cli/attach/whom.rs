@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::attach::{self, Interpreter};
 use crate::error::{Error, Kind, Result};
-use crate::stacks::{processes, without_agent};
+use crate::stacks::{is_launcher, processes, without_agent};
 
 /// How long an agent's thread is given to end once its collector does not know it any more, and how often that is looked at.
 const TO_GO: Duration = Duration::from_secs(5);
@@ -71,14 +71,6 @@ fn below(ancestor: u32) -> Vec<u32> {
     without_agent::find(&BTreeSet::new()).into_iter().map(|found| found.pid).filter(|pid| is_below(*pid)).collect()
 }
 
-/// torchrun and its kin start what trains, and train not.
-fn is_launcher(command: &[OsString]) -> bool {
-    command.iter().take(6).filter_map(|word| word.to_str()).any(|word| {
-        matches!(word, "torch.distributed.run" | "torch.distributed.launch" | "torchrun" | "accelerate.commands.launch")
-            || ["/torchrun", "/accelerate", "/deepspeed"].iter().any(|name| word.ends_with(name))
-    })
-}
-
 /// The agent's socket is its user's alone, so that root can't attach for somebody else.
 fn check_user(pid: u32) -> Result<()> {
     let ours = nix::unistd::geteuid();
@@ -126,17 +118,4 @@ pub(super) fn packages() -> Vec<PathBuf> {
         libraries.iter().filter_map(|path| fs::read_dir(path).ok()).flatten().flatten().map(|entry| entry.path());
     let places = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name)));
     places.filter(|place| place.join("probe_agent/__init__.py").exists()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn launchers_are_known_by_their_command() {
-        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        assert!(is_launcher(&words("python -m torch.distributed.run --nproc-per-node 2 train.py")));
-        assert!(is_launcher(&words("/venv/bin/python /venv/bin/torchrun train.py")));
-        assert!(!is_launcher(&words("python train.py --launcher a b c /x/torchrun")));
-    }
 }

@@ -8,6 +8,7 @@ raise       nobody catches an exception
 thread      nobody catches an exception in a thread, and the process goes on to a good end
 hook        nobody catches an exception, and the program's own hook ends the process at once
 memory      it asks the host for more memory than there is, in a module, and nobody catches that
+oom         the kernel kills it, because it takes more memory than the control group may that is named in CONTROL_GROUP
 device      a device has no memory left, in the first step; the device is none, and what it has is counted by modules
 worker      a forked process that has its connection stands still when it is killed
 normal      it goes on to a good end
@@ -89,6 +90,10 @@ def end(how: str, model: nn.Module) -> None:
     elif how == "memory":
         model[1].greedy = True
         model(torch.ones(2, 8))
+    elif how == "oom":
+        taken = []
+        while True:
+            taken.append(b"x" * (1 << 20))
     elif how == "worker":
         if os.fork() == 0:
             wait_for_file("leave")
@@ -120,6 +125,10 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "hook":
         sys.excepthook = lambda *_: os._exit(7)
+    if sys.argv[1] == "oom":
+        # Only what it takes from here on counts, so without torch.
+        with open(os.path.join(os.environ["CONTROL_GROUP"], "cgroup.procs"), "w") as members:
+            members.write(str(os.getpid()))
     if sys.argv[1] == "device":
         run_out_of_memory()
     train(sys.argv[1], int(sys.argv[2]))
