@@ -12,7 +12,7 @@ PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
 # A test that hangs shows where and ends the run, instead of using up the time that a run of CI has.
 HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --durations=10
 
-.PHONY: help setup demo test test-rust test-python test-attach test-native test-matrix test-layouts check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-rust test-python test-attach test-native test-matrix test-layouts check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,9 +24,12 @@ $(VENV)/.packages: requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
-# The wheel is built by maturin and carries the probe binary, without its symbols.
-$(VENV)/.wheel: $(VENV)/.packages $(SOURCES)
+# Needs no packages: `make -j2 setup` fetches those meanwhile.
+build:
 	cargo build --workspace
+
+# The wheel is built by maturin and carries the probe binary, without its symbols.
+$(VENV)/.wheel: $(VENV)/.packages $(SOURCES) | build
 	mkdir -p $(SCRIPTS)
 	strip -o $(SCRIPTS)/probe $(TARGET)/debug/probe
 	rm -rf $(TARGET)/wheels

@@ -17,7 +17,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 #: Interpreter, and what pip installs as torch: the current one, the last there is for an older Python, and one that is two
 #: years older. The first and the last release on which autograd.py allows RecordFunction must be among those that passed
-#: here; torch_layout.py compares what lies between. 2.5.1 did not run to its end (docs/design.md, "Versions").
+#: here; torch_layout.py compares what lies between.
 MATRIX = [
     ("3.9", "torch==2.8.0"),
     ("3.10", "torch==2.14.1"),

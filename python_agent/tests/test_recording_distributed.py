@@ -345,11 +345,7 @@ def test_a_collective_beside_training_is_an_error() -> None:
 def fsdp() -> dict[str, Any]:
     dist, native = _start()
     from torch.distributed.device_mesh import init_device_mesh
-
-    try:
-        from torch.distributed.fsdp import fully_shard
-    except ImportError:  # torch 2.5
-        from torch.distributed._composable.fsdp import fully_shard
+    from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (2,))
     model = Net(64, 2)
@@ -374,6 +370,7 @@ def fsdp() -> dict[str, Any]:
     }
 
 
+@pytest.mark.skipif(torch.__version__ < "2.6", reason="the FSDP2 of torch 2.5 asks for CUDA's streams, also on the CPU")
 def test_fsdp2_keeps_names_and_shows_its_operations() -> None:
     for found in on_ranks("fsdp"):
         assert found["problem"] == NO_PROBLEM and found["steps"] == 3

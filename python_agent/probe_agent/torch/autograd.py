@@ -12,7 +12,7 @@ from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 #: First and last release of torch (major, minor) on which the RecordFunction callback is used without being asked for. The
 #: tests have run on both and on some in between (tests/matrix.py); what native code takes for granted of torch's C++ is the
 #: same in every release from the one to the other (tests/torch_layout.py).
-VERIFIED = ((2, 8), (2, 15))
+VERIFIED = ((2, 5), (2, 15))
 
 _original: Callable[..., Any] | None = None
 _ours: Callable[..., Any] | None = None
