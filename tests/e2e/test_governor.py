@@ -59,7 +59,7 @@ def test_tiny_layers_are_thinned_and_every_step_has_its_row(home: Home) -> None:
     row = run.query("SELECT * FROM probe.overhead ORDER BY ts DESC LIMIT 1")[0]
     assert row["events"] > 600 > row["events_without_detail"] > 0
     assert row["budget"] == 0.01 and 0 < row["estimated_share"] < 0.05
-    assert 0 < row["event_cost"] < 1e-4 and 0 < row["node_cost"] < 1e-4
+    assert 0 < row["event_cost"] < row["node_cost"] < 1e-5
     assert 0 < row["ring_bytes"] + row["buffer_bytes"] + row["string_bytes"] < 32 << 20
     measured = wait_for("a measured ratio", lambda: run.query(
         "SELECT measured_ratio AS ratio, measured_low AS low, measured_high AS high, measured_pairs AS pairs "
