@@ -111,6 +111,7 @@ bench-query: setup $(TARGET)/release/probe
 bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/latency.py --probe $(TARGET)/release/probe
 	$(BIN)/python bench/console.py --probe $(TARGET)/release/probe
+	$(BIN)/python bench/sampling.py --probe $(TARGET)/release/probe
 
 gpu-check: setup ## device times against torch.profiler, and their cost, where there is a GPU
 	$(BIN)/python bench/gpu_check.py

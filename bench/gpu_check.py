@@ -3,7 +3,9 @@
 A GPT step (batch 8 x 512 tokens, 6 layers of 1024) runs with the agent, and then under torch.profiler with a range
 around every module's call. Compared is each module's total device time in forward, median of the steps: within 5 % for
 modules above 50 µs. Then blocks of steps with detail off and every-step in turn give what recording costs on the GPU.
-Last, what each module's forward keeps allocated is compared with what hooks of our own see: it must be the same.
+What each module's forward keeps allocated is compared with what hooks of our own see: it must be the same. Last, of NCCL's
+synchronous operations (a group of one rank that copies 256 MiB) the agent's times are compared with those of events around
+them, within 5 %.
 The exit status is 1 where a bound is missed.
 """
 
@@ -16,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from models import GPT
 from overhead import median_ratio
@@ -131,6 +134,30 @@ def differently_allocated(model: nn.Module, step: Any) -> list[str]:
     return [f"{name}: {mine.get(name)} bytes, hooks say {of}" for name, of in seen.items() if mine.get(name) != of]
 
 
+def of_nccl() -> tuple[float | None, float]:
+    """Median time of a synchronous all_gather, in ms: the agent's, and that of events around the call."""
+    from probe_agent import _native as native
+
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    native.take_rows()
+    given = torch.ones(64 << 20, device="cuda")
+    gathered = torch.empty_like(given)
+    theirs = []
+    for _ in range(STEPS):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        dist.all_gather_into_tensor(gathered, given)
+        end.record()
+        end.synchronize()
+        theirs.append(begin.elapsed_time(end))
+    native.analyse()
+    rows = [row for row in native.take_rows()["python.nccl_trace"] if row["bytes"] == given.nbytes]
+    mine = [row["duration_ms"] for row in rows if row["duration_ms"] is not None]
+    print(f"{len(mine)} of {len(rows)} rows of NCCL have a duration")
+    dist.destroy_process_group()
+    return statistics.median(mine) if mine else None, statistics.median(theirs)
+
+
 def overhead(step: Any) -> tuple[float, float, float]:
     """Steps with every module recorded over steps with none, on the device's clock."""
     from probe_agent import _native as native
@@ -174,6 +201,7 @@ def main() -> int:
     mine = of_the_agent(step)
     ratio, low, high = overhead(step)
     different = differently_allocated(model, step)
+    gathering, around = of_nccl()
     agent.uninstall()
     theirs = of_the_profiler(model, step)
     missed = 0
@@ -193,7 +221,9 @@ def main() -> int:
         f"{missed} modules above {ABOVE * 1e6:.0f} µs differ by more than {WITHIN:.0%}" if missed else "all within 5 %"
     )
     print("\n".join(different) or "allocated_delta is what hooks see")
-    return 1 if missed or different else 0
+    same = gathering is not None and abs(gathering / around - 1) <= WITHIN
+    print(f"NCCL, a synchronous all_gather: {gathering} ms, events {around:.3f} ms{'' if same else ' MISSED'}")
+    return 1 if missed or different or not same else 0
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ MATRIX = [
     ("3.11", "torch==2.5.1"),
     ("3.12", "torch==2.15.0"),
     ("3.13", "torch==2.15.0"),
+    ("3.14", "torch==2.15.0"),
 ]
 TESTS = ["python_agent/tests", "--deselect", "python_agent/tests/test_recording_frameworks.py"]
 

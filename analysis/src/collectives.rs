@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use probe_proto::table::Time;
-use probe_proto::tables::nccl_trace;
 use probe_proto::v1;
 
-use super::clock::{SECOND, seconds};
+use super::clock::SECOND;
+use super::collective_row::End;
+use super::device::Device;
 use super::keep::keep;
 use super::modules::IntMap;
 use super::names::{Names, Operation};
@@ -26,25 +26,17 @@ const WAITING: usize = 1 << 16;
 
 /// An operation that was issued.
 #[derive(Debug, Clone, Copy)]
-struct Issued {
+pub(super) struct Issued {
     thread: usize,
-    at: u64,
-    step: i64,
-    seq: i64,
-    kind: u64,
-    bytes: u64,
+    pub(super) at: u64,
+    pub(super) step: i64,
+    pub(super) seq: i64,
+    pub(super) kind: u64,
+    pub(super) bytes: u64,
     /// Nothing else was open on its thread, which waits for it: that is communication time.
     waited_for: bool,
-}
-
-/// When an operation was complete.
-#[derive(Debug, Clone, Copy)]
-enum End {
-    At(u64),
-    /// Some time before it was looked at.
-    Unknown,
-    /// Nobody looked.
-    NotSeen,
+    /// When the device came to its issue, of one that a stream waits for.
+    device: Device,
 }
 
 /// Operations under way.
@@ -52,7 +44,7 @@ enum End {
 pub(super) struct Operations {
     waiting: IntMap<u64, Issued>,
     handles: IntMap<u64, u64>,
-    kinds: HashMap<u64, Operation>,
+    pub(super) kinds: HashMap<u64, Operation>,
     /// By the number of the group.
     groups: HashMap<u32, Group>,
 }
@@ -68,30 +60,21 @@ struct Group {
     completed: i64,
 }
 
-keep!(Issued { thread, at, step, seq, kind, bytes, waited_for });
+keep!(Issued { thread, at, step, seq, kind, bytes, waited_for, device });
 keep!(Operations { waiting, handles, kinds, groups });
 keep!(Group { name, size, issued, completed });
 
-/// Bytes that each link carries, over the operation's bytes, in a group of `ranks`. (As nccl-tests defines it.)
-fn bus_factor(operation: &str, ranks: i32) -> f64 {
-    let ranks = f64::from(ranks.max(1));
-    let shared = (ranks - 1.0) / ranks;
-    if operation.starts_with("all_reduce") {
-        2.0 * shared
-    } else if ["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"]
-        .iter()
-        .any(|family| operation.starts_with(family))
-    {
-        shared
-    } else {
-        1.0
+impl Operations {
+    fn under_way(&self, key: u64) -> Option<(&Issued, &Operation)> {
+        let issued = self.waiting.get(&key)?;
+        Some((issued, self.kinds.get(&issued.kind)?))
     }
 }
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn collective(&mut self, number: usize, kind: Kind, record: Record, sink: &mut Sink) {
+    pub(super) fn collective(&mut self, number: usize, kind: Kind, record: Record, device: Device, sink: &mut Sink) {
         match kind {
-            Kind::Issue => self.issue(number, record, sink),
+            Kind::Issue => self.issue(number, record, device, sink),
             Kind::Started => {
                 self.operations.handles.insert(record.b, record.a);
             }
@@ -99,6 +82,12 @@ impl<N: Names> Analyser<N> {
                 if let Some(key) = self.operations.handles.remove(&record.a) {
                     let end = self.end_if_known(number, key, record.ts);
                     self.complete(key, end, record.payload() != 0, sink);
+                }
+            }
+            // A stream waits for it, so a call that returned says nothing of it.
+            Kind::Done if record.payload() == 0 && self.is_on_stream(record.a) => {
+                if !self.is_shown_by_wait(record.a) {
+                    self.complete(record.a, End::NotSeen, false, sink);
                 }
             }
             Kind::Done => self.complete(record.a, End::At(record.ts), record.payload() != 0, sink),
@@ -117,13 +106,33 @@ impl<N: Names> Analyser<N> {
         if unwatched <= whole / 10 { End::At(now) } else { End::Unknown }
     }
 
-    /// Whether the wait of the issuing thread ends when the operation does: it is synchronous, and the backend blocks.
+    /// Whether the wait of the issuing thread ends when the operation does: it is synchronous, and the backend blocks the
+    /// thread, or its stream on a device whose times are known.
     fn is_shown_by_wait(&self, key: u64) -> bool {
-        let kind = self.operations.waiting.get(&key).and_then(|issued| self.operations.kinds.get(&issued.kind));
-        kind.is_some_and(|operation| !operation.async_op && operation.backend == "gloo")
+        self.operations.under_way(key).is_some_and(|(issued, operation)| {
+            matches!(issued.device, Device::At { .. }) || operation.backend == "gloo" && !operation.async_op
+        })
     }
 
-    fn issue(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    /// Whether it is the work of a device, which nobody on the host sees.
+    fn is_on_stream(&self, key: u64) -> bool {
+        self.operations.under_way(key).is_some_and(|(_, operation)| operation.backend == "nccl")
+    }
+
+    /// When an operation ended whose wait ended at `now`, and on the device at `device`. None: it is not over yet.
+    fn end_of_wait(&self, key: u64, now: u64, has_event: bool, device: Device) -> Option<End> {
+        let issued = self.operations.waiting.get(&key)?;
+        if issued.device == Device::None {
+            return Some(End::At(now));
+        }
+        match device.since(issued.device) {
+            Some(took) => Some(End::After(took)),
+            None if has_event => None,
+            None => Some(End::NotSeen),
+        }
+    }
+
+    fn issue(&mut self, number: usize, record: Record, device: Device, sink: &mut Sink) {
         if let Some(key) = self.threads[number].shown_by_wait.take() {
             self.complete(key, End::NotSeen, false, sink);
         }
@@ -132,7 +141,9 @@ impl<N: Names> Analyser<N> {
             let Some(operation) = self.names.operation(id) else { return };
             self.operations.kinds.insert(id, operation);
         }
-        let is_async = self.operations.kinds.get(&id).is_some_and(|operation| operation.async_op);
+        let kind = self.operations.kinds.get(&id);
+        let is_async = kind.is_some_and(|operation| operation.async_op);
+        let on_stream = kind.is_some_and(|operation| !operation.async_op && operation.backend == "nccl");
         let inside = if self.threads[number].passes > 0 { Some(number) } else { self.explicit_pass() };
         if let Some(pass) = inside.and_then(|thread| self.threads[thread].outermost_pass()) {
             pass.collective = Some(record.ts);
@@ -159,22 +170,30 @@ impl<N: Names> Analyser<N> {
             kind: id,
             bytes: record.b,
             waited_for: !is_async && self.threads[number].is_idle(),
+            device: if on_stream { device } else { Device::None },
         };
         self.threads[number].waiting_since = issued.waited_for.then_some(record.ts);
+        if matches!(issued.device, Device::At { .. }) {
+            // Patched functions wait before they say that they have returned.
+            self.threads[number].shown_by_wait = Some(record.a);
+        }
         self.operations.waiting.insert(record.a, issued);
     }
 
     /// The thread waits for an operation: communication, where it is not inside anything else. A synchronous operation is
     /// waited for from its issue on, and until the thread runs again, not only until the operation is complete.
-    pub(super) fn wait(&mut self, number: usize, kind: Kind, now: u64, sink: &mut Sink) {
+    pub(super) fn wait(&mut self, number: usize, kind: Kind, record: Record, device: Device, sink: &mut Sink) {
         let thread = &mut self.threads[number];
+        let now = record.ts;
         if kind == Kind::WaitEnd {
             thread.wait_began = None;
             if let Some(begin) = thread.waiting_since.take() {
                 thread.parts.wait(begin, now);
             }
-            if let Some(key) = thread.shown_by_wait.take() {
-                self.complete(key, End::At(now), false, sink);
+            if let Some(key) = thread.shown_by_wait.take()
+                && let Some(end) = self.end_of_wait(key, now, record.payload() == 1, device)
+            {
+                self.complete(key, end, false, sink);
             }
         } else {
             thread.wait_began = Some(now);
@@ -198,37 +217,6 @@ impl<N: Names> Analyser<N> {
             thread.parts.wait(issued.at, end);
         }
         self.push_operation(&issued, end, failed, sink);
-    }
-
-    fn push_operation(&self, issued: &Issued, end: End, failed: bool, sink: &mut Sink) {
-        let (Some(clock), Some(operation)) = (&self.clock, self.operations.kinds.get(&issued.kind)) else { return };
-        let seconds = match end {
-            End::At(end) if end > issued.at => Some(seconds(end - issued.at)),
-            _ => None,
-        };
-        let speed = seconds.filter(|_| !failed && issued.bytes > 0).map(|seconds| issued.bytes as f64 / seconds / 1e9);
-        let status = match end {
-            End::NotSeen => "issued",
-            _ if failed => "failed",
-            _ => "completed",
-        };
-        let row = nccl_trace::Row {
-            step: issued.step,
-            seq: issued.seq,
-            operation_type: sink.strings.id(&operation.name),
-            group_name: sink.strings.id(&operation.group_name),
-            group_size: operation.group_size,
-            bytes: i64::try_from(issued.bytes).unwrap_or(i64::MAX),
-            dtype: operation.dtype.as_ref().map(|dtype| sink.strings.id(dtype)),
-            async_op: operation.async_op,
-            backend: sink.strings.id(&operation.backend),
-            ts: Time(clock.unix_ns(issued.at)),
-            duration_ms: seconds.map(|seconds| seconds * 1e3),
-            status: sink.strings.id(status),
-            algbw_gbps: speed,
-            busbw_gbps: speed.map(|speed| speed * bus_factor(&operation.name, operation.group_size)),
-        };
-        sink.push(row);
     }
 
     /// Tells the next report how far this process is on each group, and what is under way there since before `before`.
@@ -282,24 +270,6 @@ impl<N: Names> Analyser<N> {
         }
         if self.operations.waiting.is_empty() {
             self.operations.handles.clear();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bus_factor;
-
-    #[test]
-    fn bus_factors_are_those_of_nccl_tests() {
-        for (operation, ranks, factor) in [
-            ("all_reduce", 2, 1.0),
-            ("all_reduce_coalesced", 4, 1.5),
-            ("all_gather_into_tensor", 4, 0.75),
-            ("broadcast", 8, 1.0),
-            ("barrier", 1, 1.0),
-        ] {
-            assert!((bus_factor(operation, ranks) - factor).abs() < 1e-12, "{operation}");
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::sink::Sink;
 mod backward;
 mod calls;
 pub mod clock;
+mod collective_row;
 mod collectives;
 pub mod custom;
 pub mod cut;
@@ -300,9 +301,9 @@ impl<N: Names> Analyser<N> {
                 self.detail = record.payload() & 1 != 0;
                 self.optimizers = Layers((record.payload() >> 1) as u16).has("optimizer");
             }
-            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record.ts, sink),
+            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record, device, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
-                self.collective(thread, kind, record, sink);
+                self.collective(thread, kind, record, device, sink);
             }
             // Before the time that has passed was given to anybody, above.
             Kind::Resume => {}

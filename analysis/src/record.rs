@@ -38,7 +38,8 @@ pub enum Kind {
     Detail,
     /// A training step was ended by hand. `b` steps finished now.
     MarkStep,
-    /// A collective was issued. `a` its key, `b` bytes, payload = place of its description in the registry.
+    /// A collective was issued. `a` its key, `b` bytes (48 bits), payload = its number in the group << 24 | place of its
+    /// description in the registry. Its event comes before the operation begins.
     Issue,
     /// The backend began to time it. `a` its key, `b` the backend's handle.
     Started,
@@ -52,7 +53,7 @@ pub enum Kind {
     GradReady,
     /// The thread began to wait for a collective.
     WaitBegin,
-    /// It has waited.
+    /// It has waited. Payload 1 where it has an event, which comes when the collective issued before is done.
     WaitEnd,
     /// Recording was off, and is on again. `a` is 1 in the middle of a step that is to get no row.
     Resume,
@@ -109,8 +110,8 @@ pub(crate) const KINDS: [Kind; 30] = [
 impl Kind {
     /// Whether the upper 16 bits of the second word name a device's event.
     pub fn has_mark(self) -> bool {
-        use Kind::{Enter, Exit, NodeEnd, NodeStart, OptimizerBegin, OptimizerEnd};
-        matches!(self, Enter | Exit | NodeStart | NodeEnd | OptimizerBegin | OptimizerEnd)
+        use Kind::{Enter, Exit, Issue, NodeEnd, NodeStart, OptimizerBegin, OptimizerEnd, WaitEnd};
+        matches!(self, Enter | Exit | NodeStart | NodeEnd | OptimizerBegin | OptimizerEnd | Issue | WaitEnd)
     }
 
     /// Whether it belongs to the life of a collective.

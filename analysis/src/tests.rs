@@ -40,14 +40,14 @@ impl Names for Everyone {
         (id < 4).then(|| format!("Optimizer{id}"))
     }
     fn operation(&self, id: u64) -> Option<Operation> {
-        (id < 4).then(|| Operation {
+        (id < 6).then(|| Operation {
             name: "all_reduce".into(),
             group_id: 0,
             group_name: "0".into(),
             group_size: 2,
             dtype: None,
             async_op: id.is_multiple_of(2),
-            backend: "gloo".into(),
+            backend: if id < 4 { "gloo" } else { "nccl" }.into(),
         })
     }
     fn named(&self, _is_span: bool, id: u64) -> Option<String> {
@@ -460,6 +460,42 @@ fn collectives_complete_on_other_threads() {
     assert_eq!(row["status"].text(), "completed");
     // Until the thread ran again, from the issue on, counted once.
     assert!(close(rows[STEPS][1]["comm_time"].float(), 2_200.0 * TICK));
+}
+
+#[test]
+fn what_a_stream_waits_for_has_the_devices_time() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let at = |at| Device::At { device: 0, at };
+    let mut one = |began, now, key, operation, issued, has_event, waited| {
+        let mut put = |kind, ts, payload, a, device| {
+            analyser.feed(0, Record::new(kind, payload, ts, a, 4_000), device, &mut sink);
+        };
+        put(Kind::Issue, began, operation, key, issued);
+        put(Kind::Posted, began + 1, 1, key, Device::None);
+        put(Kind::WaitBegin, began + 2, 0, 0, Device::None);
+        put(Kind::WaitEnd, now, u64::from(has_event), 0, waited);
+    };
+    // 5 is synchronous and NCCL's, 4 asynchronous, 1 gloo's; see `Everyone`. The host goes on at once.
+    one(1_000, 1_010, 1, 5, at(50_000), true, at(90_000));
+    // Its first event could not be had; its second; the device has not come to its end; it is asynchronous; it is gloo's.
+    one(2_000, 2_010, 2, 5, Device::Unknown, true, at(91_000));
+    one(3_000, 3_010, 3, 5, at(92_000), false, Device::Unknown);
+    one(4_000, 4_010, 4, 5, at(93_000), true, Device::Unknown);
+    one(5_000, 5_010, 5, 4, at(94_000), false, Device::None);
+    one(6_000, 6_010, 6, 1, at(95_000), true, at(99_000));
+    analyser.settle(6_020 + 2 * SECOND, false, &mut sink);
+    let pending = sink.groups.iter().map(|group| group.pending.len()).sum::<usize>();
+    assert_eq!(pending, 1, "only what the device has not come to");
+    let rows = rows(&mut sink);
+    let found: Vec<(&str, Option<f64>)> = rows[super::NCCL_TRACE]
+        .iter()
+        .map(|row| (row["status"].text(), (row["duration_ms"] != Cell::Null).then(|| row["duration_ms"].float())))
+        .collect();
+    let device = super::clock::seconds(40_000) * 1e3;
+    assert_eq!(found.len(), 5);
+    assert!(found[0].0 == "completed" && close(found[0].1.unwrap(), device), "{found:?}");
+    assert_eq!(found[1..4], [("issued", None); 3]);
+    assert!(found[4].0 == "completed" && close(found[4].1.unwrap(), 10.0 * TICK * 1e3), "the host's: {found:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import in_process
+from recording_support import HOOKS_OF_GROUPS, in_process
 from torch import nn
 
 HERE = Path(__file__).resolve()
@@ -129,6 +129,34 @@ def held(steps: int) -> Any:
     return [row | told[row["step"]] for row in rows]
 
 
+def collectives(meeting: str) -> Any:
+    """Rows of three operations of a group that says it is NCCL's, in order; how many events were recorded."""
+    import torch.distributed as dist
+
+    import probe_agent.torch as agent
+    from probe_agent import _native as native
+    from probe_agent.torch import collectives as layer
+
+    # gloo in NCCL's place: what hooks, waits and events do with an operation is the same, and it works without a device.
+    layer._backends = lambda text: [("", "nccl")]
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
+    cuda = ctypes.CDLL("libcuda.so.1")
+    agent.install()
+    native.analyse()
+    native.take_rows()
+    os.environ["FAKE_CUDA"] = os.environ.get("FAKE_CUDA_ALWAYS", "")
+    dist.all_reduce(torch.ones(250))
+    work = dist.all_reduce(torch.ones(500), async_op=True)
+    work.wait()
+    dist.barrier()
+    rows = native.take_rows()["python.nccl_trace"]
+    agent.uninstall()
+    dist.destroy_process_group()
+    names = ("operation_type", "status", "duration_ms", "algbw_gbps")
+    rows.sort(key=lambda row: row["seq"])
+    return {"rows": [[row[name] for name in names] for row in rows], "events": cuda.fake_cuda_recorded()}
+
+
 def times(rows: list[dict[str, Any]], step: int) -> dict[tuple[str, str | None], tuple[float | None, float | None]]:
     def milliseconds(seconds: float | None) -> float | None:
         return None if seconds is None else round(seconds * 1e3, 3)
@@ -233,3 +261,27 @@ def test_the_layer_can_be_off(with_driver: None) -> None:
     assert told["events"] == 0
     assert [told["steps"][1][name] for name in ON_DEVICE] == [None] * 5
     assert set(times(told["rows"], 1).values()) == {(None, None)}
+
+
+@pytest.mark.parametrize("mechanism", ["pg_hooks", "patched-functions"])
+def test_what_a_stream_waits_for_has_the_devices_time(
+    with_driver: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mechanism: str
+) -> None:
+    """NCCL's operations: synchronous ones have an event before and one after, and what lies between is how long they took."""
+    if mechanism == "pg_hooks" and not HOOKS_OF_GROUPS:
+        pytest.skip("this torch's process groups have no hooks")
+    # Without RecordFunction: it tells when gloo is done, which NCCL's ranges don't.
+    layers = f"-backward,optimizer=step-hooks,collectives={mechanism}"
+    told = in_process(collectives, layers, arguments=(str(tmp_path / "meeting"),))
+    waited = ["completed", pytest.approx(1.0, rel=1e-5)]  # as exact as the driver says it, in 32 bits
+    assert told["rows"] == [
+        ["all_reduce", *waited, pytest.approx(1000 / 1e-3 / 1e9, rel=1e-5)],
+        ["all_reduce", "issued", None, None],
+        ["barrier", *waited, None],
+    ]
+    assert told["events"] == 4
+    # The device has not come so far, or can't be asked, or its stream is being captured: nobody knows.
+    for mode in ("never", "broken", "capturing"):
+        monkeypatch.setenv("FAKE_CUDA_ALWAYS", mode)
+        told = in_process(collectives, layers, arguments=(str(tmp_path / mode),))
+        assert [row[1:] for row in told["rows"]] == [["issued", None, None]] * 3, mode

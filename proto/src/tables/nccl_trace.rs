@@ -19,7 +19,7 @@ crate::table! {
     async_op: bool, "", "Whether it was issued asynchronously.";
     backend: Text, "", "gloo, nccl, mpi.";
     ts: Time, "", "When it was issued.";
-    duration_ms: Option<f64>, "ms", "From being issued to being complete; NULL where completion was not seen.";
+    duration_ms: Option<f64>, "ms", "From being issued to being complete, what it waited for other ranks included; of a synchronous one of NCCL from when the device came to it, by events. NULL where completion was not seen: NCCL's asynchronous ones, DDP's among them.";
     status: Text, "", "completed, failed, issued (completion not seen), or pending (under way for more than a second, as the agent said last; the row is another one when it is done).";
     algbw_gbps: Option<f64>, "GB/s", "bytes over duration.";
     busbw_gbps: Option<f64>, "GB/s", "algbw times the collective's bus factor (2(n-1)/n for all_reduce), comparable with the links' speed.";

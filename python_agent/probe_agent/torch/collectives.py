@@ -49,6 +49,7 @@ def use_patched_functions(explicit: bool) -> None:
         original = getattr(c10d, name)
         _patch(c10d, name, _recorded(name, original))
         _replace(dist, name, original, getattr(c10d, name))
+    watch_groups()
 
 
 def watch_groups() -> None:

@@ -1,12 +1,8 @@
-//! Collectives: the hooks that a process group calls before and after it issues one, and how completion is seen.
-//!
-//! gloo ends the RecordFunction range of an operation when the operation is done, on the thread that did it and without
-//! Python: [`started`] and [`finished`]. Where that is not to be had, a future may say so ([`collective_done`]). NCCL's futures and
-//! ranges end when the operation is enqueued, which is not completion, so there nothing is said.
+//! Collectives: the hooks that a process group calls before and after it issues one. How their completion is seen:
+//! [`super::completion`].
 
 use std::collections::HashMap;
-use std::ffi::{c_uint, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use pyo3::prelude::*;
@@ -14,6 +10,7 @@ use pyo3::types::{PyList, PyString};
 
 use super::clock::ticks;
 use super::cost;
+use super::device;
 use super::forward::beside_error;
 use super::policy::{self, Layer};
 use super::record::{Kind, Record};
@@ -197,11 +194,22 @@ impl CollectiveGroup {
         let key = KEYS.fetch_add(1, Ordering::Relaxed);
         let seq = self.issued.fetch_add(1, Ordering::Relaxed);
         // 54 bits: 30 of sequence number above 24 of description.
-        let record = Record::new(Kind::Issue, seq << 24 | id & 0xff_ffff, ticks(), key, bytes);
+        let on_stream = !async_op && self.is_on_streams();
+        let mark = device::mark_if(on_stream);
+        let record = Record::new(Kind::Issue, seq << 24 | id & 0xff_ffff, ticks(), key, bytes).marked(mark);
         let recorded = state.instant(Class::Collective, record);
+        if !recorded {
+            device::take_back(mark);
+        }
         state.collective.set(if recorded { key } else { 0 });
         state.collective_timed.set(false);
+        state.collective_on_stream.set(recorded && on_stream);
         Ok(())
+    }
+
+    /// Whether its operations are a device's work, for which a thread's stream waits and the thread does not.
+    fn is_on_streams(&self) -> bool {
+        self.backends.iter().any(|(_, backend)| backend == "nccl")
     }
 
     /// The id of what this operation has in common with others like it.
@@ -250,90 +258,14 @@ fn bytes_of(tensors: &Bound<'_, PyList>) -> PyResult<u64> {
     Ok(bytes)
 }
 
-/// The backend has begun to time an operation that this thread is issuing.
-pub(super) fn started(state: &ThreadState, handle: u64) {
-    let key = state.collective.get();
-    if key != 0 && !state.collective_timed.replace(true) {
-        state.instant(Class::Collective, Record::new(Kind::Started, 0, ticks(), key, handle));
-    }
-}
-
-/// It is done, on whichever thread did it.
-pub(super) fn finished(state: &ThreadState, handle: u64) {
-    let failed = is_handling_exception();
-    state.instant(Class::Collective, Record::new(Kind::Finished, u64::from(failed), ticks(), handle, 0));
-}
-
-/// `__cxa_get_globals`, the C++ ABI's own view of this thread's exceptions; null where it is not to be had.
-static EXCEPTIONS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-/// `__cxa_eh_globals` of the Itanium C++ ABI.
-#[repr(C)]
-struct ExceptionGlobals {
-    caught: *const c_void,
-    uncaught: c_uint,
-}
-
-/// Whether this thread is in a C++ `catch` block: gloo ends the range of a failed operation inside one.
-fn is_handling_exception() -> bool {
-    let mut function = EXCEPTIONS.load(Ordering::Relaxed);
-    if function.is_null() {
-        // SAFETY: looks the symbol up in what is loaded.
-        function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__cxa_get_globals".as_ptr()) };
-        EXCEPTIONS.store(function, Ordering::Relaxed);
-    }
-    if function.is_null() {
-        return false;
-    }
-    // SAFETY: the ABI's function of this name: no arguments, returns this thread's globals.
-    unsafe {
-        let globals = std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const ExceptionGlobals>(function)();
-        globals.as_ref().is_some_and(|globals| !globals.caught.is_null())
-    }
-}
-
 /// Raises on a thread that must not speak with other ranks. For what speaks with them and has no hook.
 #[pyfunction]
 fn may_talk() -> PyResult<()> {
     thread::with(|state| if state.mode.get() == BESIDE { Err(beside_error()) } else { Ok(()) })
 }
 
-/// A future said that an operation is done.
-#[pyfunction]
-fn collective_done(key: u64, failed: bool) {
-    thread::with(|state| {
-        state.instant(Class::Collective, Record::new(Kind::Done, u64::from(failed), ticks(), key, 0));
-    });
-}
-
-/// Nobody will say when an operation is done.
-#[pyfunction]
-fn collective_posted(key: u64) {
-    thread::with(|state| {
-        state.collective.set(0);
-        state.instant(Class::Collective, Record::new(Kind::Posted, 1, ticks(), key, 0));
-    });
-}
-
-/// The calling thread is about to wait for an operation.
-#[pyfunction]
-fn wait_begin() {
-    let on = policy::is_on(Layer::Collectives);
-    thread::with(|state| state.open_if(on, &state.waits, Class::Step, Kind::WaitBegin, 0));
-}
-
-/// It has waited.
-#[pyfunction]
-fn wait_end() {
-    thread::with(|state| state.close(&state.waits, Kind::WaitEnd, 0, 0, 0));
-}
-
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CollectiveGroup>()?;
-    module.add_function(wrap_pyfunction!(may_talk, module)?)?;
-    module.add_function(wrap_pyfunction!(collective_done, module)?)?;
-    module.add_function(wrap_pyfunction!(wait_begin, module)?)?;
-    module.add_function(wrap_pyfunction!(wait_end, module)?)?;
-    module.add_function(wrap_pyfunction!(collective_posted, module)?)
+    module.add_function(wrap_pyfunction!(may_talk, module)?)
 }

@@ -16,6 +16,7 @@ mod backward;
 mod boundary;
 pub(crate) mod clock;
 mod collectives;
+mod completion;
 mod cost;
 pub(crate) mod data;
 mod debug;
@@ -152,6 +153,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     backward::register(module)?;
     boundary::register(module)?;
     collectives::register(module)?;
+    completion::register(module)?;
     cost::register(module)?;
     data::register(module)?;
     debug::register(module)?;

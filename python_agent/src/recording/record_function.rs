@@ -16,7 +16,7 @@ use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD, TESTING};
-use super::{collectives, cost, device, optimizer, spans};
+use super::{completion, cost, device, optimizer, spans};
 use crate::shared::{ENABLED, TRAINING_THREAD};
 
 const SCOPES: usize = 10;
@@ -182,7 +182,7 @@ unsafe extern "C" fn range_start(context: *mut *mut c_void, range: *const u8) ->
             Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
                 thread::with(|state| optimizer::begin(state, class))
             }
-            Range::Gloo => thread::with(|state| collectives::started(state, range as u64)),
+            Range::Gloo => thread::with(|state| completion::started(state, range as u64)),
             Range::Named(name) => thread::with(|state| spans::range_began(state, range as u64, name)),
             _ => {}
         }
@@ -197,7 +197,7 @@ unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
             thread::with(|state| optimizer::end(state, class))
         }
         Range::Gloo if ENABLED.load(Ordering::Relaxed) => {
-            thread::with(|state| collectives::finished(state, range as u64))
+            thread::with(|state| completion::finished(state, range as u64))
         }
         Range::Test => thread::with(|state| {
             if state.mode.get() == TESTING {

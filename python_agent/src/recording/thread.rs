@@ -95,6 +95,8 @@ pub(crate) struct ThreadState {
     pub(crate) collective: Cell<u64>,
     /// Whether the backend has begun to time it.
     pub(crate) collective_timed: Cell<bool>,
+    /// Whether the next wait is for one that a stream waits for, and that was issued for that.
+    pub(crate) collective_on_stream: Cell<bool>,
     /// Outermost modules known to be registered, by address, as of `roots_generation`.
     pub(crate) roots: [Cell<usize>; 8],
     /// See [`super::names::generation`].
@@ -128,6 +130,7 @@ thread_local! {
             data_seen: Cell::new(false),
             collective: Cell::new(0),
             collective_timed: Cell::new(false),
+            collective_on_stream: Cell::new(false),
             roots: [const { Cell::new(0) }; 8],
             roots_generation: Cell::new(0),
             spans: OpenSpans::new(),

@@ -29,6 +29,11 @@ fn slot_of(mark: u16) -> Option<u16> {
     (mark != FAILED).then(|| mark.checked_sub(1)).flatten()
 }
 
+/// Whether it names an event at all.
+pub(super) fn is_event(mark: u16) -> bool {
+    slot_of(mark).is_some()
+}
+
 /// Of so many events one is timed.
 const TIMED: u64 = 64;
 

@@ -1,0 +1,107 @@
+//! How the completion of a collective is seen.
+//!
+//! gloo ends the RecordFunction range of an operation when the operation is done, on the thread that did it and without
+//! Python: [`started`] and [`finished`]. Where that is not to be had, a future may say so ([`collective_done`]). NCCL's
+//! futures and ranges end when the operation is enqueued, which is not completion. But a synchronous one is waited for by
+//! the current stream at once, so an event on that stream before it is issued and one after the wait are its beginning
+//! and its end ([`super::device`]). Of an asynchronous one the stream learns the end only when it has nothing better to
+//! do; there nothing is said.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3::prelude::*;
+
+use super::clock::ticks;
+use super::device;
+use super::policy::{self, Layer};
+use super::record::{Kind, Record};
+use super::ring::Class;
+use super::thread::{self, ThreadState};
+
+/// The backend has begun to time an operation that this thread is issuing.
+pub(super) fn started(state: &ThreadState, handle: u64) {
+    let key = state.collective.get();
+    if key != 0 && !state.collective_timed.replace(true) {
+        state.instant(Class::Collective, Record::new(Kind::Started, 0, ticks(), key, handle));
+    }
+}
+
+/// It is done, on whichever thread did it.
+pub(super) fn finished(state: &ThreadState, handle: u64) {
+    let failed = is_handling_exception();
+    state.instant(Class::Collective, Record::new(Kind::Finished, u64::from(failed), ticks(), handle, 0));
+}
+
+/// `__cxa_get_globals`, the C++ ABI's own view of this thread's exceptions; null where it is not to be had.
+static EXCEPTIONS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// `__cxa_eh_globals` of the Itanium C++ ABI.
+#[repr(C)]
+struct ExceptionGlobals {
+    caught: *const c_void,
+    uncaught: c_uint,
+}
+
+/// Whether this thread is in a C++ `catch` block: gloo ends the range of a failed operation inside one.
+fn is_handling_exception() -> bool {
+    let mut function = EXCEPTIONS.load(Ordering::Relaxed);
+    if function.is_null() {
+        // SAFETY: looks the symbol up in what is loaded.
+        function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__cxa_get_globals".as_ptr()) };
+        EXCEPTIONS.store(function, Ordering::Relaxed);
+    }
+    if function.is_null() {
+        return false;
+    }
+    // SAFETY: the ABI's function of this name: no arguments, returns this thread's globals.
+    unsafe {
+        let globals = std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const ExceptionGlobals>(function)();
+        globals.as_ref().is_some_and(|globals| !globals.caught.is_null())
+    }
+}
+
+/// A future said that an operation is done.
+#[pyfunction]
+fn collective_done(key: u64, failed: bool) {
+    thread::with(|state| {
+        state.instant(Class::Collective, Record::new(Kind::Done, u64::from(failed), ticks(), key, 0));
+    });
+}
+
+/// Nobody will say when an operation is done.
+#[pyfunction]
+fn collective_posted(key: u64) {
+    thread::with(|state| {
+        state.collective.set(0);
+        state.instant(Class::Collective, Record::new(Kind::Posted, 1, ticks(), key, 0));
+    });
+}
+
+/// The calling thread is about to wait for an operation.
+#[pyfunction]
+fn wait_begin() {
+    let on = policy::is_on(Layer::Collectives);
+    thread::with(|state| state.open_if(on, &state.waits, Class::Step, Kind::WaitBegin, 0));
+}
+
+/// It has waited. Payload 1: the record has an event, which comes when the operation is done on its device.
+#[pyfunction]
+fn wait_end() {
+    thread::with(|state| {
+        // One that raised where it was issued was not posted, and this wait is another's.
+        let mark = device::mark_if(state.collective_on_stream.replace(false) && state.collective.get() == 0);
+        let (payload, b) = (u64::from(device::is_event(mark)), u64::from(mark) << 48);
+        if !state.close(&state.waits, Kind::WaitEnd, payload, 0, b) {
+            device::take_back(mark);
+        }
+    });
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(collective_done, module)?)?;
+    module.add_function(wrap_pyfunction!(wait_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(wait_end, module)?)?;
+    module.add_function(wrap_pyfunction!(collective_posted, module)?)
+}
