@@ -131,9 +131,8 @@ def held(steps: int) -> Any:
 
 def collectives(meeting: str) -> Any:
     """Rows of three operations of a group that says it is NCCL's, in order; how many events were recorded."""
-    import torch.distributed as dist
-
     import probe_agent.torch as agent
+    import torch.distributed as dist
     from probe_agent import _native as native
     from probe_agent.torch import collectives as layer
 
