@@ -1,7 +1,7 @@
 """What being sampled costs training: part of `make bench-latency`.
 
 A training process without an agent runs blocks of steps, in turn alone and under `probe PID stack --duration … --rate 100`,
-which reads its memory from outside while it runs on. Printed is the median of the ratios of neighbouring blocks with its
+which reads its memory from outside while it runs on, and is made to stand still (SIGSTOP) for the other blocks. Printed is the median of the ratios of neighbouring blocks with its
 95 % bootstrap interval, of the time that passed and of the CPU time of all threads (bound 1.02), and how many samples a
 second were really taken. The sampler wants a core of its own: on a machine without an idle one it competes for it.
 """
@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +19,6 @@ import time
 from overhead import HERE, STEPS, median_ratio
 
 BOUND, RATE = 1.02, 100
-BLOCKS_OF = 4  # blocks of half a second, as overhead.py takes them
 
 
 def worker(kind: str) -> None:
@@ -33,7 +33,7 @@ def worker(kind: str) -> None:
     print("ready", flush=True)
     for _ in sys.stdin:
         wall, cpu = time.perf_counter(), time.process_time()
-        for _ in range(BLOCKS_OF * STEPS[kind]):
+        for _ in range(STEPS[kind]):
             step()
         print(json.dumps([time.perf_counter() - wall, time.process_time() - cpu]), flush=True)
 
@@ -59,40 +59,57 @@ class Training:
         self.process.wait()
 
 
-def sampled(probe: str, training: Training, seconds: float) -> tuple[list[float], float]:
-    """A block under the sampler, which is at work before it begins and until after it has ended; samples a second."""
-    command = [probe, str(training.process.pid), "stack", "--duration", f"{seconds:.0f}s", "--rate", str(RATE)]
-    sampler = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    time.sleep(0.5)
-    block = training.block()
-    if sampler.poll() is not None:
-        sys.exit("the sampler ended before the block did")
-    page = sampler.communicate()[0]
-    taken = re.search(r"(\d+) samples", page)
-    if taken is None:
-        sys.exit(f"the sampler does not say how many samples it took:\n{page}")
-    return block, int(taken[1]) / seconds
+class Sampler:
+    """`probe PID stack --duration`, made to stand still in between."""
+
+    def __init__(self, probe: str, pid: int, seconds: int) -> None:
+        command = [probe, str(pid), "stack", "--duration", f"{seconds}s", "--rate", str(RATE)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.ends = time.monotonic() + seconds
+        self.running = 0.0
+        time.sleep(1.0)  # It finds the interpreter.
+        self.began = self.ends - seconds
+
+    def stand_still(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+        self.running += time.monotonic() - self.began
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self.began = time.monotonic()
+
+    def rate(self) -> float:
+        """Samples a second of the time in which it was let run, once it has ended."""
+        self.go_on()
+        page = self.process.communicate()[0]
+        self.running += self.ends - self.began
+        taken = re.search(r"(\d+) samples", page)
+        if taken is None:
+            sys.exit(f"the sampler does not say how many samples it took:\n{page}")
+        return int(taken[1]) / self.running
 
 
-def measure(probe: str, kind: str, pairs: int) -> None:
+def measure(probe: str, kind: str, seconds: int) -> None:
     training = Training(kind)
     try:
-        seconds = 2 * training.block()[0] + 2
+        training.block()
+        sampler = Sampler(probe, training.process.pid, seconds)
+        sampler.stand_still()
         on: list[list[float]] = []
         off: list[list[float]] = []
-        rates: list[float] = []
-        for pair in range(pairs):
-            for with_sampler in (False, True) if pair % 2 else (True, False):
+        while time.monotonic() < sampler.ends - 5:
+            for with_sampler in (False, True) if len(on) % 2 else (True, False):
                 if with_sampler:
-                    block, rate = sampled(probe, training, seconds)
-                    on.append(block)
-                    rates.append(rate)
-                else:
-                    off.append(training.block())
+                    sampler.go_on()
+                (on if with_sampler else off).append(training.block())
+                if with_sampler:
+                    sampler.stand_still()
+        rate = sampler.rate()
         for place, what in enumerate(("time", "CPU time")):
             ratio, low, high = median_ratio([block[place] for block in on], [block[place] for block in off])
-            print(f"{kind}, {what:8} sampled / alone   {ratio:.4f}  [{low:.4f}, {high:.4f}]   bound {BOUND}")
-        print(f"{kind}, samples a second   {sum(rates) / len(rates):.1f} of {RATE}", flush=True)
+            missed = "   MISSED" if ratio > BOUND else ""
+            print(f"{kind}, {what:8} sampled / alone   {ratio:.4f}  [{low:.4f}, {high:.4f}]   bound {BOUND}{missed}")
+        print(f"{kind}, samples a second   {rate:.1f} of {RATE}; {len(on)} pairs of blocks", flush=True)
     finally:
         training.stop()
 
@@ -100,14 +117,14 @@ def measure(probe: str, kind: str, pairs: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--probe", default=shutil.which("probe") or "probe")
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--seconds", type=int, default=100, help="of each model")
     parser.add_argument("--worker", choices=sorted(STEPS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         worker(args.worker)
         return
     for kind in STEPS:
-        measure(args.probe, kind, args.pairs)
+        measure(args.probe, kind, args.seconds)
 
 
 if __name__ == "__main__":
