@@ -136,6 +136,41 @@ def test_training_goes_on_meanwhile_and_torch_is_as_it_was_afterwards(world: Wor
     assert [vars(namespace)[name] for namespace, name in places] == before
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_guards_that_overlap_leave_torch_as_it_was(world: World, first: int) -> None:
+    """Two snippets, of which either ends first; the other goes on being kept from training, and training goes on."""
+    namespaces = (torch.autograd, torch.autograd.graph)
+    before = [vars(namespace)["_engine_run_backward"] for namespace in namespaces]
+    inside, done = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+    refused: list[str] = []
+
+    def snippet(number: int) -> None:
+        with guard.guarded({}, print):
+            inside[number].set()
+            done[number].wait()
+            try:
+                world.forward().backward()
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=snippet, args=(number,)) for number in (0, 1)]
+    try:
+        for number, thread in enumerate(threads):
+            thread.start()
+            inside[number].wait()
+        # One function in both places, as torch has it: recording would be put in around it.
+        assert len({vars(namespace)["_engine_run_backward"] for namespace in namespaces} | set(before)) == 2
+        for number in (first, 1 - first):
+            done[number].set()
+            threads[number].join()
+            world.forward().backward()
+    finally:
+        for event in done:
+            event.set()
+    assert refused == [guard.MESSAGE] * 2
+    assert [vars(namespace)["_engine_run_backward"] for namespace in namespaces] == before
+
+
 def test_where_recording_guards_nothing_is_put_in(world: World) -> None:
     engine, call = torch.autograd.graph._engine_run_backward, vars(dist.ProcessGroup)["allreduce"]
     seen: list[bool] = []

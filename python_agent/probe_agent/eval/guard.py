@@ -66,30 +66,68 @@ def _guard_groups(stack: ExitStack) -> None:
             stack.enter_context(_refused(namespace, name))
 
 
+class _Refusal:
+    """A function in the place of another: it ends calls of some threads with an error, those of others pass through."""
+
+    def __init__(self, original: Any) -> None:
+        #: Whom it refuses, and how many guards of each thread are open.
+        threads: dict[int, int] = {}
+        identifier = threading.get_ident
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if identifier() in threads:
+                raise RuntimeError(MESSAGE)
+            return original(*args, **kwargs)
+
+        self.original, self.threads, self.call = original, threads, _seen_through(call)
+        #: Where it was put, and what lay there: what a class hands out need not be what it has (a function for a method).
+        self.places: list[tuple[Any, str, Any]] = []
+
+    def put(self, namespace: Any, name: str) -> None:
+        self.places.append((namespace, name, vars(namespace).get(name)))
+        setattr(namespace, name, self.call)
+
+    def take_out(self) -> None:
+        # Somebody may have put another one there meanwhile: theirs stays, and ours passes through.
+        for namespace, name, kept in self.places:
+            if vars(namespace).get(name) is self.call:
+                delattr(namespace, name) if kept is None else setattr(namespace, name, kept)
+
+
+#: Those that are in place. Guards of two threads may overlap, and end in any order; so there is one for a function, which
+#: goes with the last of them. One function in two namespaces stays one: recording looks whether it is.
+_refusals: list[_Refusal] = []
+_lock = threading.Lock()
+
+
 @contextmanager
 def _refused(namespace: Any, name: str) -> Iterator[None]:
     """Ends the calling thread's calls of a function with an error; those of other threads pass through."""
-    original = getattr(namespace, name, None)
-    if original is None:
+    found = getattr(namespace, name, None)
+    if found is None:
         yield
         return
-    # As it lies there: what a class hands out need not be what it has (a function for a method).
-    kept = vars(namespace).get(name)
-    thread, identifier = threading.get_ident(), threading.get_ident
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if identifier() == thread:
-            raise RuntimeError(MESSAGE)
-        return original(*args, **kwargs)
-
-    setattr(namespace, name, _seen_through(call))
+    thread = threading.get_ident()
+    with _lock:
+        found = getattr(namespace, name)
+        known = [one for one in _refusals if found is one.call or found is one.original]
+        refusal = known[0] if known else _Refusal(found)
+        if not known:
+            _refusals.append(refusal)
+        if found is not refusal.call:
+            refusal.put(namespace, name)
+        refusal.threads[thread] = refusal.threads.get(thread, 0) + 1
     try:
         yield
     finally:
-        # Somebody may have put another one there meanwhile: theirs stays, and ours passes through once the thread is gone.
-        if vars(namespace).get(name) is call:
-            delattr(namespace, name) if kept is None else setattr(namespace, name, kept)
+        with _lock:
+            refusal.threads[thread] -= 1
+            if not refusal.threads[thread]:
+                del refusal.threads[thread]
+            if not refusal.threads:
+                refusal.take_out()
+                _refusals.remove(refusal)
 
 
 def _seen_through(function: Callable[..., Any]) -> Callable[..., Any]:
