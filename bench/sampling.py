@@ -1,9 +1,10 @@
 """What being sampled costs training: part of `make bench-latency`.
 
 A training process without an agent runs blocks of steps, in turn alone and under `probe PID stack --duration … --rate 100`,
-which reads its memory from outside while it runs on, and is made to stand still (SIGSTOP) for the other blocks. Printed is the median of the ratios of neighbouring blocks with its
-95 % bootstrap interval, of the time that passed and of the CPU time of all threads (bound 1.02), and how many samples a
-second were really taken. The sampler wants a core of its own: on a machine without an idle one it competes for it.
+which reads its memory from outside while it runs on, and is made to stand still (SIGSTOP) for the other blocks. Printed
+is the median of the ratios of neighbouring blocks with its 95 % bootstrap interval, of the time that passed and of the CPU
+time of all threads (bound 1.02), and how many samples a second were really taken. The sampler wants a core of its own: on
+a machine without an idle one it competes for it.
 """
 
 import argparse
@@ -23,10 +24,8 @@ BOUND, RATE = 1.02, 100
 
 def worker(kind: str) -> None:
     """Runs a block for each line it reads, and prints the seconds that passed and those of the processor."""
-    import torch
     from models import make
 
-    torch.set_num_threads(1)
     step = make(kind)
     for _ in range(STEPS[kind]):
         step()
@@ -65,10 +64,9 @@ class Sampler:
     def __init__(self, probe: str, pid: int, seconds: int) -> None:
         command = [probe, str(pid), "stack", "--duration", f"{seconds}s", "--rate", str(RATE)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.ends = time.monotonic() + seconds
+        self.began = time.monotonic()
+        self.ends = self.began + seconds
         self.running = 0.0
-        time.sleep(1.0)  # It finds the interpreter.
-        self.began = self.ends - seconds
 
     def stand_still(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -88,22 +86,27 @@ class Sampler:
             sys.exit(f"the sampler does not say how many samples it took:\n{page}")
         return int(taken[1]) / self.running
 
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
 
 def measure(probe: str, kind: str, seconds: int) -> None:
     training = Training(kind)
+    sampler = Sampler(probe, training.process.pid, seconds)
     try:
-        training.block()
-        sampler = Sampler(probe, training.process.pid, seconds)
+        training.block()  # Meanwhile the sampler finds the interpreter.
         sampler.stand_still()
         on: list[list[float]] = []
         off: list[list[float]] = []
         while time.monotonic() < sampler.ends - 5:
             for with_sampler in (False, True) if len(on) % 2 else (True, False):
-                if with_sampler:
-                    sampler.go_on()
-                (on if with_sampler else off).append(training.block())
-                if with_sampler:
-                    sampler.stand_still()
+                if not with_sampler:
+                    off.append(training.block())
+                    continue
+                sampler.go_on()
+                on.append(training.block())
+                sampler.stand_still()
         rate = sampler.rate()
         for place, what in enumerate(("time", "CPU time")):
             ratio, low, high = median_ratio([block[place] for block in on], [block[place] for block in off])
@@ -111,6 +114,7 @@ def measure(probe: str, kind: str, seconds: int) -> None:
             print(f"{kind}, {what:8} sampled / alone   {ratio:.4f}  [{low:.4f}, {high:.4f}]   bound {BOUND}{missed}")
         print(f"{kind}, samples a second   {rate:.1f} of {RATE}; {len(on)} pairs of blocks", flush=True)
     finally:
+        sampler.stop()
         training.stop()
 
 

@@ -165,8 +165,10 @@ def test_guards_that_overlap_leave_torch_as_it_was(world: World, first: int) -> 
             threads[number].join()
             world.forward().backward()
     finally:
-        for event in done:
+        for event, thread in zip(done, threads):
             event.set()
+            if thread.is_alive():
+                thread.join()
     assert refused == [guard.MESSAGE] * 2
     assert [vars(namespace)["_engine_run_backward"] for namespace in namespaces] == before
 

@@ -104,8 +104,7 @@ _lock = threading.Lock()
 @contextmanager
 def _refused(namespace: Any, name: str) -> Iterator[None]:
     """Ends the calling thread's calls of a function with an error; those of other threads pass through."""
-    found = getattr(namespace, name, None)
-    if found is None:
+    if getattr(namespace, name, None) is None:
         yield
         return
     thread = threading.get_ident()

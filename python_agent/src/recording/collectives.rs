@@ -193,9 +193,9 @@ impl CollectiveGroup {
         let id = self.describe(operation, async_op, tensor.as_ref())?;
         let key = KEYS.fetch_add(1, Ordering::Relaxed);
         let seq = self.issued.fetch_add(1, Ordering::Relaxed);
-        // 54 bits: 30 of sequence number above 24 of description.
         let on_stream = !async_op && self.is_on_streams();
         let mark = device::mark_if(on_stream);
+        // 54 bits: 30 of sequence number above 24 of description.
         let record = Record::new(Kind::Issue, seq << 24 | id & 0xff_ffff, ticks(), key, bytes).marked(mark);
         let recorded = state.instant(Class::Collective, record);
         if !recorded {

@@ -1,0 +1,96 @@
+//! The analysis fed the lives of collectives.
+
+use super::*;
+use crate::NCCL_TRACE;
+
+#[test]
+fn collectives_complete_on_other_threads() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let mut put = |thread, kind, ts, payload, a, b| {
+        analyser.feed(thread, Record::new(kind, payload, ts, a, b), Device::None, &mut sink)
+    };
+    put(0, Kind::OptimizerBegin, 10, 0, 0, 0);
+    put(0, Kind::OptimizerEnd, 20, 0, 1, 1);
+    // Synchronous, 4000 bytes in 2000 ticks, finished by another thread.
+    put(0, Kind::Issue, 1_000, 5 << 24 | 1, 77, 4_000);
+    put(0, Kind::Started, 1_010, 0, 77, 0xbeef);
+    put(1, Kind::Finished, 3_000, 0, 0xbeef, 0);
+    put(0, Kind::WaitBegin, 1_100, 0, 0, 0);
+    put(0, Kind::WaitEnd, 3_200, 0, 0, 0);
+    put(0, Kind::OptimizerBegin, 4_000, 0, 0, 0);
+    put(0, Kind::OptimizerEnd, 5_000, 0, 1, 2);
+    analyser.settle(6_000, true, &mut sink);
+    let rows = rows(&mut sink);
+    let row = &rows[NCCL_TRACE][0];
+    assert_eq!((row["step"].int(), row["seq"].int(), row["bytes"].int()), (1, 5, 4_000));
+    assert!(close(row["duration_ms"].float() / 1e3, 2_000.0 * TICK));
+    assert!((row["algbw_gbps"].float() * 1e9 * TICK - 2.0).abs() < 1e-6);
+    assert_eq!(row["status"].text(), "completed");
+    // Until the thread ran again, from the issue on, counted once.
+    assert!(close(rows[STEPS][1]["comm_time"].float(), 2_200.0 * TICK));
+}
+
+#[test]
+fn what_a_stream_waits_for_has_the_devices_time() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let at = |at| Device::At { device: 0, at };
+    let mut one = |began, now, key, operation, issued, has_event, waited| {
+        let mut put = |kind, ts, payload, a, device| {
+            analyser.feed(0, Record::new(kind, payload, ts, a, 4_000), device, &mut sink);
+        };
+        put(Kind::Issue, began, operation, key, issued);
+        put(Kind::Posted, began + 1, 1, key, Device::None);
+        put(Kind::WaitBegin, began + 2, 0, 0, Device::None);
+        put(Kind::WaitEnd, now, u64::from(has_event), 0, waited);
+    };
+    // 5 is synchronous and NCCL's, 4 asynchronous, 1 gloo's; see `Everyone`. The host goes on at once.
+    one(1_000, 1_010, 1, 5, at(50_000), true, at(90_000));
+    // Its first event could not be had; its second; the device has not come to its end; it is asynchronous; it is gloo's.
+    one(2_000, 2_010, 2, 5, Device::Unknown, true, at(91_000));
+    one(3_000, 3_010, 3, 5, at(92_000), false, Device::Unknown);
+    one(4_000, 4_010, 4, 5, at(93_000), true, Device::Unknown);
+    one(5_000, 5_010, 5, 4, at(94_000), false, Device::None);
+    one(6_000, 6_010, 6, 1, at(95_000), true, at(99_000));
+    analyser.settle(6_020 + 2 * SECOND, false, &mut sink);
+    let pending = sink.groups.iter().map(|group| group.pending.len()).sum::<usize>();
+    assert_eq!(pending, 1, "only what the device has not come to");
+    let rows = rows(&mut sink);
+    let found: Vec<(&str, Option<f64>)> = rows[NCCL_TRACE]
+        .iter()
+        .map(|row| (row["status"].text(), (row["duration_ms"] != Cell::Null).then(|| row["duration_ms"].float())))
+        .collect();
+    let device = crate::clock::seconds(40_000) * 1e3;
+    assert_eq!(found.len(), 5);
+    assert!(found[0].0 == "completed" && close(found[0].1.unwrap(), device), "{found:?}");
+    assert_eq!(found[1..4], [("issued", None); 3]);
+    assert!(found[4].0 == "completed" && close(found[4].1.unwrap(), 10.0 * TICK * 1e3), "the host's: {found:?}");
+}
+
+#[test]
+fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let mut put =
+        |kind, ts, payload, a, b| analyser.feed(0, Record::new(kind, payload, ts, a, b), Device::None, &mut sink);
+    for (issued, waited, done, key) in [(1_000, 1_010, 9_000, 1), (10_000, 18_000, 18_010, 2)] {
+        put(Kind::Issue, issued, 2, key, 400);
+        put(Kind::Started, issued + 1, 0, key, 0xbeef);
+        put(Kind::WaitBegin, waited, 0, 0, 0);
+        put(Kind::Finished, done, 0, 0xbeef, 0);
+        put(Kind::WaitEnd, done + 1, 0, 0, 0);
+    }
+    // A synchronous one that nothing shows but the wait for it, and one that nobody waits for.
+    put(Kind::Issue, 20_000, 1, 3, 400);
+    put(Kind::Posted, 20_001, 1, 3, 0);
+    put(Kind::WaitBegin, 20_002, 0, 0, 0);
+    put(Kind::WaitEnd, 21_000, 0, 0, 0);
+    put(Kind::Issue, 22_000, 1, 4, 400);
+    put(Kind::Posted, 22_001, 1, 4, 0);
+    put(Kind::Issue, 23_000, 2, 5, 400);
+    put(Kind::Posted, 23_001, 1, 5, 0);
+    analyser.settle(30_000, true, &mut sink);
+    let rows = rows(&mut sink);
+    let found: Vec<(&str, bool)> =
+        rows[NCCL_TRACE].iter().map(|row| (row["status"].text(), row["duration_ms"] == Cell::Null)).collect();
+    let (known, unknown, issued) = (("completed", false), ("completed", true), ("issued", true));
+    assert_eq!(found, [known, unknown, known, issued, issued]);
+}
