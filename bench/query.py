@@ -1,6 +1,6 @@
 """Questions over many torch_trace rows, ours and DuckDB's: `make bench-query`.
 
-Runs the example `query` (release), which makes the rows and asks over them, then asks DuckDB over the same rows in a
+Runs `bench-query` (release), which makes the rows and asks over them, then asks DuckDB over the same rows in a
 native table, on the same machine and with as many threads, at the same priority. p50 of the whole query, warm.
 """
 
@@ -54,7 +54,7 @@ def peer(directory: str, rounds: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--example", default="target/release/examples/query")
+    parser.add_argument("--binary", default="target/release/bench-query")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
@@ -63,7 +63,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         home = {"PROBE_HOME": f"{directory}/home", "PROBE_RUNTIME_DIR": f"{directory}/run"}
-        command = [args.example, str(args.rows), directory, str(args.rounds)]
+        command = [args.binary, str(args.rows), directory, str(args.rounds)]
         output = subprocess.run(command, env=os.environ | home, stdout=subprocess.PIPE, text=True, check=True).stdout
         ours = {(line["what"], line["name"]): line["value"] for line in map(json.loads, output.splitlines())}
         theirs = peer(directory, args.rounds)

@@ -1,4 +1,4 @@
-//! What is fuzzed: everything that strangers' bytes reach before anybody has judged them. `tests/fuzz.rs` runs these on
+//! What is fuzzed: everything that strangers' bytes reach before anybody has judged them. `tests/it/fuzz.rs` runs these on
 //! stable Rust, `cargo fuzz` with coverage (`fuzz_targets/`). They panic where something is not as it should be.
 
 mod endpoint;

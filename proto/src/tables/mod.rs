@@ -1,4 +1,4 @@
-//! Every table there is. A new one is a file here, a line in this one, and a `tests/sql/<name>.slt`.
+//! Every table there is. A new one is a file here, a line in this one, and a `tests/it/sql/<name>.slt`.
 
 use crate::table::{Column, ColumnType, Table};
 

@@ -1,0 +1,21 @@
+//! The `probe` binary as people use it: a recorded run, a collector that answers as told, terminals, pipes and signals.
+
+mod support;
+
+mod across;
+mod compare;
+mod crashes;
+mod doors;
+mod errors;
+mod files;
+mod formats;
+mod live;
+mod native;
+mod pages;
+mod run;
+mod runs;
+mod stacks;
+mod terminal;
+mod uids;
+mod versions;
+mod watch;

@@ -1,0 +1,199 @@
+//! `probe run` and `probe serve` with children that do not train.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use probe::runs::{RunInfo, State};
+
+use crate::cli::support::Home;
+
+/// Waits for a condition.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn start(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+}
+
+fn first_line(stream: impl std::io::Read) -> String {
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
+fn info(home: &Home, run: &str) -> RunInfo {
+    RunInfo::read(&home.places().runs().join(run)).unwrap()
+}
+
+#[test]
+fn the_child_has_its_own_streams_and_exit_status() {
+    let home = Home::empty();
+    let script = "read line; echo \"out $line\"; echo err >&2; exit 7";
+    let output = home.probe_with_input(["run", "--name", "shell", "--", "sh", "-c", script], "in\n");
+    let said = home.shown(&output);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert_eq!(output.stdout, b"out in\n", "{said}");
+    assert!(said.contains("probe: run shell@1 at unix:[DIR]/run/shell@1.sock") && said.contains("\nerr\n"), "{said}");
+    assert!(said.contains("nothing was recorded") && said.contains("hint: "), "{said}");
+    let info = info(&home, "shell@1");
+    assert_eq!((info.state, info.exit_status, info.agents), (State::Ended, Some(7), 0));
+    assert!(info.command.starts_with("sh -c 'read line; "), "{}", info.command);
+    assert!(!home.places().socket_for("shell@1").exists());
+    assert_eq!(home.stdout(["shell", "query", "SELECT COUNT(*) AS n FROM python.steps", "--format", "csv"]), "n\n0\n");
+}
+
+#[test]
+fn the_run_s_file_says_where_it_was_started_and_at_which_commit() {
+    let home = Home::empty();
+    let repository = home.path().join("code");
+    std::fs::create_dir(&repository).unwrap();
+    let git = |words: &[&str]| {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+        let output = Command::new("git").arg("-C").arg(&repository).args(identity).args(words).output().unwrap();
+        assert!(output.status.success(), "{}", home.shown(&output));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    std::fs::write(repository.join("train.py"), "1").unwrap();
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "-m", "first"]);
+    std::fs::write(repository.join("train.py"), "2").unwrap();
+    let run = |name: &str| {
+        let output = home.command(["run", "--name", name, "true"]).current_dir(&repository).output().unwrap();
+        assert!(output.status.success(), "{}", home.shown(&output));
+        info(&home, &format!("{name}@1"))
+    };
+    let first = run("dirty");
+    assert_eq!((first.git_commit, first.git_dirty), (Some(git(&["rev-parse", "HEAD"])), Some(true)));
+    assert_eq!(first.directory.unwrap(), std::fs::canonicalize(&repository).unwrap());
+    git(&["commit", "--quiet", "-am", "second"]);
+    assert_eq!(run("clean").git_dirty, Some(false));
+    std::fs::remove_dir_all(repository.join(".git")).unwrap();
+    let without = run("without");
+    assert_eq!((without.git_commit, without.git_dirty, without.last_step), (None, None, None));
+    let text = std::fs::read_to_string(home.places().runs().join("without@1/run.json")).unwrap();
+    assert!(!text.contains("git"), "absent, not null: {text}");
+}
+
+#[test]
+fn the_child_is_told_what_it_needs_to_know() {
+    let home = Home::empty();
+    let script = home.path().join("train_small.py");
+    std::fs::write(&script, "").unwrap();
+    let child = "test -S \"${PROBE_COLLECTOR#unix:}\" && echo $PROBE $PROBE_RUN";
+    let output = home.command(["run", "sh", "-c", child, script.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.stdout, b"1 train_small@1\n", "{}", home.shown(&output));
+    let output = home.command(["run", "true"]).env("PROBE_RUN", "chosen").output().unwrap();
+    assert!(output.status.success() && home.places().runs().join("chosen@1").exists(), "{}", home.shown(&output));
+    assert!(home.probe(["run", "--name", "chosen", "true"]).status.success());
+    assert!(home.places().runs().join("chosen@2").exists(), "a name that has ended is free again");
+}
+
+#[test]
+fn a_killed_child_ends_probe_as_it_would_a_shell() {
+    let home = Home::empty();
+    let output = home.probe(["run", "--name", "killed", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(output.status.code(), Some(137), "{}", home.shown(&output));
+}
+
+#[test]
+fn signals_are_handed_on_and_the_run_is_written() {
+    let home = Home::empty();
+    for (number, sent) in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT].into_iter().enumerate() {
+        let script = format!("trap 'echo got {sent:?}; exit 3' TERM HUP INT; echo ready; while :; do sleep 0.01; done");
+        let command = home.command(["run", "--name", "trapped", "--", "sh", "-c", &script]);
+        // Of a session of its own: no terminal could have sent the signal to the child.
+        let mut child = start(
+            Command::new("setsid")
+                .arg("--wait")
+                .arg(command.get_program())
+                .args(command.get_args())
+                .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))),
+        );
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let collector = info(&home, &format!("trapped@{}", number + 1)).pid;
+        kill(Pid::from_raw(collector as i32), sent).unwrap();
+        line.clear();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("got {sent:?}\n"));
+        assert_eq!(child.wait().unwrap().code(), Some(3), "{sent:?}");
+        let info = info(&home, &format!("trapped@{}", number + 1));
+        assert_eq!((info.state, info.exit_status), (State::Ended, Some(3)), "{sent:?}");
+    }
+}
+
+#[test]
+fn a_live_name_is_refused_and_answers_meanwhile() {
+    let home = Home::empty();
+    let fifo = home.path().join("go");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut child = start(&mut home.command(["run", "--name", "one", "--", "cat", fifo.to_str().unwrap()]));
+    let said = first_line(child.stderr.as_mut().unwrap());
+    assert!(said.contains("one@1") && said.contains("probe one query"), "{said}");
+    assert_eq!(home.stdout(["one", "query", "SELECT 1 AS n", "--format", "csv"]), "n\n1\n");
+    assert!(home.stdout(["list", "--with-agent"]).contains("no process"), "a collector without agents is listed");
+    assert!(home.stdout(["runs", "--format", "ndjson"]).contains("\"state\":\"live\""));
+    let second = home.probe(["run", "--name", "one", "true"]);
+    assert_eq!(second.status.code(), Some(1), "{}", home.shown(&second));
+    assert!(home.shown(&second).contains("live") && home.shown(&second).contains("hint:"));
+    std::fs::write(Path::new(&fifo), "done").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn serve_says_where_it_is_and_ends_when_told_to() {
+    let home = Home::empty();
+    for sent in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut child = start(&mut home.command(["serve", "--name", "served"]));
+        let said = first_line(child.stderr.as_mut().unwrap());
+        assert!(said.starts_with("probe: run served@") && said.contains(".sock"), "{said}");
+        assert_eq!(home.stdout(["served", "query", "SELECT 1 AS n", "--format", "csv"]), "n\n1\n");
+        signal(&child, sent);
+        let ended = child.wait().unwrap();
+        assert_eq!((ended.code(), ended.signal()), (Some(0), None), "{sent:?}");
+    }
+    assert_eq!(info(&home, "served@2").state, State::Ended);
+}
+
+#[test]
+fn serve_listens_where_it_is_told_to() {
+    let home = Home::empty();
+    let (socket, token) = (home.path().join("extra.sock"), home.path().join("laptop.token"));
+    home.stdout(["token", "make", "laptop", "--scope", "query", "-o", token.to_str().unwrap()]);
+    let (listen, token) = (format!("unix:{}", socket.display()), token.to_str().unwrap());
+    // Any port: one that is looked for beforehand may be somebody else's by then.
+    let mut child = start(&mut home.command(["serve", "--listen", &listen, "--listen", "127.0.0.1:0"]));
+    let said = first_line(child.stderr.as_mut().unwrap());
+    let (_, port) = said.split_once("127.0.0.1:").unwrap_or_else(|| panic!("{said}"));
+    let digits = port.find(|c: char| !c.is_ascii_digit()).unwrap_or(port.len());
+    let port = format!("127.0.0.1:{}", &port[..digits]);
+    assert!(said.contains(&listen) && !port.ends_with(":0"), "{said}");
+    until("it listens", || socket.exists());
+    assert_eq!(home.stdout([&listen, "query", "SELECT 1 AS n", "--format", "csv"]), "n\n1\n");
+    let over_tcp = [&port, "query", "SELECT 1 AS n", "--format", "csv", "--token-file", token];
+    assert_eq!(home.stdout(over_tcp), "n\n1\n");
+    signal(&child, Signal::SIGTERM);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let beyond = home.probe(["serve", "--name", "open", "--listen", "0.0.0.0:0"]);
+    assert_eq!(beyond.status.code(), Some(2), "beyond this machine without TLS: {}", home.shown(&beyond));
+    home.stdout(["token", "revoke", "laptop"]);
+    let refused = home.probe(["serve", "--name", "open", "--listen", &port]);
+    assert_eq!(refused.status.code(), Some(2), "TCP without a token: {}", home.shown(&refused));
+}

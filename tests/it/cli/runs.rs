@@ -1,0 +1,150 @@
+//! `probe runs` and `probe runs rm`.
+
+use std::fs;
+
+use jiff::{SignedDuration, Timestamp};
+use probe::runs::State;
+
+use crate::cli::live::Live;
+use crate::cli::support::{Home, check};
+
+fn days_ago(days: i64) -> Timestamp {
+    Timestamp::now().checked_sub(SignedDuration::from_hours(24 * days)).unwrap()
+}
+
+fn names(home: &Home) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(home.places().runs())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_ended_a_lost_and_a_live_run_are_listed() {
+    let live = Live::named(Home::recorded(), "now@1");
+    let home = &live.home;
+    home.record("lost@1", |info| {
+        info.state = State::Live;
+        info.started = "2026-01-02T00:00:00Z".parse().unwrap();
+        info.agents = 0;
+        info.ranks.clear();
+        info.exit_status = None;
+        info.ended = None;
+    });
+    home.record("now@1", |info| {
+        info.state = State::Live;
+        info.started = "2026-01-03T00:00:00Z".parse().unwrap();
+        info.exit_status = None;
+        info.ended = None;
+    });
+    let runs = home.stdout(["runs", "--format", "csv"]);
+    let lines: Vec<Vec<&str>> = runs.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines[0].join(","), "run,state,started,seconds,last_step,ranks,exit_status,bytes,command");
+    assert_eq!(lines[1][..7], ["gpt@1", "ended", "2026-01-01T00:00:00Z", "4.5", "3", "2", "0"]);
+    assert_eq!(
+        lines[2][..7],
+        ["lost@1", "lost", "2026-01-02T00:00:00Z", "", "3", "2", ""],
+        "what nobody knows is empty"
+    );
+    assert_eq!((lines[3][0], lines[3][1], lines[3][4], lines[3][5]), ("now@1", "live", "3", "3"), "as its agents say");
+    assert!(lines[3][3].parse::<f64>().unwrap() > 0.0, "so far");
+    for line in &lines[1..] {
+        assert!(line[7].parse::<u64>().unwrap() > 1000, "{runs}");
+        assert_eq!(line[8], "torchrun --nproc-per-node 2 train.py");
+    }
+}
+
+#[test]
+fn named_runs_are_removed() {
+    let home = Home::recorded();
+    for name in ["gpt@2", "other@1", "keep@1"] {
+        home.record(name, |_| ());
+    }
+    let dry = home.probe(["runs", "rm", "gpt@1", "other", "--dry-run"]);
+    assert_eq!((dry.status.code(), names(&home).len()), (Some(0), 4), "{}", home.shown(&dry));
+    let output = home.probe(["runs", "rm", "gpt@1", "other", "gpt@1"]);
+    let said = home.shown(&output);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b""[..]), "{said}");
+    assert!(said.contains("probe: removed gpt@1 (") && said.contains("KiB), which ended 2026-01-01"), "{said}");
+    assert!(said.contains("probe: 2 runs removed, which freed "), "{said}");
+    assert_eq!(names(&home), ["gpt@2", "keep@1"]);
+}
+
+#[test]
+fn a_wrong_name_removes_nothing() {
+    let home = Home::recorded();
+    home.record("gpt@2", |_| ());
+    home.record("other@1", |_| ());
+    check!(home, "rm_several", home.probe(["runs", "rm", "other", "gpt"]));
+    check!(home, "rm_unknown", home.probe(["runs", "rm", "gpt@1", "otter@1"]));
+    check!(home, "rm_nothing_named", home.probe(["runs", "rm"]));
+    assert_eq!(names(&home).len(), 3);
+}
+
+#[test]
+fn a_run_that_may_be_live_stays() {
+    let live = Live::named(Home::recorded(), "now@1");
+    let home = &live.home;
+    let long_ago = |info: &mut probe::runs::RunInfo| {
+        info.state = State::Live;
+        info.started = "2020-01-01T00:00:00Z".parse().unwrap();
+        info.ended = None;
+    };
+    home.record("now@1", long_ago);
+    home.record("there@1", |info| {
+        long_ago(info);
+        info.host = "another-machine".into();
+    });
+    check!(home, "rm_live", home.probe(["runs", "rm", "gpt@1", "now@1"]));
+    check!(home, "rm_elsewhere", home.probe(["runs", "rm", "there@1"]));
+    assert_eq!(names(home), ["gpt@1", "now@1", "there@1"]);
+    // The name is held, and the socket is not there: a collector that is just beginning or ending.
+    home.record("held@1", long_ago);
+    let lock = fs::File::create(home.places().runtime.join("held.lock")).unwrap();
+    lock.lock().unwrap();
+    let output = home.probe(["runs", "rm", "held@1"]);
+    assert!(home.shown(&output).contains("held@1 is just beginning or ending"), "{}", home.shown(&output));
+    drop(lock);
+    let output = home.probe(["runs", "rm", "held@1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", home.shown(&output));
+    assert!(home.shown(&output).contains("which was begun 2020-01-01 and lost"), "{}", home.shown(&output));
+}
+
+#[test]
+fn old_runs_are_removed_by_their_end() {
+    let home = Home::empty();
+    for (name, days) in [("old@1", 8), ("older@1", 30), ("new@1", 6)] {
+        home.record(name, |info| info.ended = Some(days_ago(days)));
+    }
+    // It began long ago, and was written to just now.
+    home.record("lost@1", |info| {
+        info.state = State::Live;
+        info.started = days_ago(100);
+        info.ended = None;
+    });
+    let output = home.probe(["runs", "rm", "--older-than", "7d", "--dry-run"]);
+    let said = home.shown(&output);
+    assert!(
+        said.contains("would remove old@1") && said.contains("probe: 2 runs would be removed, which would free "),
+        "{said}"
+    );
+    assert_eq!(names(&home).len(), 4);
+    assert!(home.probe(["runs", "rm", "--older-than", "7d"]).status.success());
+    assert_eq!(names(&home), ["lost@1", "new@1"]);
+    check!(home, "rm_nothing_old", home.probe(["runs", "rm", "--older-than", "7d"]));
+    check!(home, "rm_both", home.probe(["runs", "rm", "--older-than", "7d", "new@1"]));
+    check!(home, "rm_wrong_age", home.probe(["runs", "rm", "--older-than", "old"]));
+}
+
+#[test]
+fn what_an_earlier_removal_left_goes_too() {
+    let home = Home::recorded();
+    let left = home.places().runs().join(".removing-gone@1-1");
+    fs::create_dir_all(&left).unwrap();
+    fs::write(left.join("rows.parquet"), "x").unwrap();
+    assert!(!home.stdout(["runs"]).contains("gone@1"));
+    assert!(home.probe(["runs", "rm", "gpt"]).status.success());
+    assert_eq!(names(&home), [""; 0]);
+}

@@ -1,0 +1,131 @@
+//! How a run ends, and what is left of it.
+
+use std::time::Duration;
+
+use probe::collector::Collector;
+use probe::query::Engine;
+use probe::runs::{RunInfo, State, list_runs_in, resolve_in};
+use probe::store::Store;
+use probe_proto::v1::{self, agent_frame::Frame};
+use tonic::Code;
+
+use crate::collector::support::{Bench, options, query, soon};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_has_ended_answers_from_its_directory() {
+    let bench = Bench::start().await;
+    let directory = bench.places.runs().join("gpt@1");
+    let info = RunInfo::read(&directory).unwrap();
+    assert_eq!((info.state, info.command.as_str(), info.ended), (State::Live, "python train.py", None));
+    assert_eq!(list_runs_in(&bench.places).unwrap()[0].info.state, State::Live);
+
+    let mut agent = bench.rank(1, 2).await;
+    agent.send_steps(1, 0, 20).await;
+    agent
+        .status(v1::Status {
+            drops: vec![v1::Drop { table: "python.steps".into(), reason: "ring full".into(), rows: 3 }],
+            ..Default::default()
+        })
+        .await;
+    agent.acknowledged(1).await;
+    bench.until("SELECT rows_dropped FROM probe.agents", &[&["3"]]).await;
+    agent.bye().await;
+    bench.collector.stop(Some(3)).await.unwrap();
+
+    let info = RunInfo::read(&directory).unwrap();
+    assert_eq!((info.state, info.exit_status, info.agents), (State::Ended, Some(3), 1));
+    assert!(info.ended.unwrap() >= info.started);
+    assert_eq!((info.ranks.into_iter().collect::<Vec<_>>(), info.torch_versions.len()), (vec![1], 1));
+    assert_eq!(resolve_in(&bench.places, "gpt").unwrap(), directory);
+    let engine = Engine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
+    assert_eq!(
+        query(&engine, "SELECT run, rank, COUNT(*) FROM python.steps GROUP BY 1, 2").await,
+        [["gpt@1", "1", "20"]]
+    );
+    assert_eq!(query(&engine, "SELECT state, rows_stored FROM probe.agents").await, [["ended", "20"]]);
+    assert_eq!(query(&engine, "SELECT reason, rows FROM probe.drops").await, [["ring full", "3"]]);
+    assert!(query(&engine, "SELECT * FROM probe.evals").await.is_empty());
+
+    let next = Collector::start_in(&bench.places, options("gpt")).await.unwrap();
+    assert_eq!(next.run(), "gpt@2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_waits_for_what_live_agents_still_send() {
+    let bench = Bench::start().await;
+    let directory = bench.places.runs().join("gpt@1");
+    let mut agent = bench.agent("a").await;
+    agent.send_steps(1, 0, 10).await;
+    agent.acknowledged(1).await;
+    let stopping = tokio::spawn(bench.collector.stop(None));
+    agent.send_steps(2, 10, 10).await;
+    agent.bye().await;
+    soon(stopping).await.unwrap().unwrap();
+    let engine = Engine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
+    assert_eq!(query(&engine, "SELECT COUNT(*) FROM python.steps").await, [["20"]]);
+    assert_eq!(query(&engine, "SELECT state FROM probe.agents").await, [["ended"]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_does_not_say_goodbye_is_told_and_counts_as_lost() {
+    let bench = Bench::start().await;
+    let directory = bench.places.runs().join("gpt@1");
+    let mut agent = bench.agent("a").await;
+    let stopping = tokio::spawn(bench.collector.stop(None));
+    let status = agent.end().await;
+    assert_eq!(status.code(), Code::Unavailable);
+    soon(stopping).await.unwrap().unwrap();
+    let engine = Engine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
+    assert_eq!(query(&engine, "SELECT state FROM probe.agents").await, [["lost"]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_gone_without_a_word_leaves_a_lost_run_and_a_free_name() {
+    let bench = Bench::start().await;
+    let Bench { dir: _dir, places, collector } = bench;
+    let socket = places.socket_for("gpt@1");
+    drop(collector);
+    let gone = async {
+        while socket.exists() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(gone).await;
+    let next = Collector::start_in(&places, options("gpt")).await.unwrap();
+    assert_eq!(next.run(), "gpt@2");
+    next.stop(None).await.unwrap();
+    let states: Vec<State> = list_runs_in(&places).unwrap().iter().map(|run| run.info.state).collect();
+    assert_eq!(states, [State::Lost, State::Ended]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_cannot_be_written_is_an_error_and_does_not_count_as_ended() {
+    let bench = Bench::start().await;
+    let directory = bench.places.runs().join("gpt@1");
+    let mut agent = bench.agent("a").await;
+    agent.send_steps(1, 0, 1).await;
+    agent.acknowledged(1).await;
+    agent.bye().await;
+    std::fs::remove_dir_all(&directory).unwrap();
+    std::fs::write(&directory, "in the way").unwrap();
+    let socket = bench.socket();
+    let error = bench.collector.stop(None).await.unwrap_err();
+    assert!(error.to_string().contains("gpt@1"), "{error}");
+    assert!(!socket.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_nobody_needs_any_more_says_so() {
+    let quiet = Duration::from_millis(30);
+    let bench = Bench::with(|options| options.exit_when_idle = Some(quiet)).await;
+    assert!(tokio::time::timeout(quiet * 4, bench.collector.idle()).await.is_err(), "the first agent is waited for");
+    let agent = bench.agent("a").await;
+    assert!(tokio::time::timeout(quiet * 4, bench.collector.idle()).await.is_err(), "one is live");
+    agent.send(Frame::Status(v1::Status::default())).await;
+    agent.bye().await;
+    soon(bench.collector.idle()).await;
+
+    let never = Bench::start().await;
+    never.agent("a").await.bye().await;
+    assert!(tokio::time::timeout(quiet * 4, never.collector.idle()).await.is_err(), "nobody asked for it");
+}

@@ -1,0 +1,114 @@
+//! Queries that would take everything, and clients that go without a word: rows are taken in all the same.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use arrow_flight::sql::client::FlightSqlServiceClient;
+use futures::StreamExt;
+
+use crate::collector::support::{Bench, PATIENCE, channel, soon};
+
+/// Heavier than a test waits for.
+const HEAVY: &[&str] = &[
+    "SELECT COUNT(*) FROM python.steps a, python.steps b, python.steps c WHERE a.step * b.step % 7 > c.step % 5",
+    "SELECT COUNT(*) FROM generate_series(1, 1000000000000) WHERE value % 3 = 1",
+    "SELECT value FROM generate_series(1, 1000000000000)",
+];
+
+async fn quiet(bench: &Bench) {
+    let engine = bench.collector.engine();
+    let quiet = tokio::time::timeout(3 * PATIENCE, async {
+        // Not by looking all the time: queries have less of a right to the processor than whoever looks.
+        let mut looks = tokio::time::interval(Duration::from_millis(5));
+        while engine.running() > 0 || engine.scans() > 0 {
+            looks.tick().await;
+        }
+    });
+    assert!(quiet.await.is_ok(), "{} queries and {} scans go on", engine.running(), engine.scans());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_queries_do_not_hold_up_ingest() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    agent.send_steps(1, 0, 5000).await;
+    agent.acknowledged(1).await;
+    let mut answers = Vec::new();
+    for sql in HEAVY {
+        answers.push(bench.collector.engine().query(sql, None).await.unwrap());
+    }
+    assert_eq!(bench.collector.engine().running(), HEAVY.len());
+    // They run all the while, and every batch is taken and acknowledged, and asked for.
+    for seq in 2..200 {
+        agent.send_steps(seq, 5000 + 10 * seq as i64, 10).await;
+    }
+    agent.acknowledged(199).await;
+    let count = soon(bench.rows("SELECT COUNT(*) FROM python.steps")).await;
+    assert_eq!(count, [[(5000 + 198 * 10).to_string()]]);
+    assert_eq!(bench.collector.engine().running(), HEAVY.len());
+    drop(answers);
+    quiet(&bench).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_killed_ends_its_query() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    agent.send_steps(1, 0, 20_000).await;
+    agent.acknowledged(1).await;
+    let endpoint = bench.collector.endpoint();
+    // It writes rows into a pipe that nobody reads, so that it stands still in the middle of its answer.
+    let sql = "SELECT a.*, b.step FROM python.steps a, python.steps b WHERE a.step + b.step % 3 > 1";
+    let mut client = Command::new(env!("CARGO_BIN_EXE_probe"))
+        .args([&endpoint, "query", "--format", "csv", sql])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let engine = bench.collector.engine();
+    let started = tokio::time::timeout(PATIENCE, async {
+        let mut looks = tokio::time::interval(Duration::from_millis(5));
+        while engine.scans() == 0 {
+            looks.tick().await;
+        }
+    });
+    assert!(started.await.is_ok(), "the query does not start");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    quiet(&bench).await;
+    // The agent has noticed nothing.
+    agent.send_steps(2, 20_000, 10).await;
+    agent.acknowledged(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_come_with_the_request() {
+    let bench = Bench::start().await;
+    let mut client = FlightSqlServiceClient::new(channel(&bench.socket()).await);
+    let refused = async |key: &str, value: &str, sql: &str| {
+        let mut client = client.clone();
+        client.set_header(key, value);
+        let info = client.execute(sql.to_owned(), None).await?;
+        let mut rows = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await?;
+        while let Some(batch) = rows.next().await {
+            batch?;
+        }
+        Ok::<(), arrow_flight::error::FlightError>(())
+    };
+    let message = |error: arrow_flight::error::FlightError| match error {
+        arrow_flight::error::FlightError::Tonic(status) => (status.code(), status.message().to_owned()),
+        other => panic!("{other}"),
+    };
+    for (key, value, said) in [
+        ("probe-timeout-ms", "50", "no whole answer within 50ms"),
+        ("probe-max-rows", "10000", "the answer has more than 10000 rows"),
+        ("probe-max-bytes", "100000", "the answer is larger than 97 KiB"),
+    ] {
+        let error = soon(refused(key, value, HEAVY[2])).await.unwrap_err();
+        assert_eq!(message(error), (tonic::Code::ResourceExhausted, said.to_owned()));
+    }
+    let error = refused("probe-timeout-ms", "soon", "SELECT 1").await.unwrap_err();
+    assert_eq!(message(error).0, tonic::Code::InvalidArgument);
+    quiet(&bench).await;
+    client.set_header("probe-timeout-ms", Duration::from_secs(20).as_millis().to_string());
+    assert!(client.execute("SELECT 1".into(), None).await.is_ok());
+}

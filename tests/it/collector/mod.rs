@@ -1,0 +1,10 @@
+//! The collector as agents and commands meet it: a real one on a real socket, and agents played by the test.
+
+mod config;
+mod damage;
+mod doors;
+mod ending;
+mod eval;
+mod heavy;
+mod ingest;
+mod support;

@@ -1,0 +1,203 @@
+//! Flight SQL, asked by arrow-flight's own client over a unix socket.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow_flight::FlightInfo;
+use arrow_flight::error::FlightError;
+use arrow_flight::sql::client::FlightSqlServiceClient;
+use arrow_flight::sql::{CommandGetDbSchemas, CommandGetTables, SqlInfo};
+use futures::TryStreamExt;
+use hyper_util::rt::TokioIo;
+use probe::error::{Error, Kind};
+use probe::query::Engine;
+use probe::server::{Audit, flight};
+use probe_proto::tables::TABLES;
+use tokio::net::{UnixListener, UnixStream};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint, Server};
+
+use crate::sql::{cells, data};
+
+struct Served {
+    client: FlightSqlServiceClient<Channel>,
+    _directory: tempfile::TempDir,
+}
+
+async fn serve(engine: Engine) -> Served {
+    serve_audited(engine, Arc::default()).await
+}
+
+async fn serve_audited(engine: Engine, audit: Arc<Audit>) -> Served {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListenerStream::new(UnixListener::bind(&path).unwrap());
+    let server = Server::builder().add_service(flight::service(Arc::new(engine), audit));
+    tokio::spawn(server.serve_with_incoming(listener));
+    let connect = tower::service_fn(move |_| {
+        let path = path.clone();
+        async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
+    });
+    let channel = Endpoint::from_static("http://probe").connect_with_connector(connect).await.unwrap();
+    Served { client: FlightSqlServiceClient::new(channel), _directory: directory }
+}
+
+impl Served {
+    /// Gets what an answer says there is to get, and checks that it is of the schema that was announced.
+    async fn fetch(&mut self, info: FlightInfo) -> Result<Vec<RecordBatch>, FlightError> {
+        let announced = info.clone().try_decode_schema().unwrap();
+        let ticket = info.endpoint[0].ticket.clone().unwrap();
+        let batches: Vec<RecordBatch> = self.client.do_get(ticket).await.unwrap().try_collect().await?;
+        for batch in &batches {
+            assert_eq!(*batch.schema(), announced);
+        }
+        Ok(batches)
+    }
+
+    async fn query(&mut self, sql: &str) -> Vec<Vec<String>> {
+        let info = self.client.execute(sql.to_owned(), None).await.unwrap();
+        cells(&self.fetch(info).await.unwrap())
+    }
+}
+
+/// Our error, as it crossed the wire.
+fn ours(error: FlightError) -> Error {
+    let FlightError::Tonic(status) = error else { panic!("{error}") };
+    (*status).into()
+}
+
+#[tokio::test]
+async fn a_query_is_answered_with_the_schema_announced() {
+    let mut served = serve(data::live()).await;
+    let rows = served.query("SELECT module, COUNT(*) FROM python.torch_trace GROUP BY module ORDER BY module").await;
+    assert_eq!(rows, [["AdamW", "8"], ["layers.0", "16"], ["layers.1", "16"], ["NULL", "8"]]);
+    // Every type, no rows, text within lists, dictionaries, EXPLAIN.
+    served.query("SELECT * FROM python.torch_trace").await;
+    assert!(served.query("SELECT * FROM probe.evals").await.is_empty());
+    served.query("SELECT array_agg(DISTINCT module), MAX(stage) FROM python.torch_trace").await;
+    served.query("SELECT arrow_cast(stage, 'Dictionary(Int32, Utf8)') AS stage FROM python.torch_trace").await;
+    served.query("EXPLAIN SELECT 1").await;
+    served.query("SELECT NULL, 1, 'a', now(), INTERVAL '1 day', DECIMAL '1.5'").await;
+}
+
+#[tokio::test]
+async fn metadata_limits_a_query_to_a_process() {
+    let mut served = serve(data::live()).await;
+    served.client.set_header(flight::PID, "101");
+    let info = served.client.execute("SELECT DISTINCT pid FROM python.steps".into(), None).await.unwrap();
+    // The scope is in the ticket: whoever gets the rows need not say it again.
+    served.client.set_header(flight::PID, "100");
+    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["101"]]);
+    served.client.set_header(flight::PID, "all");
+    let error = ours(served.client.execute("SELECT 1".into(), None).await.unwrap_err());
+    assert_eq!(error.kind(), Kind::Usage);
+}
+
+#[tokio::test]
+async fn prepared_statements() {
+    let mut served = serve(data::live()).await;
+    let mut statement = served.client.prepare("SELECT MAX(step) AS last FROM python.steps".into(), None).await.unwrap();
+    assert_eq!(statement.dataset_schema().unwrap().field(0).name(), "last");
+    for _ in 0..2 {
+        let info = statement.execute().await.unwrap();
+        assert_eq!(cells(&served.fetch(info).await.unwrap()), [["3"]]);
+    }
+    assert!(statement.execute_update().await.is_err());
+    statement.close().await.unwrap();
+    let error = ours(served.client.prepare("DROP TABLE python.steps".into(), None).await.map(|_| ()).unwrap_err());
+    assert_eq!(error.kind(), Kind::Denied);
+}
+
+#[tokio::test]
+async fn updates_are_denied() {
+    let mut served = serve(data::live()).await;
+    for sql in ["DELETE FROM python.steps", "COPY python.steps TO '/tmp/steps'", "SELECT 1"] {
+        let error = ours(served.client.execute_update(sql.into(), None).await.unwrap_err());
+        assert_eq!(error.kind(), Kind::Denied, "{sql}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn errors_come_with_their_hints() {
+    let mut served = serve(data::live()).await;
+    let error = ours(served.client.execute("SELECT * FROM python.stepz".into(), None).await.unwrap_err());
+    assert_eq!((error.kind(), error.hint_text()), (Kind::Failed, Some("did you mean python.steps?")));
+    // One that shows only when the query runs.
+    let sql = "SELECT step / (step - step) FROM python.steps";
+    let info = served.client.execute(sql.into(), None).await.unwrap();
+    let Err(FlightError::Tonic(status)) = served.fetch(info).await else { panic!("{sql} should have failed") };
+    assert_eq!(status.message(), "Divide by zero error");
+    assert_eq!(Error::from(Status::clone(&status)).kind(), Kind::Failed);
+}
+
+#[tokio::test]
+async fn catalogs_schemas_tables_and_what_the_server_is() {
+    let mut served = serve(data::live()).await;
+    let info = served.client.get_catalogs().await.unwrap();
+    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["probe"]]);
+
+    let info = served.client.get_db_schemas(CommandGetDbSchemas::default()).await.unwrap();
+    assert_eq!(
+        cells(&served.fetch(info).await.unwrap()),
+        [["probe", "gpu"], ["probe", "my"], ["probe", "probe"], ["probe", "process"], ["probe", "python"]]
+    );
+
+    let info = served.client.get_table_types().await.unwrap();
+    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["TABLE"], ["VIEW"]]);
+
+    let filter = CommandGetTables { db_schema_filter_pattern: Some("py%".into()), ..Default::default() };
+    let info = served.client.get_tables(filter).await.unwrap();
+    let tables = cells(&served.fetch(info).await.unwrap());
+    let names: Vec<&str> = tables.iter().map(|row| row[2].as_str()).collect();
+    let known = TABLES.iter().copied().chain(probe::query::views());
+    let mut expected: Vec<&str> = known.filter(|table| table.schema == "python").map(|table| table.name).collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+
+    // One more is the program's own.
+    let with_schema = CommandGetTables { include_schema: true, ..Default::default() };
+    let info = served.client.get_tables(with_schema).await.unwrap();
+    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), TABLES.len() + probe::query::views().len() + 1);
+
+    let info = served.client.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerReadOnly]).await;
+    let facts = cells(&served.fetch(info.unwrap()).await.unwrap());
+    assert_eq!(facts.len(), 2);
+    assert!(facts[0][1].contains("probe"), "{facts:?}");
+}
+
+#[tokio::test]
+async fn every_query_is_written_down_with_who_asked_and_what_became_of_it() {
+    let audit = Arc::new(Audit::default());
+    let mut system = data::system();
+    system.retain(|table| table.table().name != "queries");
+    system.push(Arc::clone(&audit) as _);
+    let mut served = serve_audited(Engine::new(data::store(), system).unwrap(), audit).await;
+    served.query("SELECT step FROM python.steps").await;
+    for refused in ["COPY python.steps TO '/tmp/x'", "SELECT nothing FROM python.steps"] {
+        served.client.execute(refused.to_owned(), None).await.unwrap_err();
+    }
+    served.client.execute_update("SELECT 1".to_owned(), None).await.unwrap_err();
+    // One whose rows nobody takes to the end.
+    let info = served.client.execute("SELECT value FROM generate_series(1, 10000000)".to_owned(), None).await.unwrap();
+    let mut rows = served.client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
+    rows.try_next().await.unwrap().unwrap();
+    drop(rows);
+    let sql =
+        "SELECT asked_by LIKE 'uid:%' AND peer LIKE 'pid:%' AS who, status, rows, bytes > 0, sql FROM probe.queries";
+    let mut seen = Vec::new();
+    for _ in 0..10_000 {
+        seen = served.query(&format!("{sql} WHERE id <= 5 ORDER BY id")).await;
+        if seen[4][1] != "running" {
+            break;
+        }
+    }
+    let steps = ["true", "ok", "8", "true", "SELECT step FROM python.steps"];
+    assert_eq!(seen[0], steps);
+    assert_eq!(seen[1], ["true", "denied", "0", "false", "COPY python.steps TO '/tmp/x'"]);
+    assert_eq!(seen[2], ["true", "error", "0", "false", "SELECT nothing FROM python.steps"]);
+    assert_eq!(seen[3], ["true", "denied", "0", "false", "SELECT 1"]);
+    assert_eq!(seen[4][..2], ["true", "cancelled"]);
+    let sixth = served.query(&format!("{sql} WHERE id = 6")).await;
+    assert_eq!(sixth[0][1], "ok");
+}

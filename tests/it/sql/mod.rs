@@ -1,0 +1,140 @@
+//! SQL over the store: `tests/it/sql/*.slt` (SQL in, rows out) against a live store and against the run directory that it
+//! writes, and what can't be said in SQL alone.
+
+mod bounds;
+pub(crate) mod data;
+mod disk;
+mod flight;
+mod limits;
+mod percentiles;
+mod scans;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::DataType;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use futures::TryStreamExt;
+use probe::error::{Error, Result};
+use probe::query::{Engine, from_datafusion};
+use probe::store::Store;
+use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, strict_column_validator};
+
+/// Runs a query to its end.
+async fn rows(engine: &Engine, sql: &str, pid: Option<i32>) -> Result<Vec<RecordBatch>> {
+    let stream = engine.query(sql, pid).await?;
+    stream.try_collect().await.map_err(|error| from_datafusion(&error))
+}
+
+/// The cells of a result as text.
+fn cells(batches: &[RecordBatch]) -> Vec<Vec<String>> {
+    let options = FormatOptions::new().with_null("NULL");
+    let mut cells = Vec::new();
+    for batch in batches {
+        let columns = batch.columns().iter();
+        let columns: Vec<_> = columns.map(|column| ArrayFormatter::try_new(column, &options).unwrap()).collect();
+        for row in 0..batch.num_rows() {
+            cells.push(columns.iter().map(|column| column.value(row).to_string()).collect());
+        }
+    }
+    cells
+}
+
+/// The only cell of a result.
+async fn cell(engine: &Engine, sql: &str) -> String {
+    let batches = rows(engine, sql, None).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let cells = cells(&batches);
+    assert_eq!((cells.len(), cells[0].len()), (1, 1), "{sql}");
+    cells[0][0].clone()
+}
+
+struct Db(Arc<Engine>);
+
+#[async_trait::async_trait]
+impl AsyncDB for Db {
+    type Error = Error;
+    type ColumnType = DefaultColumnType;
+
+    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>> {
+        let schema = self.0.schema(sql, None).await?;
+        let kind = |kind: &DataType| match kind {
+            DataType::Utf8 => DefaultColumnType::Text,
+            kind if kind.is_integer() => DefaultColumnType::Integer,
+            kind if kind.is_floating() => DefaultColumnType::FloatingPoint,
+            _ => DefaultColumnType::Any,
+        };
+        let types = schema.fields().iter().map(|field| kind(field.data_type())).collect();
+        let mut rows = cells(&rows(&self.0, sql, None).await?);
+        for cell in rows.iter_mut().flatten().filter(|cell| cell.is_empty()) {
+            *cell = "(empty)".to_owned();
+        }
+        Ok(DBOutput::Rows { types, rows })
+    }
+
+    async fn shutdown(&mut self) {}
+}
+
+fn files() -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/sql");
+    let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|end| end == "slt")).collect();
+    files.sort();
+    files
+}
+
+async fn run_files(engine: Engine, which: &str) {
+    let engine = Arc::new(engine);
+    for file in files() {
+        let connect = || {
+            let db = Db(Arc::clone(&engine));
+            async { Ok(db) }
+        };
+        let mut runner = Runner::new(connect);
+        runner.with_column_validator(strict_column_validator);
+        if let Err(error) = runner.run_file_async(&file).await {
+            panic!("{which}: {}", error.display(false));
+        }
+    }
+}
+
+#[tokio::test]
+async fn live() {
+    run_files(data::live(), "live").await;
+}
+
+#[tokio::test]
+async fn recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    data::store().write(directory.path(), &data::system()).unwrap();
+    let engine = Engine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
+    run_files(engine, "recorded").await;
+}
+
+#[test]
+fn every_table_has_its_file() {
+    let names: Vec<String> = files().iter().map(|file| file.file_stem().unwrap().display().to_string()).collect();
+    let views = probe::query::views().into_iter().map(|view| view.name);
+    for name in probe_proto::tables::TABLES.iter().map(|table| table.name).chain(views) {
+        assert!(names.contains(&name.to_owned()), "tests/it/sql/{name}.slt is missing");
+    }
+}
+
+/// What a view's file says of its columns is what its query answers with, and its examples run.
+#[tokio::test]
+async fn views_answer_as_declared() {
+    let engine = data::live();
+    for view in probe::query::views() {
+        let name = view.full_name();
+        let schema = engine.schema(&format!("SELECT * FROM {name}"), None).await.unwrap();
+        let answered: Vec<_> = schema.fields().iter().map(|field| (field.name().as_str(), field.data_type())).collect();
+        let declared = probe::store::arrow_schema(view);
+        let declared = probe::query::plain_schema(&declared);
+        let said: Vec<_> = declared.fields().iter().map(|field| (field.name().as_str(), field.data_type())).collect();
+        assert_eq!(answered, said, "{name}");
+        assert!(!view.examples.is_empty(), "{name}");
+        for example in view.examples {
+            assert!(!rows(&engine, example, None).await.unwrap().is_empty(), "{example}");
+        }
+    }
+}
