@@ -1,4 +1,4 @@
-"""Waits for torch, without importing anything before it does: a finder that steps aside after one import.
+"""Waits for torch, without importing anything before it does: a finder that steps aside when torch has been imported.
 
 Before torch is imported this costs a millisecond; the native half is loaded only afterwards.
 """
@@ -6,6 +6,7 @@ Before torch is imported this costs a millisecond; the native half is loaded onl
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 
 from probe_agent import process
 
@@ -77,24 +78,33 @@ def _child() -> None:
 
 
 class _TorchFinder:
-    """Finds torch as the other finders do, and calls `then` once it has been executed."""
+    """Finds torch as the other finders do, and calls `then` once it has been executed.
+
+    It stays until then: libraries ask whether there is a torch (`importlib.util.find_spec`) long before anybody imports
+    it, and the import has a spec of its own.
+    """
 
     def __init__(self, then: Any) -> None:
         self._then = then
+        # Threads that are asking the other finders, of which some ask all finders themselves.
+        self._asking: set[int] = set()
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
-        if name != "torch":
+        thread = get_ident()
+        if name != "torch" or thread in self._asking:
             return None
-        sys.meta_path.remove(self)
-        for finder in sys.meta_path:
+        for finder in [finder for finder in sys.meta_path if finder is not self]:
             find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find else None
+            self._asking.add(thread)
+            try:
+                spec = find(name, path, target) if find else None
+            finally:
+                self._asking.discard(thread)
             if spec is not None:
                 if spec.loader is not None:
                     self._wrap(spec.loader)
                 return spec
         # No torch here; it may come later (a path added to sys.path).
-        sys.meta_path.insert(0, self)
         return None
 
     def _wrap(self, loader: Any) -> None:
@@ -102,12 +112,18 @@ class _TorchFinder:
 
         def exec_module(module: ModuleType) -> None:
             loader.exec_module = original
+            # What torch imports has nothing to do with us, and a second torch is none that anybody waits for.
+            present = self in sys.meta_path
+            if present:
+                sys.meta_path.remove(self)
             try:
                 original(module)
             except BaseException:
-                sys.meta_path.insert(0, self)
+                if present:
+                    sys.meta_path.insert(0, self)
                 raise
-            self._then_safely()
+            if present:
+                self._then_safely()
 
         try:
             loader.exec_module = exec_module

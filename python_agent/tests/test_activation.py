@@ -132,6 +132,58 @@ print(torch.__spec__.loader.exec_module.__qualname__)
     assert bench.python(code, PROBE="1").splitlines() == ["1 0", "_LoaderBasics.exec_module"]
 
 
+# What libraries do before anybody imports torch; the first is what transformers, datasets and accelerate do.
+BEFORE_TORCH = {
+    "a question whether it is there": "import importlib.util\nassert importlib.util.find_spec('torch')",
+    "two questions, and one for what is not there": """
+import importlib.util
+assert importlib.util.find_spec("torch") and importlib.util.find_spec("torch")
+assert importlib.util.find_spec("torch.nn") and not importlib.util.find_spec("torch_that_is_not_there")
+""",
+    "a finder that asks all finders": """
+import importlib.util, sys
+class Asks:
+    asked = False
+    def find_spec(self, name, path, target=None):
+        if name != "torch" or self.asked:
+            return None
+        self.asked = True
+        return importlib.util.find_spec(name)
+sys.meta_path.insert(1, Asks())
+""",
+    "an import in a thread": """
+import threading
+thread = threading.Thread(target=lambda: __import__("torch"))
+thread.start()
+thread.join()
+""",
+}
+
+#: Those that people meet every day.
+MET = ("a question whether it is there", "an import in a thread")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(code, id=name, marks=[pytest.mark.extended] * (name not in MET))
+        for name, code in BEFORE_TORCH.items()
+    ],
+)
+def test_what_asks_for_torch_before_it_is_imported_leaves_it_watched(bench: Bench, before: str) -> None:
+    code = (
+        before
+        + TRAIN
+        + """
+train(2)
+import sys, probe_agent
+print(probe_agent.status()["phase"] != "off", probe_agent.status()["step"])
+print([type(f).__name__ for f in sys.meta_path].count("_TorchFinder"))
+"""
+    )
+    assert bench.python(code, PROBE="1").splitlines() == ["True 2", "0"]
+
+
 def test_an_import_of_torch_that_fails_can_be_made_again(bench: Bench) -> None:
     fake = bench.directory / "fake/torch"
     fake.mkdir(parents=True)
