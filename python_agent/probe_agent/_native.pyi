@@ -1,6 +1,7 @@
 """The native half."""
 
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any
 
 VERSION: str
@@ -51,6 +52,7 @@ def reply_done(
     still_running: bool = False,
     hint: str = "",
 ) -> bool: ...
+def frame_locals(frame: FrameType) -> dict[str, Any]: ...
 
 # recording
 def thread_mode(mode: int) -> int: ...

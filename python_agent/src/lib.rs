@@ -2,13 +2,14 @@
 //!
 //! [`recording`] is what runs on training's threads: slots, callbacks, rings. [`analysis`] turns what they recorded
 //! into rows of the tables, and [`uplink`] sends the rows; both run on one background thread that never takes the GIL.
-//! [`sampling`] asks the operating system, on that thread too. [`shared`] is the little state that all of them, and the Python half, look at.
+//! [`frame_locals`] reads what a snippet may name. [`sampling`] asks the operating system, on that thread too. [`shared`] is the little state that all of them, and the Python half, look at.
 
 use pyo3::prelude::*;
 
 pub use probe_analysis as analysis;
 pub use probe_analysis::sink;
 
+mod frame_locals;
 pub mod recording;
 pub mod sampling;
 pub mod shared;
@@ -17,6 +18,7 @@ pub mod uplink;
 /// The extension module. Each part registers its own functions.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    frame_locals::register(module)?;
     recording::register(module)?;
     uplink::register(module)?;
     Ok(())

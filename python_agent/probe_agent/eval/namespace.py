@@ -31,13 +31,23 @@ def snapshot(thread: int) -> dict[str, Any]:
         names.update(main.__dict__)
     for frame in reversed(user_frames(thread)):
         names.update(frame.f_globals)
-        names.update(frame.f_locals)
+        names.update(local_variables(frame))
     return as_snippets(names)
 
 
 def of_frame(frame: FrameType) -> dict[str, Any]:
     """A new dictionary of the names that one frame sees: its locals and those of functions around it, then globals."""
-    return as_snippets({**frame.f_globals, **frame.f_locals})
+    return as_snippets({**frame.f_globals, **local_variables(frame)})
+
+
+def local_variables(frame: FrameType) -> dict[str, Any]:
+    """A new dictionary of a running frame's variables. Not by `f_locals`: up to Python 3.12 the frame would keep alive what
+    they are now until it returns, and a dictionary that the program has from `locals()` would change."""
+    native = sys.modules.get("probe_agent._native")
+    if native is None:
+        return dict(frame.f_locals)
+    variables: dict[str, Any] = native.frame_locals(frame)
+    return variables
 
 
 def as_snippets(names: dict[str, Any]) -> dict[str, Any]:
