@@ -164,15 +164,24 @@ const _: () = assert!(RING_BYTES as usize == PAGE as usize + CAPACITY * size_of:
 
 /// In a forked child: what was not given to it is covered with memory of its own, because some code of ours may still look
 /// there, and the file is closed. Calls only what may be called between fork and exec.
+///
+/// Another library's handler may have run before and have taken memory that lies there now: that is left as it is, and
+/// what keeps our code away from rings in a child is then all there is.
 pub(super) fn leave() {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     for (number, page) in MAPPED.iter().enumerate() {
         let page = page.load(Ordering::Acquire);
         let bytes = if number < MOST_RINGS { RING_BYTES } else { LOG_BYTES };
         if !page.is_null() {
-            // SAFETY: nothing of this process lies there: it was mapped for that and left out of the fork.
-            unsafe { libc::mmap(page.cast(), bytes as usize, access, flags, -1, 0) };
+            // SAFETY: memory is mapped where nothing is. A kernel that does not know the flag (before 4.17) takes the
+            // address for a wish, and what it mapped elsewhere is given back.
+            unsafe {
+                let mapped = libc::mmap(page.cast(), bytes as usize, access, flags, -1, 0);
+                if mapped != libc::MAP_FAILED && mapped != page.cast() {
+                    libc::munmap(mapped, bytes as usize);
+                }
+            }
         }
     }
     let descriptor = DESCRIPTOR.swap(-1, Ordering::AcqRel);
