@@ -51,7 +51,13 @@ def epochs(workers: int, context: str | None, persistent: bool) -> dict[str, Any
 
 @pytest.mark.parametrize(
     ("workers", "context", "persistent"),
-    [(0, None, False), (2, "fork", False), (2, "fork", True), (1, "spawn", False), (1, "spawn", True)],
+    [
+        (0, None, False),
+        (2, "fork", False),
+        (1, "spawn", True),
+        pytest.param(2, "fork", True, marks=pytest.mark.extended),
+        pytest.param(1, "spawn", False, marks=pytest.mark.extended),
+    ],
 )
 def test_a_row_a_batch(workers: int, context: str | None, persistent: bool) -> None:
     found = in_process(epochs, arguments=(workers, context, persistent))
@@ -179,3 +185,99 @@ def test_an_iterator_that_says_nothing_of_itself(recorder: Recorder) -> None:
 def test_switched_off_there_is_nothing() -> None:
     found = in_process(epochs, layers="-data", arguments=(0, None, False))
     assert found["trace"] == [] and len(found["steps"]) == 6
+
+
+class _Queue:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def qsize(self) -> int:
+        return self.size
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_batches_that_the_pinning_thread_has_are_ready(recorder: Recorder, pinned: bool) -> None:
+    # As a DataLoader's iterator has them: to pin memory takes a device.
+    from_workers = _Queue(1)
+
+    class Iterator:
+        _dataset = ()
+        _num_workers = 2
+        _worker_result_queue = from_workers
+        _data_queue = _Queue(3) if pinned else from_workers
+        _tasks_outstanding = 4
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder.native.data_begin(Iterator())
+    batch = torch.randn(4, 32)
+    recorder.native.data_end(Iterator(), True, batch)
+    model(batch).sum().backward()
+    optimizer.step()
+    (row,) = recorder.take()["python.data_trace"]
+    assert (row["queue_depth"], row["tasks_outstanding"]) == (4 if pinned else 1, 4)
+
+
+def test_a_snippet_before_a_batch_is_no_cost_of_recording(recorder: Recorder) -> None:
+    import time
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(torch.randn(100_000, 32), batch_size=4)
+    ran: list[float] = []
+
+    def snippet() -> None:
+        recorder.native.want_boundary(False)
+        before = recorder.native.thread_mode(1)
+        time.sleep(1.0)
+        ran.append(time.monotonic())
+        recorder.native.thread_mode(before)
+
+    recorder.native.set_boundary_callback(snippet)
+    shares: list[float] = []
+    try:
+        for step, x in enumerate(loader):
+            model(x).sum().backward()
+            optimizer.step()
+            time.sleep(0.005)
+            if step == 20:
+                recorder.native.want_boundary(True)
+            rows = recorder.native.take_rows(False)["probe.overhead"] if step % 20 == 19 else []
+            shares += [row["estimated_share"] for row in rows if row["estimated_share"] is not None]
+            if (ran and time.monotonic() > ran[0] + 60) or (ran and len(shares) >= 2):
+                break
+    finally:
+        recorder.native.set_boundary_callback(None)
+    # It was 4 and more: the second of the snippet, over steps of five milliseconds.
+    assert ran and shares and max(shares) < 0.5, shares
+
+
+def test_an_iterator_whose_constructor_takes_more_is_left_alone(recorder: Recorder) -> None:
+    import inspect
+
+    from torch.utils.data import dataloader
+
+    # What another torch has, or a library that replaced it before us.
+    made: list[tuple[object, ...]] = []
+    import probe_agent.torch as agent
+
+    agent.uninstall()
+    original = dataloader._BaseDataLoaderIter.__init__
+
+    def __init__(self: object, loader: object, more: int = 1, *, another: int = 2) -> None:
+        made.append((loader, more, another))
+        original(self, loader)  # type: ignore[arg-type]
+
+    dataloader._BaseDataLoaderIter.__init__ = __init__  # type: ignore[assignment]
+    try:
+        agent.install()
+        assert inspect.signature(dataloader._BaseDataLoaderIter.__init__) == inspect.signature(__init__)
+        loader = DataLoader([torch.zeros(1)])  # type: ignore[arg-type]
+        iterator = dataloader._SingleProcessDataLoaderIter.__new__(dataloader._SingleProcessDataLoaderIter)
+        dataloader._BaseDataLoaderIter.__init__(iterator, loader=loader, another=5)  # type: ignore[call-arg]
+        dataloader._BaseDataLoaderIter.__init__(iterator, loader, 4)  # type: ignore[call-arg]
+        assert made == [(loader, 1, 5), (loader, 4, 2)]
+    finally:
+        agent.uninstall()
+        dataloader._BaseDataLoaderIter.__init__ = original
+    agent.install()

@@ -15,7 +15,7 @@ crate::table! {
     ts: Time, "", "When the loop asked for it.";
     wait: f64, "s", "How long the loop waited until it had it: with num_workers 0 this is the loading itself.";
     num_workers: Option<i32>, "", "Worker processes that load; 0 loads on the asking thread; NULL where it is no DataLoader.";
-    queue_depth: Option<i32>, "batches", "Batches that workers had finished and nobody had taken when the loop asked (without those in the pinning thread's hands); 0 is a loop that waits. NULL without workers.";
+    queue_depth: Option<i32>, "batches", "Batches that were ready when the loop asked: finished by workers and, where memory is pinned, pinned (without the one in the pinning thread's hands); 0 is a loop that waits. NULL without workers.";
     tasks_outstanding: Option<i32>, "batches", "Batches that workers had been told to load and had not delivered when the loop asked; NULL without workers.";
     prefetch_factor: Option<i32>, "batches", "Batches that each worker may be ahead; NULL without workers.";
     samples: Option<i64>, "", "First dimension of the batch's first tensor; NULL where it is no tensor and no flat tuple, list or dictionary with one.";

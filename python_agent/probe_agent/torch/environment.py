@@ -3,6 +3,7 @@ optimizer steps for the first time, or a DataLoader is iterated. CUDA is never i
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import sys
@@ -38,9 +39,12 @@ def use_torch(explicit: bool) -> None:
     if _original is None:
         original = dataloader._BaseDataLoaderIter.__init__
 
-        def __init__(self: Any, loader: Any) -> None:
-            original(self, loader)
-            if _on and _native.is_enabled():
+        # Whatever arguments another torch, or a library that replaced it, may give it.
+        @functools.wraps(original)
+        def __init__(self: Any, *arguments: Any, **named: Any) -> None:
+            original(self, *arguments, **named)
+            loader = arguments[0] if arguments else named.get("loader")
+            if loader is not None and _on and _native.is_enabled():
                 _note(_loader, loader)
                 _note(_flags)
 

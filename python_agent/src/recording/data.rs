@@ -53,12 +53,27 @@ fn number(object: &Bound<'_, PyAny>, name: &Bound<'_, pyo3::types::PyString>) ->
     Ok(known(object.py(), object.getattr_opt(name))?.flatten().and_then(|value| value.extract().ok()))
 }
 
+/// Batches that workers have made and the loop has not fetched. Where memory is pinned, a thread takes them from the
+/// workers' queue at once and puts them into another; else both names mean the same queue.
+fn batches_ready(iterator: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    let py = iterator.py();
+    let from_workers = known(py, iterator.getattr_opt(intern!(py, "_worker_result_queue")))?.flatten();
+    let pinned = known(py, iterator.getattr_opt(intern!(py, "_data_queue")))?.flatten();
+    let both_are_one = matches!((&from_workers, &pinned), (Some(queue), Some(other)) if queue.is(other));
+    let mut sum = None;
+    for queue in [from_workers, pinned.filter(|_| !both_are_one)].into_iter().flatten() {
+        let size = known(py, queue.call_method0(intern!(py, "qsize")))?;
+        let Some(size) = size.and_then(|size| size.extract::<u64>().ok()) else { return Ok(None) };
+        sum = Some(sum.unwrap_or(0) + size);
+    }
+    Ok(sum)
+}
+
 /// A DataLoader's iterator is about to be asked for a batch; or, `watched`, an iterator over that.
 #[pyfunction]
 #[pyo3(signature = (iterator, watched = None))]
 fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let py = iterator.py();
-    let began = ticks();
     thread::with(|state| {
         let on = ENABLED.load(Ordering::Relaxed);
         let recorded = on && policy::is_on(Layer::Data) && state.mode.get() == RECORD;
@@ -66,6 +81,8 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
             boundary::check(py, state);
             state.data_seen.set(true);
         }
+        // Behind the boundary: a snippet that ran there is nothing that recording costs.
+        let began = ticks();
         if !recorded {
             state.data.open(|| false);
             return Ok(());
@@ -77,12 +94,8 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
         let class = source.and_then(|source| class_of(&source).ok()).unwrap_or_default();
         let (mut ready, mut outstanding) = (u64::MAX, u64::MAX);
         // Without workers it has no queue, and to ask for what is not there costs an exception.
-        if watched.is_none()
-            && number(iterator, intern!(py, "_num_workers"))?.is_some_and(|workers| workers > 0)
-            && let Some(queue) = known(py, iterator.getattr_opt(intern!(py, "_worker_result_queue")))?.flatten()
-        {
-            let size = known(py, queue.call_method0(intern!(py, "qsize")))?;
-            ready = size.and_then(|size| size.extract().ok()).unwrap_or(u64::MAX);
+        if watched.is_none() && number(iterator, intern!(py, "_num_workers"))?.is_some_and(|workers| workers > 0) {
+            ready = batches_ready(iterator)?.unwrap_or(u64::MAX);
             outstanding = number(iterator, intern!(py, "_tasks_outstanding"))?.unwrap_or(u64::MAX);
         }
         // Last, so that the time until here is not taken for waiting.
