@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
+
 use super::listen::{self, Listening};
 use super::signals::Signals;
 use super::{Status, ask, report};
@@ -33,6 +35,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status> {
+    // Whoever started it may have blocked them all, as an agent does for its threads, and a mask is inherited.
+    let _ = SigSet::empty().thread_set_mask();
     let resume = args.resume.is_some();
     let name = args.resume.unwrap_or(args.name);
     let options = Options { resume, ..args.listening.options(name, String::new(), args.exit_when_idle)? };

@@ -7,7 +7,8 @@ import signal
 import subprocess
 
 import pytest
-from conftest import AGENT_TABLES, SCRIPTS, Home, wait_for
+
+from conftest import AGENT_TABLES, SCRIPTS, Home, Run, wait_for
 
 
 def test_a_run_that_has_ended_answers_the_same(home: Home) -> None:
@@ -32,7 +33,7 @@ def test_a_run_that_has_ended_answers_the_same(home: Home) -> None:
     assert home.query("digits@1", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": 46}]
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["2", pytest.param("0", marks=pytest.mark.extended)])
 def test_workers_of_a_data_loader_are_not_agents(home: Home, workers: str) -> None:
     home.train("python", "examples/train_gpt.py", "--steps", "15", "--workers", workers).finish()
     rows = home.query("gpt", "SELECT COUNT(*) AS n FROM probe.agents")
@@ -76,13 +77,21 @@ def test_training_outlives_its_collector_and_finds_the_next_one(home: Home) -> N
     first.wait(30)
     assert trainer.poll() is None
     home.serve("mortal")
-    wait_for("rows at the new collector", lambda: (trainer.poll() is None) and reached(home, asked))
+
+    def reached() -> bool:
+        rows = home.ask("mortal", asked)
+        return bool(rows) and rows[0]["s"] is not None
+
+    wait_for("rows at the new collector", lambda: trainer.poll() is None and reached())
     assert trainer.poll() is None
 
 
-def reached(home: Home, sql: str) -> bool:
-    done = home.probe("mortal", "query", "--format", "csv", sql)
-    return done.returncode == 0 and done.stdout.splitlines()[-1].isdigit()
+def test_a_collector_that_was_started_with_blocked_signals_can_be_ended(home: Home) -> None:
+    # As an agent starts one anew: its threads have all signals blocked, and what they start inherits that.
+    collector = home.spawn("env", "--block-signal", "probe", "serve", "--name", "deaf")
+    wait_for("the collector", lambda: home.answers("deaf"))
+    collector.terminate()
+    assert collector.wait(60) == 0
 
 
 def test_probe_in_the_environment_is_enough(home: Home) -> None:
@@ -128,9 +137,8 @@ def test_off_means_off(home: Home) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_wrong_endpoints_say_what_is_live(home: Home) -> None:
-    run = home.train("python", "examples/train_gpt.py", "--steps", "100000")
-    run.wait_for_step(1)
+def test_wrong_endpoints_say_what_is_live(two_ranks: Run) -> None:
+    home = two_ranks.home
     for endpoint in ("gtp", "99999999", "unix:/nowhere.sock"):
         done = home.probe(endpoint, "query", "SELECT 1")
         assert done.returncode == 3, (endpoint, done.stdout, done.stderr)
@@ -140,7 +148,6 @@ def test_wrong_endpoints_say_what_is_live(home: Home) -> None:
     assert denied.returncode in (1, 4) and not os.path.exists("/tmp/probe-test.csv")
     wrong = home.probe("gpt", "query", "SELECT * FROM python.torch_trac")
     assert wrong.returncode == 1 and "python.torch_trace" in wrong.stderr
-    os.killpg(run.process.pid, signal.SIGTERM)
 
 
 def test_forks_and_a_pause_leave_the_rows_right(home: Home) -> None:
