@@ -8,11 +8,14 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto analysis src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench
-# A test that hangs shows where and ends the run, instead of using up the time that a run of CI has.
-HANG := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true --durations=10
+PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench conftest.py tests/testing_page.py
+PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e
+# How long each test took, for `make testing-page`.
+RESULTS := $(TARGET)/ci
+# cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-rust test-python test-attach test-native test-matrix test-layouts check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach test-native test-matrix test-layouts testing-page check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,9 +27,10 @@ $(VENV)/.packages: requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
-# Needs no packages: `make -j2 setup` fetches those meanwhile.
+# Needs no packages: `make -j2 setup` fetches those meanwhile. The agent is maturin's to build, which gives pyo3 settings of
+# its own: built here too, it would be built twice.
 build:
-	cargo build --workspace
+	cargo build --package probe
 
 # The wheel is built by maturin and carries the probe binary, without its symbols.
 $(VENV)/.wheel: $(VENV)/.packages $(SOURCES) | build
@@ -40,20 +44,30 @@ $(VENV)/.wheel: $(VENV)/.packages $(SOURCES) | build
 demo: setup ## train a small GPT under probe and ask it questions
 	./examples/demo.sh
 
-test: test-rust test-python ## everything, in the dev profile
+test: test-rust test-python ## what holds every promise of docs/testing.md, in the dev profile
 
 test-rust: setup
-	PROBE_TEST_PYTHON=$(BIN)/python cargo test --workspace --quiet
+	PROBE_TEST_PYTHON=$(BIN)/python $(if $(NEXTEST),cargo nextest run,cargo test --quiet)
 
+# What compares clocks or measures costs has the machine to itself.
 test-python: setup
-	$(BIN)/python -m pytest -q $(HANG) python_agent/tests tests/e2e
+	$(PYTEST) -m "not extended and not timing" -n 2 --dist loadgroup --junitxml=$(RESULTS)/python.xml
+	$(PYTEST) -m "not extended and timing" --junitxml=$(RESULTS)/python-timing.xml
+
+test-all: test ## and all that `make test` leaves out: second parameters, frameworks, 200 attachments, the version matrix
+	$(PYTEST) -m "extended and not timing" -n 2 --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
+	$(PYTEST) -m "extended and timing" --junitxml=$(RESULTS)/python-extended-timing.xml
+	$(MAKE) test-attach test-matrix
+
+testing-page: ## how long steps and tests took in the last .ci/run, written into docs/testing.md
+	$(BIN)/python tests/testing_page.py $(RESULTS) $(TARGET)/nextest/default/tests.xml
 
 ATTACH_ROUNDS ?= 200
 test-attach: setup ## attach to a training and detach from it, 200 times (ATTACH_ROUNDS)
-	PROBE_TEST_ATTACH_ROUNDS=$(ATTACH_ROUNDS) $(BIN)/python -m pytest -q $(HANG) tests/e2e/test_attach.py
+	PROBE_TEST_ATTACH_ROUNDS=$(ATTACH_ROUNDS) $(BIN)/python -m pytest -q tests/e2e/test_attach.py
 
 test-native: ## stacks with the frames of C and C++, in a build with that feature (Debian: apt install libunwind-dev)
-	cargo test --workspace --features probe/native --test cli native
+	cargo test --features probe/native --test it native
 
 PYTHONS_OF_MATRIX ?=
 test-matrix: setup ## the agent on other Pythons and releases of torch (6 GB and minutes each; PYTHONS_OF_MATRIX="3.12" for one)
@@ -65,6 +79,8 @@ test-layouts: setup ## what the agent takes for granted of the C++ of each relea
 
 check: setup ## format, lints, types, stale generated pages
 	cargo fmt --all -- --check
+	tests/one_build.sh
+	$(BIN)/python tests/testing_page.py --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff check $(PYTHONS)
 	$(BIN)/ruff format --check $(PYTHONS)
@@ -81,7 +97,7 @@ SECONDS_EACH ?= 60
 # With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.
 COVERED ?= frame endpoint sql
 fuzz: ## the three doors to strangers' bytes, a minute each (SECONDS_EACH); with coverage too where cargo-fuzz is installed
-	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --workspace --test fuzz -- --nocapture
+	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it fuzz:: -- --nocapture
 	if cargo +nightly fuzz --version >/dev/null 2>&1; then cp Cargo.lock fuzz/Cargo.lock && for target in $(COVERED); do \
 		mkdir -p fuzz/found/$$target && cargo +nightly fuzz run \
 			$$(test $$target = frame || echo --features engine) $$target fuzz/found/$$target fuzz/corpus/$$target \
@@ -90,7 +106,7 @@ fuzz: ## the three doors to strangers' bytes, a minute each (SECONDS_EACH); with
 bench: bench-overhead bench-ingest bench-query bench-latency ## what recording, ingest and the commands cost (release build: 20 minutes the first time)
 
 $(TARGET)/release/probe: $(SOURCES)
-	cargo build --workspace --release
+	cargo build --release
 
 bench-instructions: setup ## what recording costs where time is too coarse: instructions, by valgrind (apt install valgrind)
 	$(BIN)/python bench/instructions.py --probe $(BIN)/probe
@@ -100,13 +116,13 @@ bench-overhead: setup $(TARGET)/release/probe
 	$(BIN)/python bench/alternatives.py --probe $(TARGET)/release/probe
 
 bench-ingest: $(TARGET)/release/probe
-	cargo build --workspace --release --example ingest
-	home=$$(mktemp -d) && PROBE_HOME=$$home PROBE_RUNTIME_DIR=$$home/run $(TARGET)/release/examples/ingest; rm -rf $$home
+	cargo build --workspace --release
+	home=$$(mktemp -d) && PROBE_HOME=$$home PROBE_RUNTIME_DIR=$$home/run $(TARGET)/release/bench-ingest; rm -rf $$home
 
 ROWS ?= 10000000
 bench-query: setup $(TARGET)/release/probe
-	cargo build --workspace --release --example query
-	$(BIN)/python bench/query.py --example $(TARGET)/release/examples/query --rows $(ROWS)
+	cargo build --workspace --release
+	$(BIN)/python bench/query.py --binary $(TARGET)/release/bench-query --rows $(ROWS)
 
 bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/latency.py --probe $(TARGET)/release/probe

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
+from fork_server import fork_server, result
 from torch import nn
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -143,10 +144,22 @@ def train(model: nn.Module, optimizer: Any, x: torch.Tensor, steps: int) -> list
     return losses
 
 
+def name_of(body: Callable[..., Any] | str) -> str:
+    """``module:name`` of a function of a test module."""
+    return body if isinstance(body, str) else f"{body.__module__}:{body.__name__}"
+
+
 def in_process(body: Callable[..., Any] | str, layers: str = "", arguments: tuple[Any, ...] = ()) -> Any:
-    """Run a function of a test module, by ``module:name``, in a new process, with ``PROBE_LAYERS``: its result, by way of JSON."""
-    name = body if isinstance(body, str) else f"{body.__module__}:{body.__name__}"
-    module, function = name.split(":")
+    """Call a function of a test module in a process of its own that has torch already, with ``PROBE_LAYERS``: its result,
+    by way of JSON."""
+    done = fork_server().start(name_of(body), arguments, PROBE_LAYERS=layers).wait()
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return result(done)
+
+
+def in_interpreter(body: Callable[..., Any] | str, layers: str = "", arguments: tuple[Any, ...] = ()) -> Any:
+    """The same in an interpreter that is started for it: where it matters what comes before torch, as with LD_PRELOAD."""
+    module, function = name_of(body).split(":")
     script = (
         "import json, sys, importlib\n"
         f"result = getattr(importlib.import_module({module!r}), {function!r})(*json.loads(sys.argv[1]))\n"

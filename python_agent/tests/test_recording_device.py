@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import HOOKS_OF_GROUPS, in_process
+from recording_support import HOOKS_OF_GROUPS, in_interpreter
 from torch import nn
 
 HERE = Path(__file__).resolve()
@@ -168,7 +168,7 @@ def times(rows: list[dict[str, Any]], step: int) -> dict[tuple[str, str | None],
 
 
 def test_devices_have_their_own_times(with_driver: None) -> None:
-    told = in_process(recorded)
+    told = in_interpreter(recorded)
     # Six records of module calls have an event each, at 0 to 5 ms: Pair [0, 5] holds first [1, 2] and second [3, 4].
     step = times(told["rows"], 1)
     forward = {module: both for (stage, module), both in step.items() if stage == "forward"}
@@ -192,13 +192,13 @@ def test_devices_have_their_own_times(with_driver: None) -> None:
     assert told["steps"][0]["device_duration"] is None, "nobody knows when the device began with the first step"
     assert 0.0 <= told["steps"][1]["gpu_idle_max"] <= told["steps"][1]["duration"]
     # No event is lost: the pool has a thousand, and each is used again and again.
-    many = in_process(recorded, arguments=(200,))
+    many = in_interpreter(recorded, arguments=(200,))
     assert many["events"] > 3000
     assert all(row["duration"] is not None for row in many["rows"])
 
 
 def test_modules_on_the_host_have_the_hosts_times(with_driver: None) -> None:
-    told = in_process(recorded, arguments=(2, "cpu"))
+    told = in_interpreter(recorded, arguments=(2, "cpu"))
     for (stage, module), (own, _) in times(told["rows"], 1).items():
         assert own is not None and own != 1.0, (stage, module)
     assert [step[name] for step in told["steps"] for name in ON_DEVICE] == [None] * 10
@@ -206,7 +206,7 @@ def test_modules_on_the_host_have_the_hosts_times(with_driver: None) -> None:
 
 def test_what_waits_for_a_device_is_no_gap(with_driver: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CUDA_CLOCK", "host")
-    steps = in_process(held, arguments=(6,))
+    steps = in_interpreter(held, arguments=(6,))
     assert [row["step"] for row in steps] == list(range(6))
     # Of the first one nobody held the device: its queue was empty all along.
     assert steps[0]["gpu_idle_max"] > steps[0]["waited"] + steps[0]["idle"]
@@ -220,14 +220,14 @@ def test_rows_wait_for_a_device_that_is_behind(
 ) -> None:
     (tmp_path / "behind").touch()
     monkeypatch.setenv("FAKE_CUDA_BEHIND", str(tmp_path / "behind"))
-    told = in_process(recorded)
+    told = in_interpreter(recorded)
     assert told["held_back"] == 16
     assert times(told["rows"], 1)["forward", "Pair"] == (3.0, 5.0)
 
 
 def test_rows_go_on_without_a_device_that_has_stopped(with_driver: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CUDA_ALWAYS", "never")
-    told = in_process(recorded, arguments=(2, "meta", "never"))
+    told = in_interpreter(recorded, arguments=(2, "meta", "never"))
     assert len(told["rows"]) == 16
     assert set(times(told["rows"], 1).values()) == {(None, None)}
 
@@ -235,7 +235,7 @@ def test_rows_go_on_without_a_device_that_has_stopped(with_driver: None, monkeyp
 @pytest.mark.parametrize("mode", ["capturing", "broken"])
 def test_what_is_not_known_is_null(with_driver: None, mode: str) -> None:
     """In step 1 the stream is captured into a graph, or the driver fails; the others have times."""
-    told = in_process(recorded, arguments=(3, "meta", mode))
+    told = in_interpreter(recorded, arguments=(3, "meta", mode))
     if mode == "capturing":
         assert set(times(told["rows"], 1).values()) == {(None, None)}
         assert [told["steps"][1][name] for name in ON_DEVICE] == [None] * 5
@@ -249,20 +249,20 @@ def test_nothing_is_recorded_before_cuda_is_in_use(
 ) -> None:
     (tmp_path / "not yet").touch()
     monkeypatch.setenv("FAKE_CUDA_NOT_YET", str(tmp_path / "not yet"))
-    told = in_process(recorded)
+    told = in_interpreter(recorded)
     assert told["events"] == 0
     assert set(times(told["rows"], 1).values()) == {(None, None)}
     assert told["layer"] == "off", "it was taken out with the others"
 
 
 def test_the_layer_can_be_off(with_driver: None) -> None:
-    told = in_process(recorded, "-device_time")
+    told = in_interpreter(recorded, "-device_time")
     assert told["events"] == 0
     assert [told["steps"][1][name] for name in ON_DEVICE] == [None] * 5
     assert set(times(told["rows"], 1).values()) == {(None, None)}
 
 
-@pytest.mark.parametrize("mechanism", ["pg_hooks", "patched-functions"])
+@pytest.mark.parametrize("mechanism", ["pg_hooks", pytest.param("patched-functions", marks=pytest.mark.extended)])
 def test_what_a_stream_waits_for_has_the_devices_time(
     with_driver: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mechanism: str
 ) -> None:
@@ -271,7 +271,7 @@ def test_what_a_stream_waits_for_has_the_devices_time(
         pytest.skip("this torch's process groups have no hooks")
     # Without RecordFunction: it tells when gloo is done, which NCCL's ranges don't.
     layers = f"-backward,optimizer=step-hooks,collectives={mechanism}"
-    told = in_process(collectives, layers, arguments=(str(tmp_path / "meeting"),))
+    told = in_interpreter(collectives, layers, arguments=(str(tmp_path / "meeting"),))
     waited = ["completed", pytest.approx(1.0, rel=1e-5)]  # as exact as the driver says it, in 32 bits
     assert told["rows"] == [
         ["all_reduce", *waited, pytest.approx(1000 / 1e-3 / 1e9, rel=1e-5)],
@@ -282,5 +282,5 @@ def test_what_a_stream_waits_for_has_the_devices_time(
     # The device has not come so far, or can't be asked, or its stream is being captured: nobody knows.
     for mode in ("never", "broken", "capturing"):
         monkeypatch.setenv("FAKE_CUDA_ALWAYS", mode)
-        told = in_process(collectives, layers, arguments=(str(tmp_path / mode),))
+        told = in_interpreter(collectives, layers, arguments=(str(tmp_path / mode),))
         assert [row[1:] for row in told["rows"]] == [["issued", None, None]] * 3, mode

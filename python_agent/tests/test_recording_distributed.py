@@ -6,19 +6,17 @@ import contextvars
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import weakref
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fork_server import fork_server, result
 from recording_support import AS_HOOKS_NAME, HOOKS_OF_GROUPS, NO_PROBLEM, Net, accounted, of_step
 
-HERE = Path(__file__).resolve().parent
 COLLECTIVES = "pg_hooks" if HOOKS_OF_GROUPS else "patched-functions"
 
 
@@ -30,25 +28,17 @@ def on_ranks(body: str, ranks: int = 2, layers: str = "", failing: bool = False)
 
 
 def _run_ranks(body: str, ranks: int, layers: str, failing: bool, meeting: str) -> list[Any]:
-    script = (
-        "import json, sys\nsys.path.insert(0, sys.argv[1])\nimport test_recording_distributed as here\n"
-        "result = getattr(here, sys.argv[2])()\nprint('RESULT ' + json.dumps(result), flush=True)\n"
-    )
     processes = []
     for rank in range(ranks):
         environment = {
-            **os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "RANK": str(rank), "WORLD_SIZE": str(ranks),
-            "MEETING": meeting, "PROBE_LAYERS": layers, "OMP_NUM_THREADS": "1",
+            "RANK": str(rank), "WORLD_SIZE": str(ranks), "MEETING": meeting, "PROBE_LAYERS": layers, "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        command = [sys.executable, "-c", script, str(HERE), body]
-        pipe = subprocess.PIPE
-        processes.append(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
+        processes.append(fork_server().start(f"test_recording_distributed:{body}", **environment))
     results = []
     for process in processes:
-        out, errors = process.communicate(timeout=240)
-        assert failing or process.returncode == 0, f"{out}\n{errors}"
-        lines = [line for line in out.splitlines() if line.startswith("RESULT ")]
-        results.append(json.loads(lines[-1].removeprefix("RESULT ")) if lines else None)
+        done = process.wait()
+        assert failing or done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        results.append(result(done))
     return results
 
 
@@ -175,6 +165,7 @@ def ddp() -> dict[str, Any]:
     return result
 
 
+@pytest.mark.timing
 def test_ddp_on_two_ranks() -> None:
     for found in on_ranks("ddp"):
         assert found["layers"]["collectives"] == COLLECTIVES and found["problem"] == NO_PROBLEM and found["drops"] == {}

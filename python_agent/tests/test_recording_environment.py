@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import torch
-from recording_support import NO_PROBLEM, Net, Recorder, in_process, train
+from recording_support import NO_PROBLEM, Net, Recorder, in_interpreter, in_process, train
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -110,7 +110,7 @@ def test_nothing_is_asked_of_a_model_that_is_traced() -> None:
 
 
 def test_looking_initialises_no_cuda_and_loads_no_cudnn() -> None:
-    assert in_process(what_is_loaded) == [False, False]
+    assert in_interpreter(what_is_loaded) == [False, False]
 
 
 def what_is_loaded() -> list[bool]:

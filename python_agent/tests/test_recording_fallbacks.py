@@ -37,6 +37,7 @@ def recorded(found: dict[str, Any], stage: str) -> float:
     return accounted(found["steps"], found["trace"], f"{stage}_time", stage)
 
 
+@pytest.mark.timing
 def test_python_hooks_instead_of_the_slot() -> None:
     found = in_process(trained, "forward=python-hooks")
     assert found["layers"]["forward"] == "python-hooks" and found["layers"]["backward"] == "record_function"
@@ -47,6 +48,7 @@ def test_python_hooks_instead_of_the_slot() -> None:
     assert by_module(found["trace"], "backward")["layers.1.up"] > 0
 
 
+@pytest.mark.timing
 def test_gradient_hooks_instead_of_nodes() -> None:
     found = in_process(trained, "backward=grad-hooks")
     assert found["layers"]["backward"] == "grad-hooks" and found["layers"]["forward"] == "tp_call"

@@ -260,6 +260,7 @@ def compiled(agent: bool) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.extended
 def test_what_is_compiled_is_compiled_as_without_us() -> None:
     with_agent, without = (in_process(compiled, arguments=(agent,)) for agent in (True, False))
     assert with_agent == without

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import NO_PROBLEM, Net, Recorder, by_module, in_process, train
+from recording_support import NO_PROBLEM, Net, Recorder, by_module, in_interpreter, in_process, train
 from torch import nn
 
 torch.set_num_threads(1)
@@ -72,7 +72,7 @@ def importing() -> dict[str, Any]:
 
 
 def test_install_is_light() -> None:
-    found = in_process(importing)
+    found = in_interpreter(importing)
     assert found["imported"] == [] and not found["cuda"]
     # Some ten milliseconds of the processor; the bound only catches an import that crept in.
     assert found["seconds"] < 0.5
@@ -156,6 +156,7 @@ def compiled_optimizer(agent: bool) -> dict[str, int]:
     return dict(counters["stats"])
 
 
+@pytest.mark.extended
 def test_a_compiled_optimizer_has_the_graphs_it_has_without_us() -> None:
     assert in_process(compiled_optimizer, arguments=(True,)) == in_process(compiled_optimizer, arguments=(False,))
 

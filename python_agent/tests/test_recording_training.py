@@ -94,6 +94,7 @@ def test_a_module_called_twice_has_indices(recorder: Recorder) -> None:
         assert calls == [(first, 0), (first, 1), (first + 1, 0), (first + 1, 1)]
 
 
+@pytest.mark.timing
 def test_steps_agree_with_a_hand_timed_loop(recorder: Recorder) -> None:
     class Slow(torch.utils.data.Dataset):
         def __len__(self) -> int:
@@ -297,6 +298,7 @@ def test_gradient_accumulation_counts_micro_steps(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.timing
 def test_checkpointing_is_recompute_and_counted_once(recorder: Recorder, reentrant: bool) -> None:
     from torch.utils.checkpoint import checkpoint
 
@@ -425,6 +427,7 @@ def test_inference_alone_records_forward(recorder: Recorder) -> None:
     assert rows["python.steps"] == []
 
 
+@pytest.mark.timing
 def test_autograd_grad_inside_a_forward_is_backward_work(recorder: Recorder) -> None:
     class Penalty(nn.Module):
         def __init__(self) -> None:

@@ -13,6 +13,8 @@ from recording_support import Net, Recorder, median_ratio, train
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
+pytestmark = pytest.mark.timing
+
 torch.set_num_threads(1)
 
 STEPS = 12

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from connection import Connections
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "scripts"
@@ -31,14 +32,17 @@ AGENT_TABLES = [
 
 
 def wait_for(what: str, condition: Callable[[], object], patience: float = PATIENCE) -> object:
-    """Polls until `condition` holds and returns what it returned; fails the test after `patience` seconds."""
+    """Polls until `condition` holds and returns what it returned; fails the test after `patience` seconds, and says what
+    the condition returned last and what was last asked of a collector."""
     deadline = time.monotonic() + patience
+    pause = 0.02
     while True:
         if result := condition():
             return result
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {patience:.0f} s for {what}")
-        time.sleep(0.05)
+            pytest.fail(f"waited {patience:.0f} s for {what}; last: {result!r}; {Home.last_answer}")
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.25)
 
 
 class Home:
@@ -49,6 +53,11 @@ class Home:
         # A socket's path may be 107 bytes long at most, which pytest's own directories come close to.
         self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="probe-"))
         self.children: list[subprocess.Popen[str]] = []
+        self.connections = Connections()
+        self.served: dict[str, pathlib.Path] = {}
+
+    #: What any of them was asked last, and what came: for a wait that ends without what it waited for.
+    last_answer = "nothing was asked"
 
     def environment(self, **more: str) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PROBE_") and k != "PROBE"}
@@ -64,10 +73,15 @@ class Home:
     def serve(self, name: str) -> tuple[subprocess.Popen[str], str]:
         """A collector by itself, on a socket whose address stays the same when another one takes its place."""
         (self.sockets / "fixed").mkdir(mode=0o700, exist_ok=True)
-        address = f"unix:{self.sockets}/fixed/{name}.sock"
+        self.served[name] = self.sockets / "fixed" / f"{name}.sock"
+        address = f"unix:{self.served[name]}"
         process = self.spawn("probe", "serve", "--name", name, "--listen", address)
-        wait_for(f"the collector of {name}", lambda: self.probe(address, "query", "SELECT 1").returncode == 0)
+        wait_for(f"the collector of {name}", lambda: self.answers(address))
         return process, address
+
+    def answers(self, endpoint: str) -> bool:
+        """Whether its collector does, or what is kept of its run."""
+        return bool(self.ask(endpoint, "SELECT 1"))
 
     def probe(self, *arguments: str, stdin: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
         """Runs `probe ARGUMENTS` to its end."""
@@ -98,12 +112,37 @@ class Home:
         """`probe run --name NAME -- COMMAND`."""
         return Run(self, name, self.spawn(PROBE, "run", "--name", name, "--", *command, **more))
 
+    def socket_of(self, endpoint: str) -> pathlib.Path | None:
+        """Where its collector listens, if it is one."""
+        if endpoint.startswith("unix:"):
+            return pathlib.Path(endpoint.removeprefix("unix:"))
+        if endpoint in self.served:
+            return self.served[endpoint]
+        if "@" in endpoint:
+            return self.sockets / f"{endpoint}.sock"
+        numbers = [path.name[len(endpoint) + 1 : -5] for path in self.sockets.glob(f"{endpoint}@*.sock")]
+        newest = max((int(number) for number in numbers if number.isdigit()), default=None)
+        return self.sockets / f"{endpoint}@{newest}.sock" if newest is not None else None
+
+    def ask(self, endpoint: str, sql: str) -> list[dict] | None:
+        """The rows of a query, over an open connection where there is a collector; None where nobody answers it."""
+        socket = self.socket_of(endpoint)
+        rows = self.connections.query(socket, sql) if socket else None
+        if rows is None:
+            done = self.probe(endpoint, "query", "--format", "json", sql)
+            rows = json.loads(done.stdout) if done.returncode == 0 else None
+            Home.last_answer = f"{sql}: {rows if rows is not None else done.stderr}"[:2000]
+        else:
+            Home.last_answer = f"{sql}: {rows}"[:2000]
+        return rows
+
     def query(self, endpoint: str, sql: str) -> list[dict]:
-        done = self.probe(endpoint, "query", "--format", "json", sql)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        rows = self.ask(endpoint, sql)
+        assert rows is not None, Home.last_answer
+        return rows
 
     def close(self) -> None:
+        self.connections.close()
         # First politely: probe passes it on, and torchrun ends its workers, which are in sessions of their own.
         for child in self.children:
             child.terminate()
@@ -140,11 +179,8 @@ class Run:
 
         def there() -> bool:
             assert self.process.poll() is None, f"the run ended early:\n{self.output}\n{self.errors}"
-            done = self.home.probe(
-                self.name, "query", "--format", "json", "SELECT pid, MAX(step) AS step FROM python.steps GROUP BY pid"
-            )
-            rows = json.loads(done.stdout) if done.returncode == 0 else []
-            return sum(row["step"] >= step for row in rows) >= ranks
+            rows = self.home.ask(self.name, "SELECT pid, MAX(step) AS step FROM python.steps GROUP BY pid")
+            return sum(row["step"] >= step for row in rows or []) >= ranks
 
         wait_for(f"step {step} on {ranks} ranks", there)
 
@@ -162,13 +198,23 @@ def home(tmp_path: pathlib.Path) -> Iterator[Home]:
     made.close()
 
 
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """A GPT on two ranks under torchrun that has made more than 210 steps and goes on."""
-    home = Home(tmp_path_factory.mktemp("home"))
-    run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "100000")
-    try:
-        run.wait_for_step(212, ranks=2)
-        yield run
-    finally:
-        home.close()
+#: The run of `two_ranks`, while a test that wants it is under way or next.
+_shared: list[Run] = []
+
+
+@pytest.fixture
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A GPT on two ranks under torchrun that has begun and goes on: one for all tests that leave it as it was."""
+    if not _shared:
+        home = Home(tmp_path_factory.mktemp("home"))
+        # Else it would take both processors from the tests that run meanwhile.
+        torchrun = ["nice", "-n", "5", "torchrun", "--nproc-per-node", "2"]
+        _shared.append(home.train(*torchrun, "examples/train_gpt.py", "--steps", "1000000"))
+        _shared[0].wait_for_step(3, ranks=2)
+    return _shared[0]
+
+
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Ends it when no test wants it any more: it trains, and takes what others need."""
+    if _shared and "two_ranks" not in getattr(nextitem, "fixturenames", ()):
+        _shared.pop().home.close()

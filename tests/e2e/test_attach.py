@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
 from conftest import BIN, PATIENCE, ROOT, SCRIPTS, Home, wait_for
 
 UNAWARE = str(SCRIPTS / "unaware.py")
@@ -176,10 +177,10 @@ def test_what_is_no_training_process_is_not_attached_to(home: Home) -> None:
     wait_for("Python", lambda: "python" in pathlib.Path(f"/proc/{python.pid}/maps").read_text())
     wait_for("torch to be waited for", lambda: "has no torch yet" in home.probe("attach", str(python.pid)).stderr)
     off = home.spawn(sys.executable, "-c", "import time\nwhile True: time.sleep(0.01)", PROBE="0")
-    wait_for("Python", lambda: "PROBE=0" in home.probe("attach", str(off.pid)).stderr)
+    wait_for("Python", lambda: "PROBE=0" in home.probe("attach", str(off.pid), "--name", "off").stderr)
     stuck = home.spawn(sys.executable, "-c", "import time; time.sleep(600)")
     wait_for("Python", lambda: "python" in pathlib.Path(f"/proc/{stuck.pid}/maps").read_text())
     asleep = pathlib.Path(f"/proc/{stuck.pid}/syscall")
     wait_for("its sleep", lambda: asleep.read_text().startswith(("230 ", "35 ")))
-    words = said(home.probe("attach", str(stuck.pid), "--timeout", "500ms"), 5)
+    words = said(home.probe("attach", str(stuck.pid), "--name", "stuck", "--timeout", "500ms"), 5)
     assert "ran no Python code within 0.5 s, so nothing was done" in words and f"probe {stuck.pid} stack" in words

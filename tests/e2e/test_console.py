@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import PATIENCE, PROBE, Home, Run, wait_for
 from terminal import CTRL_C, CTRL_D, TAB, UP, Terminal
+
+from conftest import PATIENCE, PROBE, Home, Run, wait_for
 
 COUNT = "SELECT COUNT(*) > 0 AS some FROM python.steps;"
 
@@ -24,21 +25,9 @@ def open_console(run: Run, *words: str, width: int = 100, height: int = 40, **mo
     return console
 
 
-@pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Two ranks that have begun, and go on."""
-    home = Home(tmp_path_factory.mktemp("home"))
-    run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "1000000")
-    try:
-        run.wait_for_step(3, ranks=2)
-        yield run
-    finally:
-        home.close()
-
-
 @pytest.fixture
-def console(training: Run) -> Iterator[Terminal]:
-    console = open_console(training)
+def console(two_ranks: Run) -> Iterator[Terminal]:
+    console = open_console(two_ranks)
     yield console
     drop_line(console)
     console.type(CTRL_D)
@@ -92,7 +81,7 @@ def test_tab_completes_sql(console: Terminal) -> None:
     console.until(lambda seen: "\\timing" in seen and "\\timeout" in seen)
 
 
-def test_tab_asks_the_process_for_names(training: Run, console: Terminal) -> None:
+def test_tab_asks_the_process_for_names(two_ranks: Run, console: Terminal) -> None:
     def after_tab(begun: str, wanted: str) -> None:
         # A busy machine may take longer than anybody waits for a key: then the key is pressed again.
         deadline = time.monotonic() + PATIENCE
@@ -104,21 +93,21 @@ def test_tab_asks_the_process_for_names(training: Run, console: Terminal) -> Non
         drop_line(console)
 
     rows = "SELECT COUNT(*) AS n FROM probe.evals"
-    before = training.query(rows)
+    before = two_ranks.query(rows)
     after_tab("train_l", "train_loader")
     after_tab("print(model.named_par", "model.named_parameters")
     # No code ran for that, so there is no row.
-    assert training.query(rows) == before
+    assert two_ranks.query(rows) == before
 
 
-def test_history_outlives_the_console_and_is_ours_alone(training: Run) -> None:
-    console = open_console(training)
+def test_history_outlives_the_console_and_is_ours_alone(two_ranks: Run) -> None:
+    console = open_console(two_ranks)
     answer(console, "SELECT 6 *\r7 AS remembered;", "probe: 1 row")
     console.type(CTRL_D)
     assert console.end() == 0
-    path = training.home.directory / "state" / "console_history"
+    path = two_ranks.home.directory / "state" / "console_history"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = open_console(training, "console")
+    again = open_console(two_ranks, "console")
     again.type(UP)
     again.until("remembered;")
     again.type("\r")
@@ -193,30 +182,30 @@ def test_python_has_lines_a_mode_and_ranks(console: Terminal) -> None:
     answer(console, COUNT, "true")
 
 
-def test_ctrl_c_cancels_the_snippet_and_not_the_run(training: Run, console: Terminal) -> None:
+def test_ctrl_c_cancels_the_snippet_and_not_the_run(two_ranks: Run, console: Terminal) -> None:
     console.type(">>> import time; print('in' + 'side', flush=True); [time.sleep(0.01) for _ in range(60000)]\r")
     console.until("inside")
     console.type(CTRL_C)
     answered(console, "the snippet was cancelled")
     newest = "SELECT status FROM probe.evals WHERE code LIKE '%range(60000)%' ORDER BY id DESC LIMIT 1"
-    wait_for("the snippet to be over", lambda: training.query(newest) == [{"status": "cancelled"}])
-    step = training.query("SELECT MAX(step) AS s FROM python.steps")[0]["s"]
-    training.wait_for_step(step + 2, ranks=2)
+    wait_for("the snippet to be over", lambda: two_ranks.query(newest) == [{"status": "cancelled"}])
+    step = two_ranks.query("SELECT MAX(step) AS s FROM python.steps")[0]["s"]
+    two_ranks.wait_for_step(step + 2, ranks=2)
 
 
-def test_ctrl_c_cancels_a_query(console: Terminal, training: Run) -> None:
+def test_ctrl_c_cancels_a_query(console: Terminal, two_ranks: Run) -> None:
     many = "SELECT SUM(a.value * b.value) FROM generate_series(1, 999999) a, generate_series(1, 999999) b;"
     console.type(many + "\r")
     # Before it is under way, the key would be one for the prompt.
     under_way = "SELECT 1 FROM probe.queries WHERE status = 'running' AND sql LIKE 'SELECT SUM(a.value%'"
-    wait_for("the query", lambda: training.query(under_way))
+    wait_for("the query", lambda: two_ranks.query(under_way))
     console.type(CTRL_C)
     answered(console, "the query was cancelled")
     answer(console, COUNT, "true")
 
 
-def test_what_does_not_fit_goes_through_the_pager(training: Run) -> None:
-    home = training.home
+def test_what_does_not_fit_goes_through_the_pager(two_ranks: Run) -> None:
+    home = two_ranks.home
     shown = Terminal([PROBE, "gpt"], home.environment(PAGER="sed 's/^/| /'"), width=60, height=10)
     shown.until("gpt@1> ")
     assert "\n| " not in answer(shown, COUNT, "true")
@@ -227,9 +216,9 @@ def test_what_does_not_fit_goes_through_the_pager(training: Run) -> None:
     assert shown.end() == 0
 
 
-def test_lines_of_a_pipe_are_done_until_one_fails(training: Run) -> None:
+def test_lines_of_a_pipe_are_done_until_one_fails(two_ranks: Run) -> None:
     def done(text: str) -> tuple[int, str, str]:
-        ended = training.home.probe("gpt", stdin=text)
+        ended = two_ranks.home.probe("gpt", stdin=text)
         return ended.returncode, ended.stdout, ended.stderr
 
     assert done("SELECT 1 AS a;\n\\x\nSELECT 2 AS a") == (0, "a\n─\n1\n─ row 1 " + "─" * 52 + "\na  2\n", "")
@@ -242,9 +231,9 @@ def test_lines_of_a_pipe_are_done_until_one_fails(training: Run) -> None:
     assert done("\\nonsense\n")[0] == 2
 
 
-def test_ctrl_c_between_two_lines_of_a_pipe_ends_it(training: Run) -> None:
+def test_ctrl_c_between_two_lines_of_a_pipe_ends_it(two_ranks: Run) -> None:
     command = [PROBE, "gpt"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": training.home.environment(), "text": True}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": two_ranks.home.environment(), "text": True}
     with subprocess.Popen(command, **pipes) as child:
         assert child.stdin and child.stdout
         child.stdin.write("SELECT 42 AS answer;\n")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+
 from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
 
 STEPS = 12
@@ -40,7 +41,11 @@ def crash(home: Home, command: list[str], how: str, ranks: int = 1, **more: str)
     return run
 
 
-@pytest.mark.parametrize("how", ENDS)
+#: Ends that others show too: a signal, a status, the end of a program.
+ALIKE = ("segfault", "exit", "hook", "normal")
+
+
+@pytest.mark.parametrize("how", [pytest.param(how, marks=[pytest.mark.extended] * (how in ALIKE)) for how in ENDS])
 def test_how_a_process_ended_is_known(home: Home, how: str) -> None:
     status, signal, state = ENDS[how]
     run = crash(home, ["python"], how, **ALONE)

@@ -6,7 +6,16 @@ import json
 import re
 
 import pytest
+
 from conftest import Run
+
+
+@pytest.fixture
+def long_run(two_ranks: Run) -> Run:
+    """The document asks for steps 200 to 210."""
+    two_ranks.wait_for_step(212, ranks=2)
+    return two_ranks
+
 
 RECENT = "WHERE step > (SELECT MAX(step) - {} FROM python.torch_trace)"
 
@@ -66,16 +75,16 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_query(two_ranks: Run, name: str) -> None:
+def test_query(long_run: Run, name: str) -> None:
     sql, count, positive = QUERIES[name]
-    rows = two_ranks.query(sql)
+    rows = long_run.query(sql)
     assert rows if count is None else len(rows) == count
     for row in rows:
         assert all(row[column] > 0 for column in positive), row
 
 
-def test_the_profile_has_what_the_model_has(two_ranks: Run) -> None:
-    rows = two_ranks.query("SELECT DISTINCT module, stage FROM python.torch_trace WHERE step > 200")
+def test_the_profile_has_what_the_model_has(long_run: Run) -> None:
+    rows = long_run.query("SELECT DISTINCT module, stage FROM python.torch_trace WHERE step > 200")
     seen = {(row["module"], row["stage"]) for row in rows}
     for module in ("layers.0.attn.qkv", "layers.3.mlp.down", "lm_head", "GPT", "tokens"):
         assert (module, "forward") in seen and (module, "backward") in seen
@@ -83,8 +92,8 @@ def test_the_profile_has_what_the_model_has(two_ranks: Run) -> None:
     assert ("AdamW", "step") in seen
 
 
-def test_percentages_sum_to_a_hundred(two_ranks: Run) -> None:
-    rows = two_ranks.query(
+def test_percentages_sum_to_a_hundred(long_run: Run) -> None:
+    rows = long_run.query(
         "SELECT SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () as pct FROM python.torch_trace "
         + RECENT.format(10)
         + " GROUP BY module, stage"
@@ -100,7 +109,7 @@ def says(run: Run, code: str, pattern: str, *arguments: str) -> re.Match[str]:
     return found
 
 
-def test_data_loader_timing(two_ranks: Run) -> None:
+def test_data_loader_timing(long_run: Run) -> None:
     code = """
 import time
 
@@ -109,18 +118,18 @@ start = time.perf_counter()
 batch = next(iter(train_loader))
 load_time = time.perf_counter() - start
 print(f'Batch load time: {load_time*1000:.2f} ms')"""
-    assert float(says(two_ranks, code, r"Batch load time: ([\d.]+) ms")[1]) > 0
+    assert float(says(long_run, code, r"Batch load time: ([\d.]+) ms")[1]) > 0
 
 
-def test_worker_analysis(two_ranks: Run) -> None:
+def test_worker_analysis(long_run: Run) -> None:
     code = """
 print(f'Num workers: {train_loader.num_workers}')
 print(f'Pin memory: {train_loader.pin_memory}')
 print(f'Prefetch factor: {getattr(train_loader, \"prefetch_factor\", 2)}')"""
-    says(two_ranks, code, r"Num workers: 0\nPin memory: False\nPrefetch factor: None\n")
+    says(long_run, code, r"Num workers: 0\nPin memory: False\nPrefetch factor: None\n")
 
 
-def test_memory_per_sequence_length(two_ranks: Run) -> None:
+def test_memory_per_sequence_length(long_run: Run) -> None:
     code = """
 import torch
 
@@ -132,35 +141,35 @@ num_heads = model.config.num_attention_heads
 # Attention score memory: O(seq_len^2)
 attention_memory = seq_len * seq_len * num_heads * 4 / 1024**3  # GB
 print(f'Estimated attention memory: {attention_memory:.2f} GB')"""
-    says(two_ranks, code, r"Estimated attention memory: 0\.00 GB")
+    says(long_run, code, r"Estimated attention memory: 0\.00 GB")
 
 
-def test_a_snippet_of_comments_alone(two_ranks: Run) -> None:
-    done = two_ranks.eval("\nimport torch\n# High compute utilization + low memory bandwidth = compute-bound")
+def test_a_snippet_of_comments_alone(long_run: Run) -> None:
+    done = long_run.eval("\nimport torch\n# High compute utilization + low memory bandwidth = compute-bound")
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_enable_torch_compile(two_ranks: Run) -> None:
+def test_enable_torch_compile(long_run: Run) -> None:
     code = """
 import torch
 if hasattr(torch, 'compile'):
     model = torch.compile(model)
     print('Model compiled with torch.compile')"""
-    says(two_ranks, code, "Model compiled with torch.compile")
+    says(long_run, code, "Model compiled with torch.compile")
     # The snippet's name is its own: training's model is what it was.
-    says(two_ranks, "print(type(model).__name__)", r"^GPT$")
+    says(long_run, "print(type(model).__name__)", r"^GPT$")
 
 
-def test_a_name_that_torch_no_longer_has_is_a_traceback(two_ranks: Run) -> None:
-    done = two_ranks.eval("""
+def test_a_name_that_torch_no_longer_has_is_a_traceback(long_run: Run) -> None:
+    done = long_run.eval("""
 from torch.cuda.amp import autocast
 print(f'AMP enabled: {torch.cuda.amp.autocast_mode.is_autocast_enabled()}')""")
     assert done.returncode == 1
     assert "AttributeError" in done.stderr and "line 3" in done.stderr
 
 
-def test_check_gradient_checkpointing(two_ranks: Run) -> None:
-    done = two_ranks.eval("""
+def test_check_gradient_checkpointing(long_run: Run) -> None:
+    done = long_run.eval("""
 # Check if gradient checkpointing is enabled
 for name, module in model.named_modules():
     if hasattr(module, 'gradient_checkpointing'):
@@ -168,7 +177,7 @@ for name, module in model.named_modules():
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_throughput_takes_its_steps_on_every_rank(two_ranks: Run) -> None:
+def test_throughput_takes_its_steps_on_every_rank(long_run: Run) -> None:
     code = """
 import time
 
@@ -181,23 +190,23 @@ elapsed = time.perf_counter() - start
 
 samples_per_sec = (steps * batch_size) / elapsed
 print(f'Throughput: {samples_per_sec:.1f} samples/sec')"""
-    assert float(says(two_ranks, code, r"^Throughput: ([\d.]+) samples/sec\n$")[1]) > 0
-    rows = two_ranks.query("SELECT placed, status, ranks FROM probe.evals ORDER BY id DESC LIMIT 1")
+    assert float(says(long_run, code, r"^Throughput: ([\d.]+) samples/sec\n$")[1]) > 0
+    rows = long_run.query("SELECT placed, status, ranks FROM probe.evals ORDER BY id DESC LIMIT 1")
     assert rows == [{"placed": "step", "status": "ok", "ranks": "0,1"}]
     # Both ranks trained on: nobody waits for anybody.
-    last = max(row["s"] for row in two_ranks.query("SELECT MAX(step) AS s FROM python.steps"))
-    two_ranks.wait_for_step(last + 5, ranks=2)
+    last = max(row["s"] for row in long_run.query("SELECT MAX(step) AS s FROM python.steps"))
+    long_run.wait_for_step(last + 5, ranks=2)
 
 
-def test_the_table_a_person_sees(two_ranks: Run) -> None:
-    done = two_ranks.home.probe("gpt", "query", QUERIES["slowest modules"][0], COLUMNS="250")
+def test_the_table_a_person_sees(long_run: Run) -> None:
+    done = long_run.home.probe("gpt", "query", QUERIES["slowest modules"][0], COLUMNS="250")
     assert done.returncode == 0, done.stderr
     header = next(line for line in done.stdout.splitlines() if "module" in line)
     assert header.index("module") < header.index("avg_time")
     assert len([line for line in done.stdout.splitlines() if re.search(r"\d", line)]) >= 5
 
 
-def test_json_is_an_array_of_objects(two_ranks: Run) -> None:
-    done = two_ranks.home.probe("gpt", "query", "--format", "json", "SELECT step, ts FROM python.steps LIMIT 2")
+def test_json_is_an_array_of_objects(long_run: Run) -> None:
+    done = long_run.home.probe("gpt", "query", "--format", "json", "SELECT step, ts FROM python.steps LIMIT 2")
     rows = json.loads(done.stdout)
     assert len(rows) == 2 and set(rows[0]) == {"step", "ts"}

@@ -15,9 +15,8 @@ STEPS = "SELECT COUNT(*) AS n, COUNT(DISTINCT step) AS steps, MAX(step) AS last 
 
 def last_step(home: Home, endpoint: str) -> int:
     """The newest step that can be asked for; -1 where none can."""
-    done = home.probe(endpoint, "query", "--format", "csv", "SELECT MAX(step) AS s FROM python.steps")
-    text = done.stdout.splitlines()[-1] if done.returncode == 0 else ""
-    return int(text) if text.isdigit() else -1
+    rows = home.ask(endpoint, "SELECT MAX(step) AS s FROM python.steps")
+    return -1 if not rows or rows[0]["s"] is None else rows[0]["s"]
 
 
 def journal_bytes(home: Home, run: str) -> int:
@@ -36,7 +35,7 @@ def account(home: Home, endpoint: str) -> dict:
 
 def test_a_killed_collector_loses_nothing(home: Home) -> None:
     serve, address = home.serve("mortal")
-    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "400", PROBE="1",
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "300", PROBE="1",
                          PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
     for steps in (20, 80, 140):
         wait_for("more steps", lambda steps=steps: last_step(home, address) >= steps)
@@ -55,11 +54,11 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
         resumed = home.probe("serve", "--resume", "mortal@9")
         assert resumed.returncode == 3 and "mortal@1" in resumed.stderr, resumed.stderr
         serve = home.spawn("probe", "serve", "--resume", "mortal", "--listen", address)
-        wait_for("the collector", lambda: home.probe(address, "query", "SELECT 1").returncode == 0)
+        wait_for("the collector", lambda: home.answers(address))
     assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     wait_for("the end", lambda: home.query(address, "SELECT state FROM probe.agents") == [{"state": "ended"}])
     for endpoint in (address, "mortal@1"):
-        assert home.query(endpoint, STEPS) == [{"n": 400, "steps": 400, "last": 399}]
+        assert home.query(endpoint, STEPS) == [{"n": 300, "steps": 300, "last": 299}]
         # Every step has the same modules, each once.
         twice = """SELECT step, module, stage, call_index FROM python.torch_trace
                    GROUP BY step, module, stage, call_index, thread HAVING COUNT(*) > 1"""
@@ -82,7 +81,7 @@ def test_a_full_disk_is_said_and_costs_no_rows_while_there_is_memory(home: Home)
     # No file of the collector may grow past 64 KiB: to it that is a disk that is full.
     limited = "trap '' XFSZ; ulimit -f 64; exec probe serve --name full"
     serve = home.spawn("bash", "-c", limited)
-    wait_for("the collector", lambda: home.probe("full", "query", "SELECT 1").returncode == 0)
+    wait_for("the collector", lambda: home.answers("full"))
     trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100", PROBE="1",
                          PROBE_COLLECTOR=f"unix:{home.sockets}/full@1.sock")  # fmt: skip
     problem = "SELECT problem FROM probe.agents WHERE problem LIKE '%memory only%'"
@@ -113,7 +112,7 @@ def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pa
     source.write_text(SLOW_DISK)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     serve = home.spawn("probe", "serve", "--name", "slow", LD_PRELOAD=str(library), PROBE_MEMORY="64M")
-    wait_for("the collector", lambda: home.probe("slow", "query", "SELECT 1").returncode == 0)
+    wait_for("the collector", lambda: home.answers("slow"))
     trainer = home.spawn("python", str(SCRIPTS / "flood.py"), PROBE="1",
                          PROBE_COLLECTOR=f"unix:{home.sockets}/slow@1.sock")  # fmt: skip
     assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
@@ -142,7 +141,7 @@ def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) 
     def pid() -> int:
         return json.loads((home.directory / "state/runs/alone@1/run.json").read_text())["pid"]
 
-    wait_for("another collector", lambda: pid() != first and home.probe("alone", "query", "SELECT 1").returncode == 0)
+    wait_for("another collector", lambda: pid() != first and home.answers("alone"))
     assert trainer.wait(180) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     wait_for("the end", lambda: home.query("alone", "SELECT DISTINCT state FROM probe.agents") == [{"state": "ended"}])
     assert os.listdir(home.directory / "state/runs") == ["alone@1"]

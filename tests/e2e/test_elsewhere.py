@@ -7,6 +7,7 @@ import re
 import subprocess
 
 import pytest
+
 from conftest import Home, wait_for
 
 

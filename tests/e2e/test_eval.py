@@ -16,7 +16,7 @@ def digests(output: str) -> dict[int, str]:
 
 def test_train_step_on_two_ranks_leaves_them_equal_and_the_run_ends_well(home: Home) -> None:
     # Steps for longer than three commands take, whatever else the machine does.
-    run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "300")
+    run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "150")
     run.wait_for_step(20, ranks=2)
     for _ in range(3):
         done = run.eval("for _ in range(3): trainer.train_step()\nprint('done')")
@@ -25,19 +25,19 @@ def test_train_step_on_two_ranks_leaves_them_equal_and_the_run_ends_well(home: H
     output = run.finish()
     ends = digests(output)
     assert set(ends) == {0, 1} and ends[0] == ends[1]
-    # The steps of snippets are the snippets' own: the run has made its 300.
+    # The steps of snippets are the snippets' own: the run has made its 150.
     assert run.query("SELECT rank, COUNT(*) AS n, MAX(step) AS last FROM python.steps GROUP BY rank ORDER BY rank") == [
-        {"rank": 0, "n": 300, "last": 299},
-        {"rank": 1, "n": 300, "last": 299},
+        {"rank": 0, "n": 150, "last": 149},
+        {"rank": 1, "n": 150, "last": 149},
     ]
     rows = run.query("SELECT DISTINCT step FROM python.torch_trace")
-    assert len(rows) == 300
+    assert len(rows) == 150
 
 
 def test_reading_runs_beside_training_and_changes_nothing(home: Home) -> None:
-    plain = home.spawn("python", "examples/train_gpt.py", "--steps", "200", PROBE="0")
+    plain = home.spawn("python", "examples/train_gpt.py", "--steps", "80", PROBE="0")
     assert plain.wait(120) == 0
-    run = home.train("python", "examples/train_gpt.py", "--steps", "200")
+    run = home.train("python", "examples/train_gpt.py", "--steps", "80")
     run.wait_for_step(5)
     done = run.eval("print(train_loader.num_workers, batch_size, model.config.hidden_size)")
     assert (done.returncode, done.stdout) == (0, "0 16 128\n"), done.stderr
@@ -131,7 +131,7 @@ def test_what_syntax_cannot_show_is_stopped(two_ranks: Run) -> None:
 
 
 def test_output_streams_while_the_snippet_runs(two_ranks: Run) -> None:
-    code = "import time\nprint('first', flush=True)\ntime.sleep(20)"
+    code = "import time\nprint('first', flush=True)\nfor _ in range(60_000): time.sleep(0.01)"
     child = two_ranks.home.spawn("probe", "gpt", "eval", code)
     wait_for("the first line", lambda: "first" in child.out_path.read_text())  # type: ignore[attr-defined]
     assert child.poll() is None

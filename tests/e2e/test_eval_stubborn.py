@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, pathlib.Path]]:
+def stubborn_training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, pathlib.Path]]:
     home, wishes = Home(tmp_path_factory.mktemp("home")), tmp_path_factory.mktemp("wishes")
     run = home.train("python", str(SCRIPTS / "stubborn.py"), str(wishes))
     try:
@@ -37,10 +38,10 @@ def let_go(fifo: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("library", ["CDLL", "PyDLL"])
 def test_a_call_that_cannot_be_stopped_is_running_until_it_ends(
-    training: tuple[Run, pathlib.Path], tmp_path: pathlib.Path, library: str
+    stubborn_training: tuple[Run, pathlib.Path], tmp_path: pathlib.Path, library: str
 ) -> None:
     """CDLL lets go of the GIL, so the agent itself says that it runs on. PyDLL keeps it, and nobody there can speak."""
-    run, _ = training
+    run, _ = stubborn_training
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     code = (
@@ -64,8 +65,8 @@ def test_a_call_that_cannot_be_stopped_is_running_until_it_ends(
     assert run.eval("print(x.shape)").returncode == 0
 
 
-def test_a_gil_that_cannot_be_had_is_said(training: tuple[Run, pathlib.Path]) -> None:
-    run, wishes = training
+def test_a_gil_that_cannot_be_had_is_said(stubborn_training: tuple[Run, pathlib.Path]) -> None:
+    run, wishes = stubborn_training
     os.mkfifo(wishes / "gil")
     wait_for("the GIL to be kept", (wishes / "kept").exists)
     try:
@@ -84,8 +85,8 @@ def test_a_gil_that_cannot_be_had_is_said(training: tuple[Run, pathlib.Path]) ->
     assert not (wishes / "given_up").exists()
 
 
-def test_without_a_boundary_it_is_said_where_training_is(training: tuple[Run, pathlib.Path]) -> None:
-    run, wishes = training
+def test_without_a_boundary_it_is_said_where_training_is(stubborn_training: tuple[Run, pathlib.Path]) -> None:
+    run, wishes = stubborn_training
     (wishes / "sleep").touch()
     try:
         wait_for("training to stand", lambda: "stand" in frames(run))
@@ -102,8 +103,8 @@ def frames(run: Run) -> str:
     return done.stdout
 
 
-def test_frames_are_listed_and_one_is_asked(training: tuple[Run, pathlib.Path]) -> None:
-    run, wishes = training
+def test_frames_are_listed_and_one_is_asked(stubborn_training: tuple[Run, pathlib.Path]) -> None:
+    run, wishes = stubborn_training
     (wishes / "sleep").touch()
     try:
         wait_for("training to stand", lambda: "stand" in frames(run))

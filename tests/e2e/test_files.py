@@ -7,6 +7,7 @@ import subprocess
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
+
 from conftest import PROBE, Home
 
 ROWS = 300_000

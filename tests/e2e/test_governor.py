@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from conftest import SCRIPTS, Home, Run, wait_for
+
+pytestmark = pytest.mark.timing
 
 TINY = str(SCRIPTS / "tiny_layers.py")
 # Steps that this many after the newest plan's first have it.

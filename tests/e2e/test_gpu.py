@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 
 import pytest
+
 from conftest import SCRIPTS, Home, Run, wait_for
 
 TRAIN = [str(SCRIPTS / "tiny_layers.py"), "never", "100000000"]

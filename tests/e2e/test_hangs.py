@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+
 from conftest import SCRIPTS, Home, Run, wait_for
 
 STEPS = 30
@@ -33,7 +34,11 @@ def findings(run: Run) -> list[dict]:
     return run.query("SELECT severity, rank, step, message, details FROM probe.events WHERE kind = 'hang' ORDER BY id")
 
 
-@pytest.mark.parametrize("how", HANGS)
+#: What `missing` and `gil` show in other words.
+ALIKE = ("loader", "lock")
+
+
+@pytest.mark.parametrize("how", [pytest.param(how, marks=[pytest.mark.extended] * (how in ALIKE)) for how in HANGS])
 def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
     why, words = HANGS[how]
     run = stuck(home, how)
@@ -95,6 +100,7 @@ def test_what_goes_on_is_no_hang_and_a_short_stop_is_taken_back(home: Home) -> N
     assert run.query("SELECT * FROM python.nccl_trace WHERE status = 'pending'") == []
 
 
+@pytest.mark.extended
 def test_what_a_killed_rank_was_in_stays_pending(home: Home) -> None:
     run = stuck(home, "missing")
     wait_for("the finding", lambda: findings(run))

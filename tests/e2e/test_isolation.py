@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from conftest import SCRIPTS, Home, wait_for
 
 TRAIN = ["python", str(SCRIPTS / "losses.py")]
@@ -79,7 +80,7 @@ class Other:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.CompletedProcess[str]]:
+def plain_training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.CompletedProcess[str]]:
     """Training by itself."""
     home = Home(tmp_path_factory.mktemp("plain"))
     done = train(home, PROBE="0")
@@ -88,37 +89,47 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Compl
     home.close()
 
 
-@pytest.mark.parametrize("answer", [says_nothing, reads_nothing, reads_slowly, resets, speaks_something_else])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reads_nothing,
+        resets,
+        speaks_something_else,
+        # Between one that answers nothing and one that reads nothing.
+        pytest.param(says_nothing, marks=pytest.mark.extended),
+        pytest.param(reads_slowly, marks=pytest.mark.extended),
+    ],
+)
 def test_a_collector_that_is_none_changes_nothing(
-    home: Home, plain: subprocess.CompletedProcess[str], answer: Callable[[socket.socket], None]
+    home: Home, plain_training: subprocess.CompletedProcess[str], answer: Callable[[socket.socket], None]
 ) -> None:
     other = Other(home, answer)
     done = train(home, PROBE="1", PROBE_COLLECTOR=f"unix:{other.path}")
     other.listener.close()
-    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+    assert (done.returncode, done.stdout) == (0, plain_training.stdout), done.stderr
     assert other.met > 0, "it was never asked"
     ours = [line for line in done.stderr.splitlines() if line.startswith("probe: ")]
     assert done.stderr.splitlines() == ours and len(ours) <= 2, done.stderr
 
 
-def test_a_collector_that_works_changes_nothing(home: Home, plain: subprocess.CompletedProcess[str]) -> None:
+def test_a_collector_that_works_changes_nothing(home: Home, plain_training: subprocess.CompletedProcess[str]) -> None:
     _, address = home.serve("same")
     done = train(home, PROBE="1", PROBE_COLLECTOR=address, PROBE_RUN="same")
-    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+    assert (done.returncode, done.stdout) == (0, plain_training.stdout), done.stderr
     assert home.query("same", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": STEPS}]
 
 
-def test_an_exit_without_goodbye_keeps_its_status(home: Home, plain: subprocess.CompletedProcess[str]) -> None:
+def test_an_exit_without_goodbye_keeps_its_status(home: Home, plain_training: subprocess.CompletedProcess[str]) -> None:
     _, address = home.serve("gone")
     done = train(home, "exit", PROBE="1", PROBE_COLLECTOR=address, PROBE_RUN="gone")
-    assert (done.returncode, done.stdout) == (7, plain.stdout), done.stderr
+    assert (done.returncode, done.stdout) == (7, plain_training.stdout), done.stderr
     wait_for("it to be lost", lambda: home.query("gone", "SELECT state FROM probe.agents") == [{"state": "lost"}])
     # Nothing flushed them at the end; what the background thread had sent before is there, from the first step on.
     rows = home.query("gone", "SELECT COUNT(*) AS n, MAX(step) AS last FROM python.steps")[0]
     assert rows["n"] == 0 or rows["n"] == rows["last"] + 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)])
 def test_a_signal_ends_it_as_without_us(home: Home, number: signal.Signals) -> None:
     _, address = home.serve("ended")
     ends = [end(home, number, PROBE=value, PROBE_COLLECTOR=address, PROBE_RUN="ended") for value in ("0", "1")]

@@ -9,6 +9,7 @@ import pathlib
 import signal
 
 import pytest
+
 from conftest import SCRIPTS, Home, Run, wait_for
 
 SCRIPT = str(SCRIPTS / "rings.py")
@@ -42,8 +43,7 @@ def wait_for_agents(run: Run, count: int) -> None:
     live = "SELECT COUNT(*) AS live FROM probe.agents WHERE state = 'live'"
 
     def there() -> bool:
-        done = run.home.probe(run.name, "query", "--format", "json", live)
-        return done.returncode == 0 and json.loads(done.stdout) == [{"live": count}]
+        return run.home.ask(run.name, live) == [{"live": count}]
 
     wait_for(f"{count} agents", there)
 
@@ -53,8 +53,15 @@ def details_of(home: Home, endpoint: str) -> dict:
     return json.loads(event["details"])
 
 
-@pytest.mark.parametrize("how", ["kill", "segfault"])
-@pytest.mark.parametrize("where", ["forward", "backward"])
+@pytest.mark.parametrize(
+    ("where", "how"),
+    [
+        ("forward", "kill"),
+        ("backward", "segfault"),
+        pytest.param("forward", "segfault", marks=pytest.mark.extended),
+        pytest.param("backward", "kill", marks=pytest.mark.extended),
+    ],
+)
 def test_everything_recorded_outlives_the_process(home: Home, where: str, how: str) -> None:
     run = home.train("python", SCRIPT, where, str(STEPS), str(home.directory), how, **ALONE)
     if how == "kill":
@@ -138,7 +145,7 @@ def test_a_collector_that_came_back_reads_what_a_process_left(home: Home) -> Non
     live = "SELECT state FROM probe.agents WHERE state = 'live'"
     wait_for(
         "the process to come back",
-        lambda: home.probe(address, "query", "SELECT 1").returncode == 0 and home.query(address, live),
+        lambda: home.answers(address) and home.query(address, live),
     )
     (home.directory / "go").touch()
     there = home.directory / "there"

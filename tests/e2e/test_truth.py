@@ -6,7 +6,10 @@ import json
 import statistics
 
 import pytest
+
 from conftest import SCRIPTS, Home
+
+pytestmark = pytest.mark.timing
 
 STEPS = 60
 WARM = 10  # the first steps are left out: allocators, caches and thread pools start there
