@@ -82,7 +82,7 @@ def test_a_full_disk_is_said_and_costs_no_rows_while_there_is_memory(home: Home)
     limited = "trap '' XFSZ; ulimit -f 64; exec probe serve --name full"
     serve = home.spawn("bash", "-c", limited)
     wait_for("the collector", lambda: home.answers("full"))
-    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100", PROBE="1",
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100", "--batch-size", "2", PROBE="1",
                          PROBE_COLLECTOR=f"unix:{home.sockets}/full@1.sock")  # fmt: skip
     problem = "SELECT problem FROM probe.agents WHERE problem LIKE '%memory only%'"
     wait_for("it to be said", lambda: home.query("full", problem))
@@ -133,7 +133,7 @@ def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pa
 def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) -> None:
     # Nobody gave the two ranks a collector, so the first of them starts one; and nobody is there when it is killed.
     trainer = home.spawn("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py",
-                         "--steps", "250", PROBE="1", PROBE_RUN="alone")  # fmt: skip
+                         "--steps", "500", "--batch-size", "2", PROBE="1", PROBE_RUN="alone")  # fmt: skip
     wait_for("40 steps", lambda: last_step(home, "alone") >= 40)
     first = json.loads((home.directory / "state/runs/alone@1/run.json").read_text())["pid"]
     os.kill(first, signal.SIGKILL)
@@ -146,12 +146,12 @@ def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) 
     wait_for("the end", lambda: home.query("alone", "SELECT DISTINCT state FROM probe.agents") == [{"state": "ended"}])
     assert os.listdir(home.directory / "state/runs") == ["alone@1"]
     by_rank = STEPS.replace("SELECT", "SELECT rank,") + " GROUP BY rank ORDER BY rank"
-    there = [{"rank": rank, "n": 250, "steps": 250, "last": 249} for rank in range(2)]
+    there = [{"rank": rank, "n": 500, "steps": 500, "last": 499} for rank in range(2)]
     assert home.query("alone", by_rank) == there
     calls = """SELECT rank, COUNT(*) AS n, COUNT(DISTINCT n) AS kinds FROM (
                SELECT rank, step, COUNT(*) AS n FROM python.torch_trace WHERE step > 0 GROUP BY rank, step) s
                GROUP BY rank ORDER BY rank"""
-    assert home.query("alone", calls) == [{"rank": rank, "n": 249, "kinds": 1} for rank in range(2)]
+    assert home.query("alone", calls) == [{"rank": rank, "n": 499, "kinds": 1} for rank in range(2)]
     books = "SELECT SUM(rows_recorded) AS recorded, SUM(rows_stored) AS stored FROM probe.agents"
     assert len({*home.query("alone", books)[0].values()}) == 1
     assert home.query("alone", "SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]

@@ -16,7 +16,9 @@ def digests(output: str) -> dict[int, str]:
 
 def test_train_step_on_two_ranks_leaves_them_equal_and_the_run_ends_well(home: Home) -> None:
     # Steps for longer than three commands take, whatever else the machine does.
-    run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "150")
+    run = home.train(
+        "torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "300", "--batch-size", "4"
+    )
     run.wait_for_step(20, ranks=2)
     for _ in range(3):
         done = run.eval("for _ in range(3): trainer.train_step()\nprint('done')")
@@ -25,22 +27,23 @@ def test_train_step_on_two_ranks_leaves_them_equal_and_the_run_ends_well(home: H
     output = run.finish()
     ends = digests(output)
     assert set(ends) == {0, 1} and ends[0] == ends[1]
-    # The steps of snippets are the snippets' own: the run has made its 150.
+    # The steps of snippets are the snippets' own: the run has made its 300.
     assert run.query("SELECT rank, COUNT(*) AS n, MAX(step) AS last FROM python.steps GROUP BY rank ORDER BY rank") == [
-        {"rank": 0, "n": 150, "last": 149},
-        {"rank": 1, "n": 150, "last": 149},
+        {"rank": 0, "n": 300, "last": 299},
+        {"rank": 1, "n": 300, "last": 299},
     ]
     rows = run.query("SELECT DISTINCT step FROM python.torch_trace")
-    assert len(rows) == 150
+    assert len(rows) == 300
 
 
 def test_reading_runs_beside_training_and_changes_nothing(home: Home) -> None:
-    plain = home.spawn("python", "examples/train_gpt.py", "--steps", "80", PROBE="0")
+    steps = ["python", "examples/train_gpt.py", "--steps", "400", "--batch-size", "2"]
+    plain = home.spawn(*steps, PROBE="0")
     assert plain.wait(120) == 0
-    run = home.train("python", "examples/train_gpt.py", "--steps", "80")
+    run = home.train(*steps)
     run.wait_for_step(5)
     done = run.eval("print(train_loader.num_workers, batch_size, model.config.hidden_size)")
-    assert (done.returncode, done.stdout) == (0, "0 16 128\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "0 2 128\n"), done.stderr
     assert "between steps" not in done.stderr
     # The last loss and every parameter are, bit for bit, those of a run without any of this.
     assert run.finish().splitlines()[-1] == plain.out_path.read_text().splitlines()[-1]  # type: ignore[attr-defined]
