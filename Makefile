@@ -54,9 +54,8 @@ test-python: setup
 	$(PYTEST) -m "not extended and not timing" -n 2 --dist loadgroup --junitxml=$(RESULTS)/python.xml
 	$(PYTEST) -m "not extended and timing" --junitxml=$(RESULTS)/python-timing.xml
 
-test-all: test ## and all that `make test` leaves out: second parameters, frameworks, 200 attachments, the version matrix
-	$(PYTEST) -m "extended and not timing" -n 2 --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
-	$(PYTEST) -m "extended and timing" --junitxml=$(RESULTS)/python-extended-timing.xml
+test-all: test ## and all that `make test` leaves out: second parameters, whole compiled loops, 200 attachments, the version matrix
+	$(PYTEST) -m extended -n 2 --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
 	$(MAKE) test-attach test-matrix
 
 testing-page: ## how long steps and tests took in the last .ci/run, written into docs/testing.md

@@ -20,7 +20,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Groups are part of a node's id, by what pytest-xdist does to pytest's own: where it does not, they are nothing."""
+    """Fails where pytest-xdist keeps no groups: it does so by adding their names to node ids, and with a pytest that it does not
+    fit it leaves them out and says nothing."""
     if hasattr(session.config, "workerinput") and session.config.getoption("loadgroup", False):
         apart = [
             item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid

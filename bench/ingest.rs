@@ -47,7 +47,7 @@ fn most_resident(pid: u32) -> Result<f64> {
 }
 
 async fn flood() -> Result<()> {
-    let probe = std::env::current_exe()?.with_file_name("../probe");
+    let probe = std::env::current_exe()?.with_file_name("probe");
     let serve = Command::new(&probe)
         .args(["serve", "--name", "flood"])
         .env("PROBE_MEMORY", format!("{BUDGET}M"))

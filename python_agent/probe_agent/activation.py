@@ -93,17 +93,17 @@ class _TorchFinder:
         thread = get_ident()
         if name != "torch" or thread in self._asking:
             return None
-        for finder in [finder for finder in sys.meta_path if finder is not self]:
-            find = getattr(finder, "find_spec", None)
-            self._asking.add(thread)
-            try:
+        self._asking.add(thread)
+        try:
+            for finder in [finder for finder in sys.meta_path if finder is not self]:
+                find = getattr(finder, "find_spec", None)
                 spec = find(name, path, target) if find else None
-            finally:
-                self._asking.discard(thread)
-            if spec is not None:
-                if spec.loader is not None:
-                    self._wrap(spec.loader)
-                return spec
+                if spec is not None:
+                    if spec.loader is not None:
+                        self._wrap(spec.loader)
+                    return spec
+        finally:
+            self._asking.discard(thread)
         # No torch here; it may come later (a path added to sys.path).
         return None
 
@@ -112,7 +112,7 @@ class _TorchFinder:
 
         def exec_module(module: ModuleType) -> None:
             loader.exec_module = original
-            # What torch imports has nothing to do with us, and a second torch is none that anybody waits for.
+            # Not twice: a finder may give the same loader to several questions, and each of them wrapped it.
             present = self in sys.meta_path
             if present:
                 sys.meta_path.remove(self)

@@ -178,9 +178,9 @@ def _run(request: dict[str, Any]) -> None:
     os._exit(0)
 
 
-def result(done: Done) -> Any:
-    """What the function returned; None where it came to no end."""
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+def result(stdout: str) -> Any:
+    """What the function returned, by what its process wrote; None where it came to no end."""
+    lines = [line for line in stdout.splitlines() if line.startswith("RESULT ")]
     return json.loads(lines[-1][len("RESULT ") :]) if lines else None
 
 

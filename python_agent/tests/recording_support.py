@@ -154,11 +154,12 @@ def in_process(body: Callable[..., Any] | str, layers: str = "", arguments: tupl
     by way of JSON."""
     done = fork_server().start(name_of(body), arguments, PROBE_LAYERS=layers).wait()
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return result(done)
+    return result(done.stdout)
 
 
 def in_interpreter(body: Callable[..., Any] | str, layers: str = "", arguments: tuple[Any, ...] = ()) -> Any:
-    """The same in an interpreter that is started for it: where it matters what comes before torch, as with LD_PRELOAD."""
+    """Call a function of a test module in an interpreter that is started for it, with ``PROBE_LAYERS``: its result, by way of
+    JSON. Where it matters what comes before torch, as with LD_PRELOAD."""
     module, function = name_of(body).split(":")
     script = (
         "import json, sys, importlib\n"
@@ -175,5 +176,4 @@ def in_interpreter(body: Callable[..., Any] | str, layers: str = "", arguments: 
         timeout=240,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    return json.loads(lines[-1].removeprefix("RESULT "))
+    return result(done.stdout)

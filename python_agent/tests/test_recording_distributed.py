@@ -38,7 +38,7 @@ def _run_ranks(body: str, ranks: int, layers: str, failing: bool, meeting: str) 
     for process in processes:
         done = process.wait()
         assert failing or done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        results.append(result(done))
+        results.append(result(done.stdout))
     return results
 
 

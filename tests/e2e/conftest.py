@@ -131,9 +131,7 @@ class Home:
         if rows is None:
             done = self.probe(endpoint, "query", "--format", "json", sql)
             rows = json.loads(done.stdout) if done.returncode == 0 else None
-            Home.last_answer = f"{sql}: {rows if rows is not None else done.stderr}"[:2000]
-        else:
-            Home.last_answer = f"{sql}: {rows}"[:2000]
+        Home.last_answer = f"{sql}: {done.stderr if rows is None else rows}"[:2000]
         return rows
 
     def query(self, endpoint: str, sql: str) -> list[dict]:
