@@ -80,10 +80,23 @@ impl Thin {
 
     /// For tests: from here on, as in every step, or no more. Whether that changes.
     pub(super) fn force(&self, on: bool) -> bool {
-        let changes = self.on.swap(on, Ordering::Relaxed) != on;
-        if changes {
-            self.stride.store(1, Ordering::Relaxed);
-        }
-        changes
+        // Also where the step under way has it by its turn: what is forced is done in every step.
+        self.stride.store(1, Ordering::Relaxed);
+        self.on.swap(on, Ordering::Relaxed) != on
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forced_is_one_of_one_also_in_a_step_whose_turn_it_was() {
+        let thin = Thin::new(5);
+        thin.on.store(true, Ordering::Relaxed);
+        thin.stride.store(THINNER, Ordering::Relaxed);
+        assert!(!thin.force(true));
+        assert!(thin.is_on());
+        assert_eq!(thin.stride(), 1);
     }
 }
