@@ -11,6 +11,9 @@ pub static ENABLED: AtomicBool = AtomicBool::new(false);
 /// Optimizer steps finished.
 pub static STEP: AtomicI64 = AtomicI64::new(0);
 
+/// Whether the agent was put into a program that trained already, so that [`STEP`] counts from there on.
+pub static ATTACHED: AtomicBool = AtomicBool::new(false);
+
 /// Set when a snippet waits for the boundary between two steps; the boundary's fast path looks at this alone.
 pub static BOUNDARY_WANTED: AtomicBool = AtomicBool::new(false);
 

@@ -96,6 +96,7 @@ class Command:
     session: int = 1
     at: str = "auto"
     step: int = -1
+    hears_arrived: bool = True
     timeout_s: float = 30.0
     waited_s: float = 0.0
     asked_s: float = 0.0
@@ -154,8 +155,8 @@ class Native:
         self.replies.put(("armed", id, step))
         return True
 
-    def reply_late(self, session: int, id: int, step: int) -> bool:
-        self.replies.put(("late", id, step))
+    def reply_arrived(self, session: int, id: int, step: int, groups: list[tuple[str, int]], nexts: int) -> bool:
+        self.replies.put(("arrived", id, step, nexts))
         return True
 
     def reply_output(self, session: int, id: int, stderr: bool, data: bytes) -> bool:

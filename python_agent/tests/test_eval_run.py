@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import io
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -448,12 +449,37 @@ def test_at_its_step_training_waits_for_every_rank(collector: Collector) -> None
     collector.native.steps = 3
     training = threading.Thread(target=boundary.run_pending)
     training.start()
-    until("training to wait", lambda: collector.native.modes)
+    assert collector.reply() == ("arrived", 1, 3, 0)
     assert training.is_alive() and collector.native.replies.empty()
     collector.send("go", id=1)
     assert collector.done()[:3] == ("ran\n", "", "OK")
     training.join(PATIENCE)
     assert not training.is_alive()
+
+
+def test_an_older_collector_is_told_that_ranks_would_not_meet(collector: Collector) -> None:
+    collector.send("arm", "print('ran')", step=3, hears_arrived=False)
+    assert collector.done()[2:] == (
+        "REFUSED",
+        "the collector is older than this agent and can't bring ranks to the same step",
+    )
+    assert not collector.native.wanted.is_set()
+
+
+def test_a_rank_that_is_behind_trains_on_to_its_next_boundary(collector: Collector) -> None:
+    collector.send("arm", "print('ran')", step=3)
+    assert collector.reply() == ("armed", 1, 0)
+    collector.native.steps = 7  # It was told when it had passed that step: it stops at the next boundary.
+    for step in (7, 8):
+        collector.native.steps = step
+        training = threading.Thread(target=boundary.run_pending)
+        training.start()
+        assert collector.reply() == ("arrived", 1, step, step - 7)
+        collector.send("next" if step == 7 else "go", id=1)
+        training.join(PATIENCE)
+        assert not training.is_alive()
+    assert collector.done()[:3] == ("ran\n", "", "OK")
+    assert not collector.native.wanted.is_set()
 
 
 @pytest.mark.parametrize("how", ["cancel", "disconnected", "deadline"])
@@ -467,6 +493,7 @@ def test_what_never_got_its_word_never_runs(collector: Collector, how: str) -> N
     passed = (lambda: not collector.native.replies.empty()) if how == "deadline" else (lambda: False)
     until("training to wait", lambda: collector.native.modes or passed())
     if how != "deadline":
+        assert collector.reply()[0] == "arrived"
         collector.send(how, id=1)
     out, _, outcome, _ = collector.done()
     assert (out, outcome) == ("", "CANCELLED") if how != "deadline" else outcome in ("CANCELLED", "NO_BOUNDARY")
@@ -476,18 +503,58 @@ def test_what_never_got_its_word_never_runs(collector: Collector, how: str) -> N
     assert collector.run("5")[0] == "5\n"
 
 
-def test_a_step_that_has_passed_is_late(collector: Collector) -> None:
-    collector.native.steps = 8
-    collector.send("arm", "print('ran')", step=8)
-    assert collector.reply() == ("late", 1, 8)
+def test_told_to_stop_before_its_step_training_stops_at_the_next_boundary(collector: Collector) -> None:
+    collector.send("arm", "print('ran')", step=1000)
+    assert collector.reply() == ("armed", 1, 0)
     boundary.run_pending()
-    assert collector.native.replies.empty() and not collector.native.wanted.is_set()
-    collector.send("arm", "print('again')", step=9)
-    assert collector.reply() == ("armed", 2, 8)
-    # Its boundary never came: training was inside a call there.
-    collector.native.steps = 11
-    boundary.run_pending()
-    assert collector.done()[2:] == ("NO_BOUNDARY", "training passed step 9 without a boundary; it is at 11 now")
+    collector.send("next", id=1)
+    until("it to be heard", lambda: collector.runner.job is not None and collector.runner.job.nexts == 1)
+    training = threading.Thread(target=boundary.run_pending)
+    training.start()
+    assert collector.reply() == ("arrived", 1, 0, 1)
+    collector.send("go", id=1)
+    assert collector.done()[:3] == ("ran\n", "", "OK")
+    training.join(PATIENCE)
+
+
+class Preempted(Exception):
+    """What a program's signal handler may raise."""
+
+
+@pytest.fixture
+def preempted() -> Iterator[None]:
+    def handle(number: int, frame: Any) -> None:
+        raise Preempted
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_while_training_waits_for_the_others_reaches_the_program(
+    collector: Collector, preempted: None
+) -> None:
+    collector.send("arm", "print('ran')", step=0)
+    assert collector.reply()[0] == "armed"
+
+    def preempt() -> None:
+        assert collector.reply()[0] == "arrived"
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    threading.Thread(target=preempt).start()
+    with pytest.raises(Preempted):
+        boundary.run_pending()
+    assert collector.done()[2] == "CANCELLED"
+    assert collector.run("5")[0] == "5\n"
+
+
+def test_a_signal_in_a_snippet_between_steps_reaches_the_program(collector: Collector, preempted: None) -> None:
+    collector.send("arm", "import signal; signal.raise_signal(signal.SIGUSR1)", step=-1)
+    assert collector.reply()[0] == "armed"
+    until("it to be armed", collector.native.wanted.is_set)
+    with pytest.raises(Preempted):
+        boundary.run_pending()
+    assert collector.done()[2] == "ERROR"
 
 
 def test_without_a_boundary_it_says_where_training_is(collector: Collector) -> None:

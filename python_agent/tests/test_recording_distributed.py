@@ -406,3 +406,38 @@ def test_without_sync_nothing_is_reduced() -> None:
             begin = min(row["ts"] for row in trace if row["stage"] == "backward" and row["micro_step"] == 1)
             assert all(row["ts"] > begin and row["status"] == "completed" for row in operations)
             assert {row["micro_step"] for row in trace if row["module"] == "layers.0.up"} == {0, 1}
+
+
+def numbered() -> list[int]:
+    """Numbers of the operations that were recorded by an agent that came late, and did not record for a while."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", os.environ["MEETING"], rank=int(os.environ["RANK"]), world_size=2)
+    tensor = torch.ones(4)
+    # Each rank is attached to after other operations.
+    before = 3 + int(os.environ["RANK"])
+    for _ in range(before):
+        dist.all_reduce(tensor)
+    import probe_agent.torch
+
+    probe_agent.torch.install()
+    from probe_agent import _native
+
+    for _ in range(5 - before):
+        dist.all_reduce(tensor)
+    for layers in ("forward", "all"):
+        _native.set_policy(0, 1, layers, False)
+        _native.mark_step()
+        dist.broadcast(tensor, 0)
+
+    def is_there(rows: dict[str, list[Any]]) -> bool:
+        return any(row["operation_type"] == "broadcast" for row in rows.get("python.nccl_trace", []))
+
+    rows = _wait_for(_native, {}, is_there)
+    dist.destroy_process_group()
+    return [row["seq"] for row in rows["python.nccl_trace"] if row["operation_type"] == "broadcast"]
+
+
+def test_operations_have_the_numbers_that_torch_gives_them_also_after_an_attach() -> None:
+    zero, one = on_ranks("numbered")
+    assert zero == one == [6]

@@ -78,6 +78,10 @@ pub(crate) struct About {
     pub(crate) command: String,
     /// It runs snippets that come over TCP.
     pub(crate) eval_over_tcp: bool,
+    /// It was put into a program that trained already.
+    pub(crate) attached: bool,
+    /// It says where it waits between two steps.
+    pub(crate) says_arrived: bool,
 }
 
 /// Rows lost for one reason, and when their number last grew (ns since 1970).
@@ -131,6 +135,9 @@ pub(crate) struct AgentState {
     /// What was lost here.
     pub(crate) lost_here: BTreeMap<(String, Cow<'static, str>), Loss>,
     pub(crate) step: i64,
+    /// What is added to its count of steps to get the one that all ranks share; None where that is not known: it counts
+    /// from when it was attached to.
+    pub(crate) step_offset: Option<i64>,
     pub(crate) pace: Pace,
     /// How far it is on each process group.
     pub(crate) groups: Vec<v1::GroupState>,
@@ -170,6 +177,7 @@ impl Agent {
     /// One that connects for the first time.
     pub(crate) fn new(key: u64, instance: &str, identity: Arc<Identity>, about: About) -> Self {
         let now = clock::unix_ns();
+        let step_offset = (!about.attached).then_some(0);
         let state = AgentState {
             identity,
             about,
@@ -188,6 +196,7 @@ impl Agent {
             lost_there: BTreeMap::new(),
             lost_here: BTreeMap::new(),
             step: 0,
+            step_offset,
             pace: Pace::default(),
             groups: Vec::new(),
             last_record_ns: 0,

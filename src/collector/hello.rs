@@ -130,6 +130,8 @@ impl About {
             torch_version: cut(hello.torch_version, LONGEST_NAME),
             command: cut(hello.command, LONGEST_COMMAND),
             eval_over_tcp: hello.eval_over_tcp,
+            attached: hello.attached,
+            says_arrived: hello.says_arrived,
         }
     }
 }

@@ -122,6 +122,18 @@ impl Group {
         }
     }
 
+    /// An error where one of them does not say where it waits, so that nobody knows whether all wait at the same step.
+    pub(super) fn check_can_meet(&self) -> Result<()> {
+        match self.targets.iter().find(|target| !target.agent.state().about.says_arrived) {
+            None => Ok(()),
+            Some(target) => {
+                let what = "its agent is older than the collector and does not say where it waits";
+                Err(Error::denied(format!("not run: a snippet between steps runs on all ranks, and {}: {what}", target.name()))
+                    .hint("training has to be started with the wheel of the collector; --rank N runs it on one rank alone, which must not take part in collectives then"))
+            }
+        }
+    }
+
     /// Processes that are in no process group.
     fn unrelated(mut targets: Vec<Target>, all: bool) -> Result<Self> {
         if targets.len() > 1 && !all {

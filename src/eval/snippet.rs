@@ -1,5 +1,6 @@
 //! One snippet on its way: where it belongs, what its processes say, and how it ends.
 
+mod agreement;
 mod between;
 mod ending;
 mod silence;
@@ -64,7 +65,7 @@ enum Stop {
 enum Said {
     Placed(v1::Placed),
     Armed,
-    Late(i64),
+    Arrived(v1::Arrived),
     Done(Done),
     Gone,
 }
@@ -220,7 +221,7 @@ impl Snippet {
                     }
                     Reply::Placed(placed) => Said::Placed(placed),
                     Reply::Armed(_) => Said::Armed,
-                    Reply::Late(late) => Said::Late(late.step),
+                    Reply::Arrived(arrived) => Said::Arrived(arrived),
                     Reply::Done(done) => Said::Done(done),
                 },
             ));
@@ -249,7 +250,17 @@ impl Snippet {
         let (code, timeout_s, max_output) = (self.call.code.clone(), self.seconds_left(), self.call.max_output);
         let (mute, scope, over_tcp) = (!self.group.targets[place].shown, Some(self.scope()), self.over_tcp);
         self.send(place, |id| {
-            Frame::EvalArm(v1::EvalArm { id, code, step, timeout_s, max_output, mute, scope, over_tcp })
+            Frame::EvalArm(v1::EvalArm {
+                id,
+                code,
+                step,
+                timeout_s,
+                max_output,
+                mute,
+                scope,
+                over_tcp,
+                hears_arrived: true,
+            })
         });
     }
 
@@ -282,12 +293,6 @@ impl Snippet {
     /// Ends the attempt wherever it has not ended. What is said about it is still heard.
     fn call_off(&mut self, reason: &str) {
         self.tell(|id| Frame::EvalCancel(v1::EvalCancel { id, reason: reason.to_owned() }));
-    }
-
-    /// Ends an attempt that has run nowhere, nor will.
-    fn cancel(&mut self, reason: &str) {
-        self.call_off(reason);
-        self.attempt = None;
     }
 
     fn placed(&mut self, at: At, why: String, step: i64, of: impl Fn(&group::Target) -> bool) {

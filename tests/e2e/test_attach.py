@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -22,13 +24,17 @@ ROUNDS = int(os.environ.get("PROBE_TEST_ATTACH_ROUNDS", "20"))
 class Training:
     """A training process of its own, without anything of ours in its environment."""
 
-    def __init__(self, directory: pathlib.Path, *command: str) -> None:
+    def __init__(self, directory: pathlib.Path, *command: str, wait: bool = True) -> None:
         self.path, self.errors_path = directory / "training.out", directory / "training.err"
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
         self.process = subprocess.Popen(
             command, env={**kept, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True,
             stdout=open(self.path, "w"), stderr=open(self.errors_path, "w"), text=True,
         )  # fmt: skip
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
         wait_for("training to begin", lambda: self.is_running() and "ready" in self.output)
 
     @property
@@ -157,6 +163,53 @@ def test_a_launcher_is_attached_to_by_its_workers(home: Home, tmp_path: pathlib.
     finally:
         training.process.terminate()
         training.process.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.extended)])
+def test_replicas_stay_equal_when_ranks_are_attached_to_one_after_the_other(
+    home: Home, tmp_path: pathlib.Path, rounds: int
+) -> None:
+    """Each rank counts steps from when it was attached to; a snippet still runs between the same two on both."""
+    chance = random.Random(rounds)
+    ranks = []
+    for rank in range(2):
+        directory = tmp_path / str(rank)
+        directory.mkdir()
+        command = [
+            "env",
+            f"RANK={rank}",
+            "WORLD_SIZE=2",
+            sys.executable,
+            str(SCRIPTS / "replicas.py"),
+            str(tmp_path / "meet"),
+        ]
+        ranks.append(Training(directory, *command, wait=False))
+    try:
+        for rank in ranks:
+            rank.wait_until_ready()
+        for round_of in range(rounds):
+            for rank in chance.sample(ranks, 2):
+                said(home.probe("attach", rank.pid, "--name", "replicas"))
+                time.sleep(chance.uniform(0.0, 0.4))
+            wait_for(
+                "both ranks",
+                lambda: len(home.query("replicas", "SELECT pid FROM probe.agents WHERE state = 'live'")) == 2,
+            )
+            change = f"optimizer.param_groups[0]['lr'] = {0.01 * (1 + round_of % 7)}"
+            said(home.probe("replicas", "eval", change))
+            summed = "one = torch.ones(1); torch.distributed.all_reduce(one); print(one.item())"
+            assert home.probe("replicas", "eval", "--at", "step", summed).stdout == "2.0\n"
+            shown = home.probe("replicas", "eval", "--at", "step", "--rank", "all", "print(real, digest(model))").stdout
+            digests = re.findall(r"(\d+) ([0-9a-f]{64})", shown)
+            assert len(digests) == 2 and digests[0] == digests[1], f"round {round_of}: {shown}"
+            assert said(home.probe("detach", "replicas")).count("goes on without an agent") == 2
+        last = ranks[0].finish().splitlines()[-1]
+        assert ranks[1].process.wait(PATIENCE) == 0
+        assert ranks[1].output.splitlines()[-1] == last
+    finally:
+        for rank in ranks:
+            rank.process.kill()
+            rank.process.wait()
 
 
 def test_what_would_be_done_is_said_and_not_done(home: Home, training: Training) -> None:

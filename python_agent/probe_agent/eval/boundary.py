@@ -1,7 +1,6 @@
 """Where training stops between two steps for a snippet.
 
-Recording calls :func:`run_pending` on the training thread at the boundary, when one was wanted. It never raises: the
-next thing that runs is training.
+Recording calls :func:`run_pending` on the training thread at the boundary, when one was wanted.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import threading
 import time
 from typing import Any
 
-from probe_agent.eval import frames
-from probe_agent.eval.job import Job
+from probe_agent import signals
+from probe_agent.eval import frames, groups
+from probe_agent.eval.job import Job, Word
 from probe_agent.eval.snippet import Outcome, SnippetEnded
 
 # Recording's modes of a thread.
@@ -46,7 +46,8 @@ def is_wanted() -> bool:
 
 
 def run_pending() -> None:
-    """The calling thread trains and is between two steps: runs the snippet whose step this is."""
+    """The calling thread trains and is between two steps: runs the snippet whose step this is. Raises nothing but what
+    the program's signal handlers raise meanwhile."""
     interrupted = False
     try:
         job = _pending
@@ -57,6 +58,8 @@ def run_pending() -> None:
     except KeyboardInterrupt:
         interrupted = True
     except BaseException as error:
+        if signals.is_of_the_program(error):
+            raise
         _say(error)
     if interrupted:
         # Ctrl-C was meant for training, which gets it as soon as it runs again.
@@ -64,36 +67,42 @@ def run_pending() -> None:
 
 
 def _at_boundary(job: Job) -> None:
-    step = job.native.step()
-    if job.step >= 0 and step < job.step:
-        return
-    if job.step >= 0 and step > job.step:
-        disarm(job)
-        job.withdraw(Outcome("NO_BOUNDARY", f"training passed step {job.step} without a boundary; it is at {step} now"))
+    if job.step >= 0 and job.native.step() < job.step:
         return
     began = time.perf_counter()
     before = job.native.thread_mode(SUSPENDED)
+    stays_armed = False
     try:
-        if job.step >= 0:
-            _wait_for_word(job)
+        if job.step >= 0 and _word_of_the_others(job) is Word.NEXT:
+            stays_armed = True
+            job.waited += time.perf_counter() - began
+            return
         disarm(job)
         if job.begin():
             run_here(job, began)
     finally:
         # Also where Ctrl-C ended the waiting.
-        disarm(job)
-        job.withdraw(Outcome("CANCELLED", "training was interrupted"))
+        if not stays_armed:
+            disarm(job)
+            job.withdraw(Outcome("CANCELLED", "training was interrupted"))
         job.native.thread_mode(before)
 
 
-def _wait_for_word(job: Job) -> None:
-    """Until the collector says that every rank waits here, or that this comes to nothing. The GIL is free meanwhile."""
-    while job.is_waiting() and not job.may_run:
+def _word_of_the_others(job: Job) -> Word | None:
+    """Says that training waits here, and until the collector knows whether all ranks do at this same boundary, waits.
+
+    None where it comes to nothing. The GIL is free meanwhile.
+    """
+    job.arrive(groups.positions())
+    while job.is_waiting():
         left = job.deadline - time.monotonic()
         if left <= 0:
             job.withdraw(Outcome("CANCELLED", "not every rank reached the step in time"))
         else:
-            job.go.wait(min(left, 1.0))
+            word = job.take_word(min(left, 1.0))
+            if word is not None:
+                return word
+    return None
 
 
 def run_here(job: Job, began: float) -> None:
@@ -104,6 +113,8 @@ def run_here(job: Job, began: float) -> None:
         job.fail(error)
     else:
         job.run(names, began)
+        if job.execution.of_program is not None:
+            raise job.execution.of_program
 
 
 def _say(error: BaseException) -> None:

@@ -6,6 +6,7 @@ it is over. It runs at most once: whoever wants to run it must :meth:`Job.begin`
 
 from __future__ import annotations
 
+import enum
 import threading
 import time
 from typing import Any
@@ -20,6 +21,13 @@ GRACE_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 
 WAITING, RUNNING, OVER = range(3)
+
+
+class Word(enum.Enum):
+    """What training that waits at a boundary is told: to run the snippet there, or to go on to the next boundary."""
+
+    GO = "go"
+    NEXT = "next"
 
 
 class Job:
@@ -37,8 +45,13 @@ class Job:
         # What is left of it may have got less on the way here; words name what was asked for.
         self.timeout_s: float = command.asked_s or command.timeout_s
         self.deadline = time.monotonic() + command.timeout_s - command.waited_s
-        self.go = threading.Event()
-        self.may_run = False
+        #: Seconds that training has waited for it at boundaries where it did not run.
+        self.waited = 0.0
+        #: How many times it was told to stop at the next boundary.
+        self.nexts = 0
+        self._stands = False
+        self._word: Word | None = None
+        self._word_came = threading.Event()
         self.execution = Execution(command.code, filename(command), code)
         self._left = int(command.max_output) or 1 << 62
         self._lock = threading.Lock()
@@ -62,6 +75,39 @@ class Job:
         """Whether nothing of it runs any more, nor will."""
         return self._state == OVER
 
+    def arrive(self, groups: list[tuple[str, int]]) -> None:
+        """Training waits for it at a boundary: says where. `groups`: how far each process group is."""
+        with self._lock:
+            self._stands = True
+            nexts = self.nexts
+        self.native.reply_arrived(self.session, self.id, self.native.step(), groups, nexts)
+
+    def go(self) -> None:
+        """All ranks wait at the same boundary: it runs where training waits."""
+        with self._lock:
+            self._give_word(Word.GO)
+
+    def stop_at_next(self) -> None:
+        """It stops at the next boundary, whatever its step; where training waits at one, at the one after that."""
+        with self._lock:
+            self.nexts += 1
+            self.step = 0
+            self._give_word(Word.NEXT)
+
+    def _give_word(self, word: Word) -> None:
+        if self._stands:
+            self._stands, self._word = False, word
+            self._word_came.set()
+
+    def take_word(self, timeout_s: float) -> Word | None:
+        """Waits for a word, without the GIL; None where there was none by then, or the snippet was withdrawn."""
+        self._word_came.wait(timeout_s)
+        with self._lock:
+            word, self._word = self._word, None
+            if self._state == WAITING:
+                self._word_came.clear()
+        return word
+
     def begin(self) -> bool:
         """Takes it to run it, here and now; False where it was withdrawn."""
         with self._lock:
@@ -79,7 +125,7 @@ class Job:
         finally:
             with self._lock:
                 self._state = OVER
-        waited = 0.0 if waited_from is None else time.perf_counter() - waited_from
+        waited = 0.0 if waited_from is None else self.waited + time.perf_counter() - waited_from
         if self._runs_on:
             # It was said how it ended; now it has.
             outcome = self._verdict
@@ -120,16 +166,9 @@ class Job:
             if self._state != WAITING:
                 return False
             self._state = OVER
-        self.go.set()
+        self._word_came.set()
         self._answer(outcome, 0.0, 0.0)
         return True
-
-    def forget(self) -> None:
-        """Never runs, and answers nothing: its step has passed, which was said otherwise."""
-        with self._lock:
-            if self._state == WAITING:
-                self._state, self._answered = OVER, True
-        self.go.set()
 
     def end(self, outcome: Outcome) -> None:
         """Withdraws it, or ends it where it runs: then `outcome` is its answer once it has ended."""

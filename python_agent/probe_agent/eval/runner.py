@@ -81,6 +81,12 @@ class Runner:
                 self.refuse(command, f"an earlier snippet is {what} in this process", hint)
             elif command.kind == "decide":
                 self.decide(command)
+            elif command.step >= 0 and not command.hears_arrived:
+                # It would have ranks run it wherever each of them is.
+                hint = "probe serve --resume starts one with this agent's wheel"
+                self.refuse(
+                    command, "the collector is older than this agent and can't bring ranks to the same step", hint
+                )
             else:
                 self.arm(command)
         elif command.kind == "disconnected":
@@ -88,8 +94,9 @@ class Runner:
                 self.end(job, Outcome("CANCELLED", "the collector is gone"))
         elif job is not None and (job.session, job.id) == (command.session, command.id):
             if command.kind == "go":
-                job.may_run = True
-                job.go.set()
+                job.go()
+            elif command.kind == "next":
+                job.stop_at_next()
             elif command.kind == "cancel":
                 self.end(job, Outcome("CANCELLED", command.reason or "cancelled"))
 
@@ -162,21 +169,11 @@ class Runner:
             job.run(names)
 
     def arm(self, command: Any) -> None:
-        """Takes a snippet for a boundary, and answers whether that is still to come."""
+        """Takes a snippet for a boundary, and says so."""
         job = parsed(self.native, command)
         if job is None:
             return
         self.job = job
-        if job.step < 0:
-            # Before it can run and say Done.
-            self.native.reply_armed(command.session, command.id, self.native.step())
-            boundary.arm(job)
-            return
+        # Before training can say anything of it.
+        self.native.reply_armed(command.session, command.id, self.native.step())
         boundary.arm(job)
-        step = self.native.step()
-        if step < job.step:
-            self.native.reply_armed(command.session, command.id, step)
-        else:
-            boundary.disarm(job)
-            job.forget()
-            self.native.reply_late(command.session, command.id, step)

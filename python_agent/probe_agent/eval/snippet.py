@@ -17,6 +17,7 @@ import traceback
 from types import CodeType
 from typing import Any, NamedTuple
 
+from probe_agent import signals
 from probe_agent.eval import display
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -84,6 +85,8 @@ class Execution:
         self._thread: int | None = None
         self._over = False
         self._sent = False
+        #: What ended it and is meant for the program; to be raised there once it was answered.
+        self.of_program: BaseException | None = None
 
     @property
     def seconds(self) -> float:
@@ -139,6 +142,12 @@ class Execution:
                 if self._over:
                     return
 
+    def _note_handlers(self, error: BaseException) -> None:
+        """What a signal handler of the program's raised ends the snippet, and is meant for the program."""
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        if on_main_thread and (isinstance(error, KeyboardInterrupt) or signals.is_of_a_handler(error)):
+            self.of_program = error
+
     def _run(self, names: dict[str, Any], beside: bool) -> Outcome | None:
         lines = self.code.splitlines(keepends=True)
         linecache.cache[self.filename] = (len(self.code), None, lines, self.filename)
@@ -154,8 +163,10 @@ class Execution:
         except SnippetEnded:
             return None
         except SystemExit as error:
+            self._note_handlers(error)
             return Outcome("OK") if error.code in (None, 0) else Outcome("ERROR", f"SystemExit: {error.code}")
         except BaseException as error:
+            self._note_handlers(error)
             try:
                 return Outcome("ERROR", words_of(error))
             except Exception:

@@ -7,7 +7,7 @@ import sys
 import weakref
 from typing import Any, Callable
 
-from probe_agent import _native
+from probe_agent import _native, signals
 from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
 #: Ours among the hooks of a process group; hooks run in the order of their numbers.
@@ -100,7 +100,8 @@ def _c10d() -> Any:
 
 def _watch(c10d: Any, group: Any) -> None:
     name = c10d._world.pg_names.get(group) or group.group_name
-    watcher = _native.CollectiveGroup(str(name), group.size(), _backends(c10d._world.pg_map[group][0]))
+    backends = _backends(c10d._world.pg_map[group][0])
+    watcher = _native.CollectiveGroup(str(name), group.size(), backends, sequence(group))
     _watched[group] = watcher
     if not _hooks:
         return
@@ -112,6 +113,20 @@ def _watch(c10d: Any, group: Any) -> None:
 
     group.register_pre_hook(_HOOK, watcher.pre)
     group.register_post_hook(_HOOK, post)
+
+
+def sequence(group: Any) -> int:
+    """Torch's own number of the newest operation on a group; 0 where its backend keeps none."""
+    try:
+        return int(group._get_sequence_number_for_group())
+    except Exception:
+        return 0
+
+
+def may_differ(group: Any) -> bool:
+    """Whether ranks of a group may have different numbers although they stand at the same place."""
+    watcher = _watched.get(group)
+    return watcher is not None and watcher.has_messages()
 
 
 def _backends(text: str) -> list[tuple[str, str]]:
@@ -153,6 +168,8 @@ def _wrap_makers(c10d: Any) -> None:
             try:
                 learn()
             except Exception as error:
+                if signals.is_of_the_program(error):
+                    raise
                 _native.set_problem(f"collectives: {error!r}")
             return result
 
@@ -256,7 +273,7 @@ def _recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 def _group(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     c10d = sys.modules["torch.distributed.distributed_c10d"]
     given = [value for value in (*args, *kwargs.values()) if isinstance(value, c10d.ProcessGroup)]
-    return _watched.get(given[0] if given else c10d._get_default_group())
+    return given[0] if given else c10d._get_default_group()
 
 
 def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, int]:
@@ -264,7 +281,8 @@ def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[An
     import torch
 
     try:
-        watcher = _group(args, kwargs)
+        group = _group(args, kwargs)
+        watcher = _watched.get(group)
         if watcher is None:
             return None, 0
         given: list[list[Any]] = []
@@ -274,7 +292,9 @@ def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[An
         is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
         # Of what goes in and what comes out, the larger.
         largest = max(given, key=lambda tensors: sum(tensor.nbytes for tensor in tensors), default=[])
-        return watcher, watcher.issue(name, is_async, largest, [])
+        return watcher, watcher.issue(name, is_async, sequence(group), largest, [])
     except Exception as error:
+        if signals.is_of_the_program(error):
+            raise
         _native.set_problem(f"collectives: {name} is not recorded: {error!r}")
         return None, 0

@@ -2,7 +2,7 @@
 //! [`super::completion`].
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use pyo3::prelude::*;
@@ -78,16 +78,21 @@ struct CollectiveGroup {
     size: i32,
     /// Device type -> backend where there are several ("cpu" -> "gloo"); one entry with an empty device otherwise.
     backends: Vec<(String, String)>,
+    /// Operations issued on it since it was made, recorded or not: the number of the next one.
     issued: AtomicU64,
+    /// Whether messages between two ranks are among them, which the other ranks of the group don't count.
+    has_messages: AtomicBool,
 }
 
 static GROUPS: AtomicU64 = AtomicU64::new(0);
 
 #[pymethods]
 impl CollectiveGroup {
+    /// `issued`: torch's own number of what was issued on the group before it was watched.
     #[new]
-    fn new(name: String, size: i32, backends: Vec<(String, String)>) -> Self {
-        Self { id: GROUPS.fetch_add(1, Ordering::Relaxed) as u32, name, size, backends, issued: AtomicU64::new(0) }
+    fn new(name: String, size: i32, backends: Vec<(String, String)>, issued: u64) -> Self {
+        let id = GROUPS.fetch_add(1, Ordering::Relaxed) as u32;
+        Self { id, name, size, backends, issued: AtomicU64::new(issued), has_messages: AtomicBool::new(false) }
     }
 
     /// `ProcessGroup.register_pre_hook`'s hook. Raises only on a thread that must not train.
@@ -97,17 +102,22 @@ impl CollectiveGroup {
         }
         thread::with(|state| {
             match state.mode.get() {
-                RECORD if !policy::is_on(Layer::Collectives) => {}
-                RECORD => {
+                RECORD if policy::is_on(Layer::Collectives) => {
                     let began = ticks();
                     super::swallow(args.py(), "recording a collective", self.issue_hooked(state, args));
                     cost::spent(began);
                 }
                 BESIDE => return Err(beside_error()),
-                _ => {}
+                // Numbers go on: ranks compare them, and one may record where another does not.
+                _ => drop(self.issued.fetch_add(1, Ordering::Relaxed)),
             }
             Ok(())
         })
+    }
+
+    /// Whether ranks of the group may have issued different numbers of operations: some were messages between two ranks.
+    fn has_messages(&self) -> bool {
+        self.has_messages.load(Ordering::Relaxed)
     }
 
     /// `ProcessGroup.register_post_hook`'s hook. Returns the operation's key when the caller should have its future
@@ -127,11 +137,13 @@ impl CollectiveGroup {
         self.backends.iter().map(|(_, backend)| backend.as_str()).collect()
     }
 
-    /// For patched functions (torch without hooks): an operation begins. Its key, or 0.
+    /// For patched functions (torch without hooks), which don't see all operations: one begins, the one after torch's
+    /// own number `issued`. Its key, or 0.
     fn issue(
         &self,
         operation: &str,
         async_op: bool,
+        issued: u64,
         inputs: &Bound<'_, PyList>,
         outputs: &Bound<'_, PyList>,
     ) -> PyResult<u64> {
@@ -142,6 +154,7 @@ impl CollectiveGroup {
             RECORD if !policy::is_on(Layer::Collectives) => Ok(0),
             RECORD => {
                 let operation = KNOWN_WORDS.iter().find(|known| **known == operation).copied().unwrap_or("unknown");
+                self.issued.fetch_max(issued, Ordering::Relaxed);
                 self.issue_described(state, operation, async_op, inputs, outputs)?;
                 Ok(state.collective.replace(0))
             }
@@ -174,6 +187,9 @@ impl CollectiveGroup {
         let py = args.py();
         let name = args.getattr(pyo3::intern!(py, "name"))?.getattr(pyo3::intern!(py, "name"))?;
         let operation = word(&name.cast::<PyString>()?.to_cow()?);
+        if matches!(operation, "send" | "recv") {
+            self.has_messages.store(true, Ordering::Relaxed);
+        }
         let async_op = args.getattr(pyo3::intern!(py, "async_op"))?.extract()?;
         let inputs = args.getattr(pyo3::intern!(py, "input_tensors"))?;
         let outputs = args.getattr(pyo3::intern!(py, "output_tensors"))?;

@@ -21,7 +21,7 @@ const OUTPUT_FRAME: usize = 64 << 10;
 #[pyclass(frozen, get_all, module = "probe_agent._native")]
 #[derive(Debug, Clone, Default)]
 pub struct Command {
-    /// `decide`, `arm`, `go`, `cancel` or `disconnected`.
+    /// `decide`, `arm`, `go`, `next`, `cancel` or `disconnected`.
     pub kind: String,
     /// The connection it came on.
     pub session: u64,
@@ -31,8 +31,10 @@ pub struct Command {
     pub code: String,
     /// `auto`, `now` or `step`.
     pub at: String,
-    /// Steps finished at the boundary to run at; negative: the next one.
+    /// Steps finished at the first boundary to wait at; negative: runs at the next one without waiting.
     pub step: i64,
+    /// Whether the collector compares where the ranks wait.
+    pub hears_arrived: bool,
     /// Seconds that it may take, and how many of them had gone before it was taken.
     pub timeout_s: f64,
     /// See `timeout_s`.

@@ -8,7 +8,7 @@ use probe_proto::v1::{Hello, TableSchema};
 use tokio::sync::{Notify, watch};
 
 use crate::recording::keep;
-use crate::shared::{self, lock};
+use crate::shared::{self, ATTACHED, lock};
 
 use super::commands::Commands;
 use super::connect::Address;
@@ -145,6 +145,8 @@ impl Link {
             tables,
             unix_ns: unix_ns(),
             eval_over_tcp: settings.eval_over_tcp,
+            attached: ATTACHED.load(Ordering::Relaxed),
+            says_arrived: true,
             rings: keep::descriptor().filter(|_| matches!(settings.address, Address::Unix(_))),
         }
     }

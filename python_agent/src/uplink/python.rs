@@ -41,7 +41,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(next_command, module)?)?;
     module.add_function(wrap_pyfunction!(reply_placed, module)?)?;
     module.add_function(wrap_pyfunction!(reply_armed, module)?)?;
-    module.add_function(wrap_pyfunction!(reply_late, module)?)?;
+    module.add_function(wrap_pyfunction!(reply_arrived, module)?)?;
     module.add_function(wrap_pyfunction!(reply_output, module)?)?;
     module.add_function(wrap_pyfunction!(reply_done, module)?)?;
     Ok(())
@@ -213,16 +213,18 @@ fn reply_placed(session: u64, id: u64, at: &str, why: String) -> PyResult<bool> 
     Ok(reply(session, id, Reply::Placed(v1::Placed { at: at as i32, why })))
 }
 
-/// A snippet waits for its step.
+/// A snippet waits for its boundary.
 #[pyfunction]
 fn reply_armed(session: u64, id: u64, step: i64) -> bool {
     reply(session, id, Reply::Armed(v1::Armed { step }))
 }
 
-/// The step of a snippet has passed.
+/// The training thread waits at a boundary: how many steps it has finished, how far each process group is, and how many
+/// times it has been told to go on.
 #[pyfunction]
-fn reply_late(session: u64, id: u64, step: i64) -> bool {
-    reply(session, id, Reply::Late(v1::Late { step }))
+fn reply_arrived(session: u64, id: u64, step: i64, groups: Vec<(String, u64)>, nexts: u32) -> bool {
+    let groups = groups.into_iter().map(|(name, sequence)| v1::GroupPosition { name, sequence }).collect();
+    reply(session, id, Reply::Arrived(v1::Arrived { step, groups, nexts }))
 }
 
 /// What a snippet printed.

@@ -258,6 +258,7 @@ impl Session<'_> {
                 at: "step".into(),
                 code: arm.code,
                 step: arm.step,
+                hears_arrived: arm.hears_arrived,
                 timeout_s: arm.timeout_s,
                 max_output: arm.max_output,
                 mute: arm.mute,
@@ -265,6 +266,7 @@ impl Session<'_> {
             }
             .with(arm.scope),
             Frame::EvalGo(go) => Command { kind: "go".into(), id: go.id, ..Command::default() },
+            Frame::EvalNext(next) => Command { kind: "next".into(), id: next.id, ..Command::default() },
             Frame::EvalCancel(cancel) => {
                 if self.link.commands.withdraw(self.number, cancel.id) {
                     // Nobody there had the GIL to take it, so it is answered here.

@@ -10,7 +10,7 @@ use probe_proto::v1::eval_reply::Reply;
 use probe_proto::v1::{self, At, Done, EvalCall, EvalEvent, Finished, Outcome};
 use tonic::{Status, Streaming};
 
-use crate::collector::support::{Bench, FakeAgent, soon};
+use crate::collector::support::{Bench, FakeAgent, hello_of_rank, soon};
 
 fn call(code: &str, at: At) -> EvalCall {
     EvalCall { code: code.into(), at: at as i32, timeout_s: 20.0, ..Default::default() }
@@ -76,6 +76,24 @@ async fn arm(agent: &mut FakeAgent) -> v1::EvalArm {
     match agent.next().await {
         Frame::EvalArm(arm) => arm,
         other => panic!("not EvalArm: {other:?}"),
+    }
+}
+
+/// Its training thread waits after `step` steps by its own count, where torch's number of the default group is
+/// `sequence`, and it has been told to go on so many times.
+async fn arrive_after(nexts: u32, agent: &FakeAgent, id: u64, step: i64, sequence: u64) {
+    let groups = vec![v1::GroupPosition { name: "0".into(), sequence }];
+    agent.reply(id, Reply::Arrived(v1::Arrived { step, groups, nexts })).await;
+}
+
+async fn arrive(agent: &FakeAgent, id: u64, step: i64, sequence: u64) {
+    arrive_after(0, agent, id, step, sequence).await;
+}
+
+async fn goes_on(agent: &mut FakeAgent) -> u64 {
+    match agent.next().await {
+        Frame::EvalNext(next) => next.id,
+        other => panic!("not EvalNext: {other:?}"),
     }
 }
 
@@ -151,15 +169,17 @@ async fn a_snippet_between_steps_runs_on_all_ranks_at_one_step() {
         id = said.id;
     }
     ranks[0].reply(id, Reply::Armed(v1::Armed { step: 100 })).await;
-    // Nobody goes before everybody is armed: what rank 0 hears next is something else.
-    at_step(&bench, &ranks[0], 0, 101, 0.0).await;
+    ranks[1].reply(id, Reply::Armed(v1::Armed { step: 103 })).await;
+    arrive(&ranks[0], id, 105, 7).await;
+    // Nobody goes before everybody waits there: what rank 0 hears next is something else.
+    at_step(&bench, &ranks[0], 0, 105, 0.0).await;
     let mut control = bench.control().await;
     let values = [("detail".to_owned(), "off".to_owned())].into();
     let configured = tokio::spawn(async move { control.config(v1::ConfigCall { values }).await.map(drop) });
     for agent in &mut ranks {
         assert!(matches!(agent.next().await, Frame::Configure(_)));
     }
-    ranks[1].reply(id, Reply::Armed(v1::Armed { step: 103 })).await;
+    arrive(&ranks[1], id, 105, 7).await;
     for agent in &mut ranks {
         assert_eq!(go(agent).await, id);
     }
@@ -190,37 +210,100 @@ async fn a_fast_run_gets_a_later_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rank_that_has_passed_the_step_gets_another_one() {
+async fn ranks_that_wait_at_different_boundaries_are_brought_to_the_same_one() {
     let bench = Bench::start().await;
-    let mut ranks = [bench.rank(0, 2).await, bench.rank(1, 2).await];
+    let mut ranks = [bench.rank(0, 2).await, bench.attached_rank(1, 2).await];
+    at_step(&bench, &ranks[0], 0, 500, 0.0).await;
+    at_step(&bench, &ranks[1], 1, 20, 0.0).await;
     let events = ask(&bench, EvalCall { all_ranks: true, ..call("x", At::Step) }).await.unwrap();
-    let first = arm(&mut ranks[0]).await;
-    assert_eq!(arm(&mut ranks[1]).await.step, first.step);
-    assert!(!first.mute);
-    ranks[0].reply(first.id, Reply::Armed(v1::Armed { step: 0 })).await;
-    ranks[1].reply(first.id, Reply::Late(v1::Late { step: 70 })).await;
-    let mut second = None;
-    for agent in &mut ranks {
-        assert_eq!(cancelled(agent).await, first.id);
-        let said = arm(agent).await;
-        assert_ne!(said.id, first.id);
-        assert!(said.step >= 74, "{}", said.step);
-        second = Some(said.id);
-    }
-    let id = second.unwrap();
-    for agent in &mut ranks {
-        // The end of the attempt that was given up is not the end of this one.
-        agent.reply(first.id, done(Outcome::Cancelled, "")).await;
-        agent.reply(id, Reply::Armed(v1::Armed { step: 70 })).await;
-    }
+    let (zero, one) = (arm(&mut ranks[0]).await, arm(&mut ranks[1]).await);
+    assert_eq!((zero.step, one.step), (0, 0), "each counts for itself, and how they go together is not known");
+    let id = zero.id;
+    arrive(&ranks[0], id, 502, 900).await;
+    arrive(&ranks[1], id, 22, 898).await;
+    assert_eq!(goes_on(&mut ranks[1]).await, id);
+    arrive_after(1, &ranks[1], id, 23, 900).await;
     for agent in &mut ranks {
         assert_eq!(go(agent).await, id);
-        agent.reply(id, output("x")).await;
         agent.reply(id, done(Outcome::Ok, "")).await;
     }
     let heard = hear(events).await;
     assert_eq!(heard.finished.outcome(), Outcome::Ok);
-    assert_eq!(heard.output.len(), 2);
+    assert_eq!(heard.placement.unwrap().step, 502, "as the first rank counts");
+    // From here on it is known that they are 479 steps apart.
+    at_step(&bench, &ranks[0], 0, 600, 0.0).await;
+    at_step(&bench, &ranks[1], 1, 121, 0.0).await;
+    let events = ask(&bench, call("x", At::Step)).await.unwrap();
+    assert_eq!((arm(&mut ranks[0]).await.step, arm(&mut ranks[1]).await.step), (602, 123));
+    drop(events);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_waits_where_another_has_passed_goes_on() {
+    let bench = Bench::start().await;
+    let mut ranks = [bench.rank(0, 2).await, bench.attached_rank(1, 2).await];
+    at_step(&bench, &ranks[0], 0, 500, 50.0).await;
+    at_step(&bench, &ranks[1], 1, 20, 50.0).await;
+    let events = ask(&bench, call("x", At::Step)).await.unwrap();
+    let id = arm(&mut ranks[0]).await.id;
+    arm(&mut ranks[1]).await;
+    // Rank 0 is in the collective of a step that rank 1 has not begun, and waits for it there.
+    arrive(&ranks[1], id, 21, 900).await;
+    for agent in &mut ranks {
+        assert_eq!(goes_on(agent).await, id);
+    }
+    arrive_after(1, &ranks[1], id, 22, 902).await;
+    // What it says late of a boundary that it was told to leave is not taken for where it is.
+    arrive(&ranks[0], id, 501, 902).await;
+    arrive_after(1, &ranks[0], id, 502, 902).await;
+    for agent in &mut ranks {
+        assert_eq!(go(agent).await, id);
+        agent.reply(id, done(Outcome::Ok, "")).await;
+    }
+    let heard = hear(events).await;
+    assert_eq!((heard.finished.outcome(), heard.placement.unwrap().step), (Outcome::Ok, 502));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_agent_that_does_not_say_where_it_waits_runs_nothing_between_steps() {
+    let bench = Bench::start().await;
+    let older = v1::Hello { says_arrived: false, ..hello_of_rank(1, 2) };
+    let _ranks = [bench.rank(0, 2).await, FakeAgent::connect(&bench.socket(), older).await.unwrap()];
+    let heard = hear(ask(&bench, call("x", At::Step)).await.unwrap()).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Refused);
+    assert!(heard.finished.error.contains("rank 1 (pid 101): its agent is older"), "{}", heard.finished.error);
+    assert!(heard.finished.hint.contains("wheel"), "{}", heard.finished.hint);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranks_that_never_stand_at_the_same_place_run_nothing() {
+    let bench = Bench::start().await;
+    let mut ranks = [bench.rank(0, 2).await, bench.rank(1, 2).await];
+    let events = ask(&bench, call("x", At::Step)).await.unwrap();
+    let id = arm(&mut ranks[0]).await.id;
+    arm(&mut ranks[1]).await;
+    let answers = tokio::spawn(async move {
+        let mut round = 0;
+        arrive(&ranks[0], id, 2, 900).await;
+        loop {
+            arrive_after(round, &ranks[1], id, 2 + i64::from(round), 1).await;
+            match ranks[1].next().await {
+                Frame::EvalNext(_) => round += 1,
+                Frame::EvalCancel(_) => break round,
+                other => panic!("neither EvalNext nor EvalCancel: {other:?}"),
+            }
+        }
+    });
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Refused);
+    assert!(
+        heard.finished.error.contains("did not come to the same number of collectives"),
+        "{}",
+        heard.finished.error
+    );
+    assert!(heard.finished.hint.contains("--rank"), "{}", heard.finished.hint);
+    assert!(heard.placement.is_none());
+    assert!(soon(answers).await.unwrap() > 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,7 +393,7 @@ async fn a_process_that_goes_while_it_runs_ends_it_and_releases_the_others() {
     let id = arm(&mut zero).await.id;
     arm(&mut one).await;
     for agent in [&zero, &one] {
-        agent.reply(id, Reply::Armed(v1::Armed { step: 0 })).await;
+        arrive(agent, id, 2, 1).await;
     }
     go(&mut zero).await;
     go(&mut one).await;

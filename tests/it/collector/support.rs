@@ -82,9 +82,12 @@ impl Bench {
 
     /// Rank `rank` of `world`, as process 100 + rank.
     pub async fn rank(&self, rank: i32, world: i32) -> FakeAgent {
-        let mut hello = hello(&format!("rank-{rank}"));
-        hello.pid = 100 + rank as u32;
-        (hello.rank, hello.local_rank, hello.world_size) = (Some(rank), Some(rank), Some(world));
+        FakeAgent::connect(&self.socket(), hello_of_rank(rank, world)).await.unwrap()
+    }
+
+    /// The same, of an agent that was put into a training under way.
+    pub async fn attached_rank(&self, rank: i32, world: i32) -> FakeAgent {
+        let hello = v1::Hello { attached: true, ..hello_of_rank(rank, world) };
         FakeAgent::connect(&self.socket(), hello).await.unwrap()
     }
 
@@ -137,6 +140,14 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("this takes too long")
 }
 
+/// What rank `rank` of `world` says first.
+pub fn hello_of_rank(rank: i32, world: i32) -> v1::Hello {
+    let mut hello = hello(&format!("rank-{rank}"));
+    hello.pid = 100 + rank as u32;
+    (hello.rank, hello.local_rank, hello.world_size) = (Some(rank), Some(rank), Some(world));
+    hello
+}
+
 pub fn hello(instance: &str) -> v1::Hello {
     v1::Hello {
         protocol: PROTOCOL,
@@ -149,6 +160,7 @@ pub fn hello(instance: &str) -> v1::Hello {
         torch_version: "2.15".into(),
         command: "python train.py".into(),
         tables: vec![steps::TABLE.wire_schema()],
+        says_arrived: true,
         ..Default::default()
     }
 }

@@ -1,0 +1,27 @@
+"""How far this process is on each of its process groups, by torch's own numbers.
+
+Ranks that stand between the same two steps have issued the same collectives, so these numbers say whether they do; the
+agent's own count of steps begins when it was put in, which after an attach is another step on each rank.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def positions() -> list[tuple[str, int]]:
+    """Name and number of the newest collective, of each group by which ranks can be compared. To be called between two
+    steps."""
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    if c10d is None:
+        return []
+    watched = sys.modules.get("probe_agent.torch.collectives")
+    found = []
+    for group, name in list(c10d._world.pg_names.items()):
+        try:
+            if watched is not None and watched.may_differ(group):
+                continue
+            found.append((str(name), int(group._get_sequence_number_for_group())))
+        except Exception:  # A backend that keeps no numbers, or a group that was destroyed.
+            continue
+    return found
