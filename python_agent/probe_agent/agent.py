@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any
 
-from probe_agent import activation, collector, process
+from probe_agent import activation, collector, process, signals
 
 # At exit, training waits for this long at most.
 FLUSH_SECONDS = 2.0
@@ -103,7 +103,10 @@ def connect() -> None:
         _state.connected = True
         try:
             _connect()
-        except Exception as error:
+        except BaseException as error:
+            if signals.is_of_the_program(error):
+                _state.connected = False  # The program broke it off: the next sign of training is the first one.
+                raise
             _failed("no collector" if isinstance(error, collector.NoCollectorError) else "not connected", error)
 
 

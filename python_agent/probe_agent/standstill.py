@@ -59,6 +59,7 @@ class _Place:
         self.module = root + _MODULE.replace("/", os.sep)
         names = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_hooks")
         self.hooks: list[Any] = [getattr(module, name, ()) for name in names]
+        self.optimizers = root + _BUSY[0].replace("/", os.sep)
 
     def is_good(self) -> bool:
         """Whether the program may be stopped where it called this, without knowing."""
@@ -68,4 +69,11 @@ class _Place:
             if frame.f_code.co_filename.startswith(busy):
                 return False
             frame = frame.f_back
+        # The other threads go on; those that train are waited for where they iterate what is to change.
+        main = threading.get_ident()
+        for thread, frame in sys._current_frames().items():
+            while thread != main and frame is not None:
+                if frame.f_code.co_filename == self.optimizers:
+                    return False
+                frame = frame.f_back
         return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,6 +78,77 @@ def test_install_is_light() -> None:
     assert found["imported"] == [] and not found["cuda"]
     # Some ten milliseconds of the processor; the bound only catches an import that crept in.
     assert found["seconds"] < 0.5
+
+
+class Preempted(Exception):
+    """What a program's signal handler may raise."""
+
+
+def handle(number: int, frame: Any) -> None:
+    raise Preempted
+
+
+@pytest.fixture(params=[handle, partial(handle), signal.default_int_handler], ids=["function", "partial", "Ctrl-C"])
+def handled(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
+    """SIGUSR1 has a handler that raises this."""
+    before = signal.signal(signal.SIGUSR1, request.param)
+    yield KeyboardInterrupt if request.param is signal.default_int_handler else Preempted
+    signal.signal(signal.SIGUSR1, before)
+
+
+class Tripping(dict):  # type: ignore[type-arg]
+    """Looked through for the first time, the signal comes."""
+
+    tripped = False
+
+    def values(self) -> Any:
+        if not self.tripped:
+            self.tripped = True
+            signal.raise_signal(signal.SIGUSR1)
+        return super().values()
+
+
+def test_a_signal_while_modules_are_named_reaches_the_program(recorder: Recorder, handled: type[BaseException]) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.__dict__["_parameters"] = Tripping(model._parameters)
+    with pytest.raises(handled):
+        model(torch.ones(1, 2))
+    assert recorder.native.problem() == NO_PROBLEM
+    recorder.take()
+    model(torch.ones(1, 2))
+    recorder.native.mark_step()
+    assert {row["module"] for row in recorder.take()["python.torch_trace"]} == {"Sequential", "0"}
+
+
+def test_a_signal_while_the_agent_connects_reaches_the_program(
+    recorder: Recorder, handled: type[BaseException]
+) -> None:
+    calls = []
+
+    def connect() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            signal.raise_signal(signal.SIGUSR1)
+
+    recorder.native.set_first_use_callback(connect)
+    model = nn.Linear(2, 2)
+    with pytest.raises(handled):
+        model(torch.ones(1, 2))
+    model(torch.ones(1, 2))
+    model(torch.ones(1, 2))
+    assert len(calls) == 2, "broken off, it is done at the next sign of training, and once"
+    assert recorder.native.problem() == NO_PROBLEM
+
+
+def test_what_fails_in_our_own_code_is_not_the_programs(recorder: Recorder) -> None:
+    def connect() -> None:
+        raise Preempted
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    recorder.native.set_first_use_callback(connect)
+    nn.Linear(2, 2)(torch.ones(1, 2))
+    signal.signal(signal.SIGUSR1, before)
+    assert "the first connection" in recorder.native.problem()
 
 
 def test_uninstall_puts_torch_back(recorder: Recorder) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Callable
 import pytest
 import torch
 from probe_agent import standstill
+from recording_support import in_process
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -130,3 +131,43 @@ def test_what_goes_wrong_in_the_work_is_the_askers() -> None:
     spin_until(lambda: found)
     thread.join(PATIENCE)
     assert str(found[0]) == "no"
+
+
+def attached_and_detached_beside_a_training_thread() -> int:
+    """The main thread waits for the one that trains, while the agent is put in and taken out. Returns the steps."""
+    from probe_agent import agent
+
+    # As other programs have them: the longer a hook takes, the longer torch is between two of them.
+    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: time.sleep(0.002))
+    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: None)
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    steps, over = 0, threading.Event()
+
+    def train() -> None:
+        nonlocal steps
+        while not over.is_set():
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            steps += 1
+
+    training = threading.Thread(target=train, daemon=True)
+    training.start()
+
+    def often() -> None:
+        for _ in range(4):
+            said = agent.attach("x", "unix:/nonexistent", None, PATIENCE)
+            assert said["state"] == "recording", said
+            assert agent.detach(PATIENCE)["state"] == "detached"
+            agent.stop()
+        over.set()
+
+    threading.Thread(target=often, daemon=True).start()
+    deadline = time.monotonic() + PATIENCE
+    while training.is_alive() and time.monotonic() < deadline:
+        training.join(0.01)
+    return steps if over.is_set() else -1
+
+
+def test_it_is_put_in_and_taken_out_while_another_thread_steps() -> None:
+    assert in_process(attached_and_detached_beside_a_training_thread) > 10

@@ -9,7 +9,7 @@ import platform
 import sys
 from typing import Any, Callable
 
-from probe_agent import _native
+from probe_agent import _native, signals
 from probe_agent.torch.layers import skipped_by_dynamo
 
 _on = False
@@ -82,6 +82,8 @@ def _note(gather: Callable[..., dict[str, Any]], *arguments: Any) -> None:
     try:
         _native.note_environment(gather(*arguments))
     except Exception as error:
+        if signals.is_of_the_program(error):
+            raise
         _native.set_problem(f"environment: {error!r}")
 
 
@@ -89,7 +91,9 @@ def _maybe(ask: Callable[[], Any]) -> Any:
     """What ``ask`` says; None where this torch can't."""
     try:
         return ask()
-    except Exception:
+    except Exception as error:
+        if signals.is_of_the_program(error):
+            raise
         return None
 
 

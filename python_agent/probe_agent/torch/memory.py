@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe_agent import _native
+from probe_agent import _native, signals
+from probe_agent.torch import optimizer_hooks
 
 #: Steps between two looks at which devices are in use.
 _LOOK_EVERY = 64
@@ -25,14 +26,13 @@ def use_statistics(explicit: bool) -> None:
     """Ask the caching allocators once a step, and have the background thread measure the host's memory."""
     global _handle, _statistics, _cuda, _is_compiling, _samples
     import torch
-    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     _native.use_sampling("memory", True)
     _samples = 0
     _statistics = getattr(torch._C, "_cuda_memoryStats", None)
     if _statistics is not None and torch.version.cuda is not None:
         _cuda, _is_compiling = torch.cuda.__dict__, torch.compiler.is_compiling
-        _handle = register_optimizer_step_post_hook(_after_step)
+        _handle = optimizer_hooks.after_steps(_after_step)
         _native.watch_module_memory(_statistics, getattr(torch._C, "_cuda_getDevice", None), _cuda)
 
 
@@ -58,6 +58,8 @@ def sample() -> None:
         for place in _devices:
             _native.memory_sample(place, _statistics(place))
     except Exception as error:
+        if signals.is_of_the_program(error):
+            raise
         _statistics = None
         _native.set_problem(f"memory: the allocator can't be asked: {error!r}")
 

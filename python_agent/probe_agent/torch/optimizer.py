@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, Callable
 
 from probe_agent import _native
-from probe_agent.torch import autograd, environment, forward
+from probe_agent.torch import autograd, environment, forward, optimizer_hooks
 from probe_agent.torch.layers import skipped_by_dynamo
 
 #: Where a step that we wrapped keeps torch's own.
 _INNER = "__probe_inner__"
 
-_handles: list[Any] = []
+_handles: list[optimizer_hooks.Hook] = []
 _seen: dict[int, weakref.ref[Any]] = {}
 _profile_hook_step: Any = None
 
@@ -25,20 +25,16 @@ def use_record_function(explicit: bool) -> None:
     torch takes some ten microseconds to enter and leave that range, which are the step's too: optimizers made from now on
     (torch wraps a class's ``step`` when its first optimizer is made) get a wrapper around it.
     """
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
-
     autograd.require_record_function(explicit)
     autograd.use_for_optimizers()
-    _handles.append(register_optimizer_step_pre_hook(_pre))
+    _handles.append(optimizer_hooks.before_steps(_pre))
     _wrap_steps()
 
 
 def use_step_hooks(explicit: bool) -> None:
     """Times by torch's global hooks before and after each step."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
-    _handles.append(register_optimizer_step_pre_hook(_pre))
-    _handles.append(register_optimizer_step_post_hook(_post))
+    _handles.append(optimizer_hooks.before_steps(_pre))
+    _handles.append(optimizer_hooks.after_steps(_post))
 
 
 def remove() -> None:

@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use pyo3::{ffi, intern};
@@ -13,6 +12,7 @@ use pyo3::{ffi, intern};
 use super::clock::ticks;
 use super::cost;
 use super::policy::{self, Layer};
+use super::program_errors::is_of_program;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD};
@@ -43,8 +43,8 @@ fn class_of(source: &Bound<'_, PyAny>) -> PyResult<u64> {
 fn known<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
-        Err(error) => Err(error),
+        Err(error) if is_of_program(py, &error) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 

@@ -15,8 +15,12 @@ pub(super) static CALLBACK: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 pub(super) fn happened(py: Python<'_>) {
     if WAITING.load(Ordering::Relaxed) && WAITING.swap(false, Ordering::AcqRel) {
         let callback = shared::lock(&CALLBACK).take();
-        if let Some(callback) = callback {
-            super::swallow(py, "the first connection", callback.call0(py).map(drop));
+        if let Some(callback) = callback
+            && !super::swallow(py, "the first connection", callback.call0(py).map(drop))
+        {
+            // The program broke it off (Ctrl-C): the next sign is the first one.
+            *shared::lock(&CALLBACK) = Some(callback);
+            WAITING.store(true, Ordering::Release);
         }
     }
 }

@@ -10,7 +10,7 @@ use probe_proto::config::Layers;
 use pyo3::prelude::*;
 
 use crate::analysis::Analyser;
-use crate::shared::{self, ENABLED};
+use crate::shared::{self, ATTACHED, ENABLED};
 
 mod backward;
 mod boundary;
@@ -28,6 +28,7 @@ mod first_use;
 mod fork;
 mod forward;
 mod forward_hooks;
+mod hook_table;
 mod interned;
 pub mod keep;
 pub(crate) mod memory;
@@ -37,6 +38,7 @@ pub(crate) mod operators;
 mod optimizer;
 mod overhead;
 pub mod policy;
+mod program_errors;
 mod record_function;
 mod ring;
 mod shape;
@@ -60,11 +62,15 @@ use ring::Class;
 
 static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> = LazyLock::new(|| Mutex::new(Analyser::new(names::Known)));
 
-/// An error of ours is nobody's business in training: it is kept as the newest problem.
-fn swallow(py: Python<'_>, what: &str, result: PyResult<()>) {
-    if let Err(error) = result {
-        *shared::lock(&shared::PROBLEM) = format!("{what}: {}", error.value(py));
+/// An error of ours is nobody's business in training: it is kept as the newest problem. The program's own goes on to it.
+/// Whether it was one of ours, or none.
+fn swallow(py: Python<'_>, what: &str, result: PyResult<()>) -> bool {
+    let Err(error) = result else { return true };
+    if program_errors::is_of_program(py, &error) {
+        return !program_errors::hand_on(error);
     }
+    *shared::lock(&shared::PROBLEM) = format!("{what}: {}", error.value(py));
+    true
 }
 
 /// Whether recording has ever been on.
@@ -94,6 +100,7 @@ fn enable(on: bool) {
 /// What is recorded until the step under way ends belongs to no row of a step: recording has begun in the middle of it.
 #[pyfunction]
 fn skip_step() {
+    ATTACHED.store(true, Ordering::Relaxed);
     thread::with(|state| state.instant(Class::Step, Record::new(Kind::Resume, 0, clock::ticks(), 1, 0)));
 }
 
@@ -174,6 +181,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     slot::register(module)?;
     spans::register(module)?;
     standstill::register(module)?;
+    hook_table::register(module)?;
     tables::register(module)?;
     test_mode::register(module)?;
     crate::sampling::environment::register(module)?;

@@ -69,10 +69,10 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> bool {
         // Whoever asked learns that there is nothing more to be known.
         GENERATION.fetch_add(1, Ordering::Release);
     }
-    // One that can't be walked is not tried at each of its calls.
-    let is_known = *known.as_ref().unwrap_or(&true);
-    super::swallow(py, "finding the names of modules", known.map(drop));
-    is_known
+    let is_known = known.as_ref().ok().copied();
+    let failed = super::swallow(py, "finding the names of modules", known.map(drop));
+    // One that can't be walked is not tried at each of its calls; one whose walk the program broke off is.
+    is_known.unwrap_or(failed)
 }
 
 /// `walker(root, again)` is called when `root` is met as an outermost module for the first time, or (`again`) when

@@ -116,7 +116,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<bool>
         RECORD => {
             first_use::happened(py);
             if !record_function::OPTIMIZERS.load(Ordering::Relaxed) {
-                begin(state, optimizer.get_type().name()?.to_string().as_bytes());
+                begin(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
             }
             if state.optimizer.get() == 0 {
                 state.optimizer.set(optimizer.as_ptr() as u64);
@@ -133,7 +133,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<bool>
 #[pyfunction]
 fn optimizer_begin(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
-        begin(state, optimizer.get_type().name()?.to_string().as_bytes());
+        begin(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
         Ok(())
     })
 }
@@ -142,7 +142,7 @@ fn optimizer_begin(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
 #[pyfunction]
 fn optimizer_end(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
-        end(state, optimizer.get_type().name()?.to_string().as_bytes());
+        end(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
         Ok(())
     })
 }
@@ -152,7 +152,7 @@ fn optimizer_end(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
 fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
         if state.mode.get() == RECORD && state.optimizers.depth() > 0 {
-            end(state, optimizer.get_type().name()?.to_string().as_bytes());
+            end(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
         }
         Ok(())
     })
