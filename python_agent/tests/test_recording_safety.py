@@ -261,6 +261,65 @@ def test_slots_come_back_after_fx(recorder: Recorder) -> None:
     assert "head" in {row["module"] for row in recorder.take()["python.torch_trace"]}
 
 
+def forward_rows(recorder: Recorder) -> int:
+    return len([row for row in recorder.take()["python.torch_trace"] if row["stage"] == "forward"])
+
+
+def test_slots_come_back_after_fx_where_no_optimizer_of_torch_steps(recorder: Recorder) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4)
+    for _ in range(2):
+        model(x)
+        recorder.native.mark_step()
+    recorder.take()
+    torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+    model(x)  # Not seen: this step gets no row that says its forward took no time.
+    recorder.native.mark_step()
+    model(x)
+    recorder.native.mark_step()
+    rows = recorder.take()
+    assert len([row for row in rows["python.torch_trace"] if row["stage"] == "forward"]) == 3
+    assert [row["forward_time"] > 0 for row in rows["python.steps"]] == [True]
+
+
+def test_slots_come_back_after_fx_in_inference(recorder: Recorder) -> None:
+    torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+    assert not recorder.native.is_patched(nn.Linear)
+    model = nn.Linear(4, 4)
+    for batch in torch.utils.data.DataLoader(torch.ones(4, 4), batch_size=2):
+        model(batch)
+    assert forward_rows(recorder) == 2
+
+
+def test_an_assignment_to_one_class_is_seen_and_said(recorder: Recorder) -> None:
+    class Assigned(nn.Linear):
+        pass
+
+    model, x = Assigned(4, 4), torch.ones(2, 4)
+    Assigned.__call__ = lambda self, x: nn.Module.__call__(self, 2 * x)  # type: ignore[assignment]
+    model(x)
+    recorder.native.mark_step()
+    assert forward_rows(recorder) == 0
+    assert not recorder.native.problem()
+
+    class Unpatched(nn.Module):  # Nobody has assigned anything here.
+        @classmethod
+        def __init_subclass__(cls) -> None:
+            pass
+
+    class BelowUnpatched(Unpatched):
+        pass
+
+    recorder.native.keep_slots(True)  # As the background thread does once a minute.
+    recorder.native.mark_step()
+    assert "Assigned.__call__" in recorder.native.problem()
+    assert recorder.native.is_patched(BelowUnpatched)
+    recorder.native.set_problem("")
+    recorder.take()
+    torch.testing.assert_close(model(x), nn.functional.linear(2 * x, model.weight, model.bias))
+    recorder.native.mark_step()
+    assert forward_rows(recorder) == 1
+
+
 def test_copies_and_pickles_of_models_work(recorder: Recorder) -> None:
     import copy
     import pickle

@@ -26,6 +26,7 @@ def use_tp_call(explicit: bool) -> None:
     _subclass_hook = torch.nn.Module.__dict__.get("__init_subclass__")
     torch.nn.Module.__init_subclass__ = classmethod(_init_subclass)  # type: ignore[arg-type]  # bound by its descriptor
     patch_all()
+    _native.keep_slots(True)
     if not _self_test():
         remove()
         raise Unavailable("calls of a module don't come through the slot")
@@ -91,6 +92,7 @@ def remove() -> None:
         import torch
 
         _patched = False
+        _native.keep_slots(False)
         if _subclass_hook is None:
             del torch.nn.Module.__init_subclass__
         else:

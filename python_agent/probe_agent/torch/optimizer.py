@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Callable
 
 from probe_agent import _native
-from probe_agent.torch import autograd, environment, forward, optimizer_hooks
+from probe_agent.torch import autograd, environment, optimizer_hooks
 from probe_agent.torch.layers import skipped_by_dynamo
 
 #: Where a step that we wrapped keeps torch's own.
@@ -104,9 +104,7 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     if address not in _seen:
         _seen[address] = weakref.ref(optimizer, partial(_gone, address))
         environment.optimizer_stepped(optimizer)
-    if _native.optimizer_pre(optimizer) and forward.slots_are_patched():
-        # fx assigned nn.Module.__call__ (symbolic_trace), which put the original back into every slot.
-        forward.patch_all()
+    _native.optimizer_pre(optimizer)
 
 
 def _post(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -9,7 +9,7 @@ use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD, SUSPENDED, ThreadState};
-use super::{module_memory, operators, policy, record_function};
+use super::{module_memory, operators, policy, record_function, slot};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 
 /// Whether modules are recorded in the step that is under way.
@@ -47,6 +47,11 @@ pub(crate) fn apply_detail(state: &ThreadState) {
     }
     operators::begin_step(STEP.load(Ordering::Relaxed));
     module_memory::begin_step(STEP.load(Ordering::Relaxed), DETAIL.load(Ordering::Relaxed));
+}
+
+/// Whether the step under way may have begun on this thread: a module was called or a batch asked for since the last one ended.
+pub(super) fn has_begun(state: &ThreadState) -> bool {
+    STEPPED.load(Ordering::Relaxed) && (!state.between_steps.get() || state.data_seen.get())
 }
 
 /// See [`boundary_reached`].
@@ -99,9 +104,10 @@ fn thread_mode(mode: u8) -> u8 {
 
 /// Ends a training step here and now; for loops in which no optimizer of torch steps.
 #[pyfunction]
-fn mark_step() {
+fn mark_step(py: Python<'_>) {
     thread::with(|state| {
         if state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed) {
+            slot::put_back(py, state, true);
             let steps = end_step(state);
             state.instant(Class::Step, Record::new(Kind::MarkStep, 0, ticks(), 0, steps as u64));
             apply_detail(state);

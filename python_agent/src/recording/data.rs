@@ -16,7 +16,7 @@ use super::program_errors::is_of_program;
 use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD};
-use super::{boundary, names, shape};
+use super::{boundary, names, shape, slot};
 use crate::analysis::payload::{HANDED, LOADER, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use crate::shared::ENABLED;
 
@@ -79,6 +79,7 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
         let recorded = on && policy::is_on(Layer::Data) && state.mode.get() == RECORD;
         if on && state.data.depth() == 0 {
             boundary::check(py, state);
+            slot::put_back(py, state, boundary::has_begun(state));
             state.data_seen.set(true);
         }
         // Behind the boundary: a snippet that ran there is nothing that recording costs.

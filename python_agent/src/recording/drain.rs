@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
-use super::{ANALYSER, exceptions, fork, names, overhead, shared_memory, spans, tables};
+use super::{ANALYSER, exceptions, fork, names, overhead, shared_memory, slot, spans, tables};
 use crate::analysis::{
     Analyser, COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE,
 };
@@ -98,6 +98,7 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
     count_losses(sink);
     let shape = analyser.batch_shape();
     drop(analyser);
+    slot::watch();
     tables::drain(sink);
     exceptions::drain(sink);
     shared::lock(&SAMPLER).sample(shape, last, sink);

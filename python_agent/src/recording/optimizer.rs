@@ -106,11 +106,11 @@ fn is_primary(optimizer: u64) -> bool {
 }
 
 /// Torch's global hook before an optimizer's step, inside the range that RecordFunction shows: tells which optimizer
-/// it is, and does what needs Python at this point. Returns whether the slot of modules has been reset.
+/// it is, and does what needs Python at this point.
 #[pyfunction]
-fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) {
-        return Ok(false);
+        return Ok(());
     }
     thread::with(|state| match state.mode.get() {
         RECORD => {
@@ -122,10 +122,11 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<bool>
                 state.optimizer.set(optimizer.as_ptr() as u64);
             }
             module_memory::optimizer_begins(state);
-            Ok(slot::was_reset())
+            slot::put_back(py, state, true);
+            Ok(())
         }
         BESIDE => Err(beside_error()),
-        _ => Ok(false),
+        _ => Ok(()),
     })
 }
 

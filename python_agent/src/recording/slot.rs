@@ -4,14 +4,23 @@
 //! difference. The slot has no public setter; its place in the type object is checked against `PyType_GetSlot`.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyList, PyType};
+use pyo3::{ffi, intern};
 
+use super::clock::ticks;
 use super::forward::module_call;
+use super::record::{Kind, Record};
+use super::ring::Class;
+use super::thread::ThreadState;
+use super::{cost, names};
+use crate::analysis::names::Names;
+use crate::shared;
 
 /// What the slot held before: Python's generic one, which looks up `__call__`.
 static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -19,6 +28,23 @@ static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static OFFSET: AtomicUsize = AtomicUsize::new(0);
 /// `torch.nn.Module`, kept alive.
 static MODULE: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether our function is to be in the slots.
+static KEPT: AtomicBool = AtomicBool::new(false);
+/// All classes are to be looked at, at the next good place.
+static LOOK: AtomicBool = AtomicBool::new(false);
+
+/// An assignment to the `__call__` of one class is seen after this long at most; one to that of `nn.Module` at once.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Slots that nobody has put right for so long are a problem to be told.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the background thread knows of the slots.
+struct Watch {
+    looked: Option<Instant>,
+    reset_since: Option<Instant>,
+}
+
+static WATCH: Mutex<Watch> = Mutex::new(Watch { looked: None, reset_since: None });
 
 /// `offsetof(PyTypeObject, tp_call)` with the default (not free-threaded) object header: PyVarObject, name, two sizes,
 /// and ten pointers come before it.
@@ -100,16 +126,105 @@ fn is_patched(class: &Bound<'_, PyType>) -> bool {
     slot_of(class.as_ptr()).is_some_and(|slot| slot.load(Ordering::Relaxed) == ours())
 }
 
+/// Whether our function is to be kept in the slots from now on, where somebody puts the original back. Orders a look at all
+/// classes too.
+#[pyfunction]
+fn keep_slots(on: bool) {
+    KEPT.store(on, Ordering::Relaxed);
+    LOOK.store(on, Ordering::Relaxed);
+}
+
 /// Whether somebody has put the original back, as assigning `nn.Module.__call__` does for all subclasses.
 #[inline]
-pub(super) fn was_reset() -> bool {
+fn was_reset() -> bool {
     slot_of(MODULE.load(Ordering::Relaxed)).is_some_and(|slot| slot.load(Ordering::Relaxed) != ours())
 }
+
+/// Puts our function back where it has gone. At places that a loop passes whether or not its modules are seen: where a
+/// step ends, and where a batch is asked for. `in_step`: part of the step under way may have been missed, which then gets no row.
+#[inline]
+pub(super) fn put_back(py: Python<'_>, state: &ThreadState, in_step: bool) {
+    if KEPT.load(Ordering::Relaxed) && (LOOK.load(Ordering::Relaxed) || was_reset()) {
+        put_back_now(py, state, in_step);
+    }
+}
+
+#[cold]
+fn put_back_now(py: Python<'_>, state: &ThreadState, in_step: bool) {
+    let began = ticks();
+    LOOK.store(false, Ordering::Relaxed);
+    let was_reset = was_reset();
+    let mut found = None;
+    let looked = patch_below(py, &mut found);
+    if found.is_some() && in_step {
+        state.instant(Class::Step, Record::new(Kind::Resume, 0, ticks(), 1, 0));
+    }
+    // Of `nn.Module` it is seen at the end of the step in which it happens, and nothing else is wrong.
+    if let Some(class) = found.filter(|_| !was_reset) {
+        *shared::lock(&shared::PROBLEM) = format!(
+            "forward: somebody has assigned {class}.__call__: its calls were not seen, for {} s at most",
+            LOOK_EVERY.as_secs()
+        );
+    }
+    super::swallow(py, "the slots of modules", looked);
+    cost::spent(began);
+}
+
+/// Patches every class below `nn.Module` that has the original in its slot; `found` is the name of one. Runs no Python
+/// code, so that no handler of a signal raises in here.
+fn patch_below(py: Python<'_>, found: &mut Option<String>) -> PyResult<()> {
+    let module = MODULE.load(Ordering::Relaxed);
+    if module.is_null() {
+        return Ok(());
+    }
+    // SAFETY: `nn.Module`, kept alive.
+    let module = unsafe { Bound::from_borrowed_ptr(py, module) }.cast_into::<PyType>()?;
+    let subclasses = py.get_type::<PyType>().getattr(intern!(py, "__subclasses__"))?;
+    let mut seen = std::collections::HashSet::new();
+    let mut waiting = vec![module];
+    while let Some(class) = waiting.pop() {
+        if !seen.insert(class.as_ptr() as usize) {
+            continue;
+        }
+        // One that has no name here yet is new: its own `__init_subclass__` did not call on.
+        let is_known = names::Known.class(class.as_ptr() as u64).is_some();
+        if !is_patched(&class) && patch_type(&class) && is_known && found.is_none() {
+            *found = Some(class.name()?.extract()?);
+        }
+        for below in subclasses.call1((&class,))?.cast::<PyList>()? {
+            waiting.push(below.cast_into::<PyType>()?);
+        }
+    }
+    Ok(())
+}
+
+/// For the background thread, now and then: orders a look at all classes, and says where calls of modules are not seen.
+pub(super) fn watch() {
+    if !KEPT.load(Ordering::Relaxed) {
+        return;
+    }
+    let now = Instant::now();
+    let mut watch = shared::lock(&WATCH);
+    if now.duration_since(*watch.looked.get_or_insert(now)) > LOOK_EVERY {
+        watch.looked = Some(now);
+        LOOK.store(true, Ordering::Relaxed);
+    }
+    if !was_reset() {
+        watch.reset_since = None;
+    } else if now.duration_since(*watch.reset_since.get_or_insert(now)) > PATIENCE {
+        *shared::lock(&shared::PROBLEM) = NOT_SEEN.to_owned();
+    }
+}
+
+/// What is said where nobody passes a place at which slots could be put right.
+const NOT_SEEN: &str = "forward: somebody has assigned nn.Module.__call__ (torch.fx does), so calls of modules are not seen \
+    until an optimizer steps, a DataLoader is asked for a batch, or probe_agent.step() is called";
 
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(find_slot, module)?)?;
     module.add_function(wrap_pyfunction!(patch_type, module)?)?;
     module.add_function(wrap_pyfunction!(unpatch_type, module)?)?;
-    module.add_function(wrap_pyfunction!(is_patched, module)?)
+    module.add_function(wrap_pyfunction!(is_patched, module)?)?;
+    module.add_function(wrap_pyfunction!(keep_slots, module)?)
 }
