@@ -77,6 +77,8 @@ pub const COPIES: &str = "python.copies";
 pub const SYNC_POINTS: &str = "python.sync_points";
 /// Why rows are missing after a ring had no room.
 pub const RING_FULL: &str = "ring full";
+/// Why the row of a step is missing in which a clock stood still.
+const CLOCK_STOPPED: &str = "a clock stood still";
 /// Why rows are missing of intervals whose end never came.
 const INCOMPLETE: &str = "incomplete";
 
@@ -230,11 +232,15 @@ impl<N: Names> Analyser<N> {
         // From here on all times are points in whole units (clock.rs), which never go back on a thread: what passes
         // between two of them is counted once and exactly.
         let mut record = record;
+        let has_parted = clock.has_parted(ticks);
         record.ts = self.threads[thread].not_before(clock.take(ticks));
         self.newest = self.newest.max(record.ts);
         if kind == Kind::BackwardEnd {
             let at = |ticks| if ticks == 0 { 0 } else { clock.at(ticks) };
             (record.a, record.b) = (at(record.a), at(record.b));
+        }
+        if has_parted {
+            self.give_step_up(record.ts, sink);
         }
         if record.lost_detail() {
             self.threads[thread].taint();

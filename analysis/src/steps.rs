@@ -10,7 +10,7 @@ use super::module_memory::Measured;
 use super::names::Names;
 use super::parts::Parts;
 use super::thread::{Frame, Thread};
-use super::{Analyser, Device, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, Times, word};
+use super::{Analyser, CLOCK_STOPPED, Device, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, Times, word};
 use crate::record::Record;
 use crate::sink::Sink;
 
@@ -110,6 +110,17 @@ impl<N: Names> Analyser<N> {
             begin_step(thread, now);
             thread.skip(now);
         }
+    }
+
+    /// The machine was asleep, or stopped, in the step under way: how long what was open then took can't be told for sure.
+    pub(super) fn give_step_up(&mut self, now: u64, sink: &mut Sink) {
+        if self.step_begin.is_none() {
+            return;
+        }
+        if self.step > 0 && !self.is_partial {
+            sink.dropped(STEPS, CLOCK_STOPPED, 1);
+        }
+        self.resume(now, true);
     }
 
     fn push_step(

@@ -436,3 +436,39 @@ fn what_was_lost_taints_what_was_open() {
     assert_eq!(forward, ["m1"], "the finished one is right, the others are not known");
     assert!(sink.drops[&(TORCH_TRACE, super::RING_FULL)] >= 2);
 }
+
+#[test]
+fn a_step_in_which_the_machine_slept_gets_no_row_and_the_next_ones_are_right() {
+    let mut analyser = Analyser::new(Everyone);
+    let mut sink = Sink::default();
+    let sample = |seconds: f64, asleep: u64| Sample {
+        ticks: ((seconds + asleep as f64) * SECOND as f64) as u64,
+        monotonic_ns: (seconds * 1e9) as u64,
+        unix_ns: (seconds * 1e9) as i64 + asleep as i64 * 1_000_000_000,
+    };
+    analyser.compare_clocks(sample(0.0, 0));
+    analyser.name_thread(0, 100);
+    // Steps of a quarter of a second; after the sixth ends at 1.5 s, the machine sleeps for an hour at 1.6 s.
+    for number in 1..=40_u64 {
+        let seconds = number as f64 / 10.0;
+        let asleep = if number > 16 { 3600 } else { 0 };
+        analyser.compare_clocks(sample(seconds, asleep));
+        for end in 1..=16_u64 {
+            let at = end as f64 / 4.0;
+            if at > seconds - 0.1 && at <= seconds {
+                let record = Record::new(Kind::MarkStep, 0, sample(at, asleep).ticks, 0, end);
+                analyser.feed(0, record, Device::None, &mut sink);
+            }
+        }
+    }
+    let rows = rows(&mut sink);
+    let found: Vec<i64> = rows[STEPS].iter().map(|row| row["step"].int()).collect();
+    assert_eq!(found, (0..16).filter(|step| *step != 6).collect::<Vec<i64>>());
+    for row in &rows[STEPS][1..] {
+        let (step, duration, ts) = (row["step"].int(), row["duration"].float(), row["ts"].int());
+        assert!((duration - 0.25).abs() < 1e-4, "step {step} took {duration}");
+        let begin = step * 250_000_000 + if step > 6 { 3_600_000_000_000 } else { 0 };
+        assert!((ts - begin).abs() < 1_000_000, "step {step} began {} ns late", ts - begin);
+    }
+    assert_eq!(sink.drops.get(&(STEPS, "a clock stood still")), Some(&1));
+}
