@@ -269,6 +269,37 @@ def test_of_a_module_on_another_device_nothing_is_said() -> None:
     assert rows["Growing", "step"][1] == 16.0
 
 
+class Answer(dict):  # type: ignore[type-arg]
+    """What an allocator says, counted while it lives."""
+
+    alive = most = 0
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        Answer.alive += 1
+        Answer.most = max(Answer.most, Answer.alive)
+
+    def __del__(self) -> None:
+        Answer.alive -= 1
+
+
+def answers_alive() -> dict[str, Any]:
+    """Trains a model of many modules; how many answers of the allocator there were, and at once."""
+    import probe_agent.torch as agent
+
+    held = Held()
+    fake_cuda(lambda device: Answer(held.statistics(device)), True)
+    agent.install()
+    model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(20)))
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(1, 2), 66)
+    return {"asked": held.asked, "most": Answer.most}
+
+
+def test_what_an_allocator_said_is_let_go_of_at_once() -> None:
+    found = in_process(answers_alive, "-environment")
+    assert found["asked"] > 40 and found["most"] <= 2
+
+
 def an_allocator_that_fails() -> dict[str, Any]:
     """Trains where the allocator can't be asked at modules."""
     import probe_agent.torch as agent

@@ -103,9 +103,10 @@ fn asked(py: Python<'_>) -> PyResult<Option<Looked>> {
     if !initialised.is_some_and(|flag| flag.is_truthy().unwrap_or(false)) {
         return Ok(None);
     }
-    let device = source.device.call0(py)?;
-    let statistics = source.statistics.call1(py, (&device,))?;
-    Ok(Looked::of(device.extract(py)?, memory::values(statistics.bind(py).cast::<PyDict>()?)?))
+    // References that know that the GIL is held: others, let go of in here, wait for pyo3 to be entered by its own door.
+    let device = source.device.bind(py).call0()?;
+    let statistics = source.statistics.bind(py).call1((&device,))?;
+    Ok(Looked::of(device.extract()?, memory::values(statistics.cast::<PyDict>()?)?))
 }
 
 /// At the beginning of an optimizer's step, inside what is recorded of it.
