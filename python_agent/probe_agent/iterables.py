@@ -61,22 +61,16 @@ class Watched:
 class _Batches:
     """One pass over it."""
 
-    __slots__ = ("_begin", "_count", "_end", "_iterator", "_source")
+    __slots__ = ("_count", "_iterator", "_next_batch", "_source")
 
     def __init__(self, iterator: Iterator[Any], source: Iterable[Any], native: Any) -> None:
         self._iterator, self._source, self._count = iterator, source, 0
-        self._begin, self._end = native.data_begin, native.data_end
+        self._next_batch = native.next_batch
 
     def __iter__(self) -> _Batches:
         return self
 
     def __next__(self) -> Any:
-        self._begin(self, self._source)
-        try:
-            batch = next(self._iterator)
-        except BaseException:
-            self._end(self, False, None, self._count)
-            raise
-        self._end(self, True, batch, self._count)
+        batch = self._next_batch(next, self._iterator, self._source, self._count)
         self._count += 1
         return batch

@@ -209,9 +209,7 @@ def test_batches_that_the_pinning_thread_has_are_ready(recorder: Recorder, pinne
 
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    recorder.native.data_begin(Iterator())
-    batch = torch.randn(4, 32)
-    recorder.native.data_end(Iterator(), True, batch)
+    batch = recorder.native.next_batch(lambda iterator: torch.randn(4, 32), Iterator())
     model(batch).sum().backward()
     optimizer.step()
     (row,) = recorder.take()["python.data_trace"]

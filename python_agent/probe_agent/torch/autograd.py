@@ -122,16 +122,11 @@ def _wrap_engine() -> None:
     if found is None or getattr(autograd, "_engine_run_backward", None) is not found:
         raise Unavailable("this torch runs its engine through another function")
     original: Any = found
-    begin, end = _native.backward_begin, _native.backward_end
+    run = _native.run_backward
 
     @functools.wraps(original)
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        begin()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if end():
-                _nodes_are_silent()
+        return run(original, args, kwargs, _nodes_are_silent)
 
     _original, _ours = original, skipped_by_dynamo(_engine_run_backward)
     autograd._engine_run_backward = _engine_run_backward

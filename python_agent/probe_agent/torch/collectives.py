@@ -208,17 +208,13 @@ def _wrap_wait(c10d: Any) -> None:
     import torch
 
     original = c10d.Work.wait
-    is_compiling, begin, end = torch.compiler.is_compiling, _native.wait_begin, _native.wait_end
+    is_compiling, run = torch.compiler.is_compiling, _native.run_wait
 
     @functools.wraps(original)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(self, *args, **kwargs)
-        begin()
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            end()
+        return run(original, (self, *args), kwargs)
 
     _patch(c10d.Work, "wait", skipped_by_dynamo(wait))
 

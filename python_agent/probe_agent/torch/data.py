@@ -21,19 +21,12 @@ def use_next_patch(explicit: bool) -> None:
     if _original is not None:
         return
     original = dataloader._BaseDataLoaderIter.__next__
-    begin, end = _native.data_begin, _native.data_end
+    next_batch = _native.next_batch
     _native.set_user_dict(collections.UserDict)
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
-        begin(self)
-        try:
-            batch = original(self)
-        except BaseException:
-            end(self, False, None)
-            raise
-        end(self, True, batch)
-        return batch
+        return next_batch(original, self)
 
     _original, _ours = original, skipped_by_dynamo(__next__)
     dataloader._BaseDataLoaderIter.__next__ = __next__

@@ -61,7 +61,7 @@ def _wrap_steps() -> None:
     if _profile_hook_step is None:
         return
     original: Callable[[Any], Any] = torch.optim.Optimizer.profile_hook_step
-    is_compiling, begin, end = torch.compiler.is_compiling, _native.optimizer_begin, _native.optimizer_end
+    is_compiling, run = torch.compiler.is_compiling, _native.run_optimizer_step
 
     def profile_hook_step(func: Any) -> Any:
         hooked = original(func)
@@ -70,11 +70,7 @@ def _wrap_steps() -> None:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return hooked(self, *args, **kwargs)
-            begin(self)
-            try:
-                return hooked(self, *args, **kwargs)
-            finally:
-                end(self)
+            return run(hooked, self, (self, *args), kwargs)
 
         step.__dict__[_INNER] = hooked
         return skipped_by_dynamo(step)

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::boundary::{DETAIL, SUSPENSIONS};
 use super::clock::ticks;
@@ -19,8 +20,27 @@ static SILENT: AtomicU32 = AtomicU32::new(0);
 /// So many, and the callback does not work here.
 const TOO_SILENT: u32 = 3;
 
-/// The engine is about to run. Not for a snippet beside training.
+/// A backward pass: what `engine(*args, **kwargs)` returns or raises. `when_silent()` is called when the callback that should
+/// show its nodes never shows any. Not for a snippet beside training.
+///
+/// In one function, because between two that Python calls one after the other the handler of a signal may raise, and what has
+/// begun would never end.
 #[pyfunction]
+fn run_backward<'py>(
+    engine: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+    when_silent: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    backward_begin()?;
+    let result = engine.call(args, Some(kwargs));
+    if backward_end() {
+        when_silent.call0()?;
+    }
+    result
+}
+
+/// The engine is about to run.
 fn backward_begin() -> PyResult<()> {
     thread::with(|state| {
         if state.mode.get() == BESIDE {
@@ -39,7 +59,6 @@ fn backward_begin() -> PyResult<()> {
 }
 
 /// It has run. True when the callback that should show its nodes never shows any.
-#[pyfunction]
 fn backward_end() -> bool {
     thread::with(|state| {
         // Zero is "none", so the earliest of both is the smaller one after wrapping below it.
@@ -84,7 +103,6 @@ fn gradient_ready(module: u64, _parameter: Option<&Bound<'_, PyAny>>) {
 
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(backward_begin, module)?)?;
-    module.add_function(wrap_pyfunction!(backward_end, module)?)?;
+    module.add_function(wrap_pyfunction!(run_backward, module)?)?;
     module.add_function(wrap_pyfunction!(gradient_ready, module)?)
 }

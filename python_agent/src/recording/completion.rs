@@ -11,6 +11,7 @@ use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::clock::ticks;
 use super::device;
@@ -78,15 +79,29 @@ fn collective_posted(key: u64) {
     });
 }
 
-/// The calling thread is about to wait for an operation.
+/// A wait for an operation: what `wait(*args, **kwargs)` returns or raises.
+///
+/// In one function, because between two that Python calls one after the other the handler of a signal may raise, and what has
+/// begun would never end.
 #[pyfunction]
+fn run_wait<'py>(
+    wait: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    wait_begin();
+    let result = wait.call(args, Some(kwargs));
+    wait_end();
+    result
+}
+
+/// The calling thread is about to wait for an operation.
 fn wait_begin() {
     let on = policy::is_on(Layer::Collectives);
     thread::with(|state| state.open_if(on, &state.waits, Class::Step, Kind::WaitBegin, 0));
 }
 
 /// It has waited. Payload 1: the record has an event, which comes when the operation is done on its device.
-#[pyfunction]
 fn wait_end() {
     thread::with(|state| {
         // One that raised where it was issued was not posted, and this wait is another's.
@@ -101,7 +116,6 @@ fn wait_end() {
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(collective_done, module)?)?;
-    module.add_function(wrap_pyfunction!(wait_begin, module)?)?;
-    module.add_function(wrap_pyfunction!(wait_end, module)?)?;
+    module.add_function(wrap_pyfunction!(run_wait, module)?)?;
     module.add_function(wrap_pyfunction!(collective_posted, module)?)
 }

@@ -69,9 +69,26 @@ fn batches_ready(iterator: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     Ok(sum)
 }
 
-/// A DataLoader's iterator is about to be asked for a batch; or, `watched`, an iterator over that.
+/// A batch: what `ask(iterator)` returns or raises. `iterator` is a DataLoader's, or one over `watched`, of which the batch is
+/// number `index`.
+///
+/// In one function, because between two that Python calls one after the other the handler of a signal may raise, and what has
+/// begun would never end.
 #[pyfunction]
-#[pyo3(signature = (iterator, watched = None))]
+#[pyo3(signature = (ask, iterator, watched = None, index = None))]
+fn next_batch<'py>(
+    ask: &Bound<'py, PyAny>,
+    iterator: &Bound<'py, PyAny>,
+    watched: Option<&Bound<'py, PyAny>>,
+    index: Option<u64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    data_begin(iterator, watched)?;
+    let batch = ask.call1((iterator,));
+    data_end(iterator, batch.as_ref().ok(), index)?;
+    batch
+}
+
+/// A DataLoader's iterator is about to be asked for a batch; or, `watched`, an iterator over that.
 fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let py = iterator.py();
     thread::with(|state| {
@@ -106,20 +123,18 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
     })
 }
 
-/// It has answered: `handed`, with `batch`, number `index` of a watched iterable; else it had none, or raised.
-#[pyfunction]
-#[pyo3(signature = (iterator, handed, batch, index = None))]
-fn data_end(iterator: &Bound<'_, PyAny>, handed: bool, batch: &Bound<'_, PyAny>, index: Option<u64>) -> PyResult<()> {
+/// It has answered with `batch`, number `index` of a watched iterable; or it had none, or raised.
+fn data_end(iterator: &Bound<'_, PyAny>, batch: Option<&Bound<'_, PyAny>>, index: Option<u64>) -> PyResult<()> {
     let py = iterator.py();
     thread::with(|state| {
         if !state.data.close() {
             return Ok(());
         }
         let now = ticks();
-        if !handed {
+        let Some(batch) = batch else {
             state.end(Record::new(Kind::DataEnd, 0, now, u64::MAX, u64::MAX));
             return Ok(());
-        }
+        };
         let mut said = HANDED;
         let mut number_in_epoch = index;
         let mut facts = || -> PyResult<()> {
@@ -230,7 +245,6 @@ fn set_user_dict(class: &Bound<'_, PyType>) {
 
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(data_begin, module)?)?;
-    module.add_function(wrap_pyfunction!(data_end, module)?)?;
+    module.add_function(wrap_pyfunction!(next_batch, module)?)?;
     module.add_function(wrap_pyfunction!(set_user_dict, module)?)
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
@@ -130,8 +131,30 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     })
 }
 
-/// Before an optimizer's step and everything that torch does around it.
+/// An optimizer's step and everything that torch does around it: what `step(*args, **kwargs)` returns or raises.
+///
+/// In one function, because between two that Python calls one after the other the handler of a signal may raise, and what has
+/// begun would never end. What torch began within and has not ended by then ends here.
 #[pyfunction]
+fn run_optimizer_step<'py>(
+    step: &Bound<'py, PyAny>,
+    optimizer: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let depth = thread::with(|state| state.optimizers.depth());
+    optimizer_begin(optimizer)?;
+    let result = step.call(args, Some(kwargs));
+    thread::with(|state| {
+        while state.optimizers.depth() > depth + 1 {
+            state.optimizers.close();
+        }
+    });
+    optimizer_end(optimizer)?;
+    result
+}
+
+/// Before an optimizer's step and everything that torch does around it.
 fn optimizer_begin(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
         begin(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
@@ -140,7 +163,6 @@ fn optimizer_begin(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// After it.
-#[pyfunction]
 fn optimizer_end(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
         end(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
@@ -168,8 +190,7 @@ fn optimizer_gone(address: u64) {
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(optimizer_pre, module)?)?;
-    module.add_function(wrap_pyfunction!(optimizer_begin, module)?)?;
-    module.add_function(wrap_pyfunction!(optimizer_end, module)?)?;
+    module.add_function(wrap_pyfunction!(run_optimizer_step, module)?)?;
     module.add_function(wrap_pyfunction!(optimizer_post, module)?)?;
     module.add_function(wrap_pyfunction!(optimizer_gone, module)?)
 }
