@@ -1,7 +1,7 @@
 //! Backward passes: which module call each stretch of one belongs to.
 //!
-//! A node belongs to the call that was innermost when the forward pass made it, by its sequence number; one without a
-//! number (`AccumulateGrad`) to the owner of the node before it. What the engine does between two nodes goes with the
+//! A node belongs to the call that was innermost when the forward pass made it, by its sequence number and the thread that
+//! counted it; one without a number (`AccumulateGrad`) to the owner of the node before it. What the engine does between two nodes goes with the
 //! first of them.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use super::clock::seconds;
 use super::forward::More;
 use super::modules::IntMap;
 use super::names::Names;
-use super::thread::{Frame, Pass, Work};
+use super::thread::{Frame, Pass, Thread, Work};
 use super::{Analyser, INCOMPLETE, RING_FULL, TORCH_TRACE, Times, word};
 use crate::record::Record;
 use crate::sink::Sink;
@@ -38,7 +38,7 @@ impl<N: Names> Analyser<N> {
         let (of, previous) = (pass.of, pass.owner.unwrap_or(NO_CALL));
         let owner = match record.a {
             u64::MAX => previous,
-            sequence => self.threads.get(of).map_or(NO_CALL, |thread| thread.breakpoints.owner(sequence)),
+            sequence => self.owner(sequence, record.b, of),
         };
         let thread = &mut self.threads[number];
         let is_inner = matches!(thread.frames.last(), Some(Frame::Node { .. }));
@@ -59,6 +59,19 @@ impl<N: Names> Analyser<N> {
             }
         }
         thread.push(Frame::Node { owner });
+    }
+
+    /// The call in which the node `sequence` of the thread that torch knows as `made_on` was made; in a pass of thread `of`,
+    /// which mostly is the same.
+    fn owner(&self, sequence: u64, made_on: u64, of: usize) -> CallId {
+        let is_made_on = |thread: &&Thread| thread.torch_thread == made_on;
+        let caller = self.threads.get(of);
+        let is_known = made_on != 0 && caller.is_none_or(|caller| caller.torch_thread != 0);
+        if !is_known || caller.as_ref().is_some_and(is_made_on) {
+            return caller.map_or(NO_CALL, |thread| thread.breakpoints.owner(sequence));
+        }
+        let maker = self.threads.iter().find(is_made_on).map(|thread| &thread.breakpoints);
+        maker.or_else(|| self.ended.get(made_on)).map_or(NO_CALL, |breakpoints| breakpoints.owner(sequence))
     }
 
     pub(super) fn node_end(&mut self, number: usize) {

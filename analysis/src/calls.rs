@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use probe_proto::table::Text;
 
 use super::device::{Device, DeviceTime};
-use super::keep::keep;
+use super::keep::{Keep, Kept, keep};
+use super::modules::IntMap;
 
 /// A call, by the order in which calls began; [`NO_CALL`] is none.
 pub(crate) type CallId = u64;
@@ -140,6 +141,40 @@ impl Breakpoints {
         let keep = self.points.partition_point(|(first, _)| *first <= self.step).saturating_sub(1);
         self.points.drain(..keep);
         self.step = self.points.back().map_or(0, |(first, _)| *first);
+    }
+}
+
+/// Threads remembered at most that are over.
+const MOST_ENDED: usize = 4096;
+
+/// What was called on threads that are over, by torch's number of the thread.
+#[derive(Debug, Default)]
+pub(super) struct EndedThreads(IntMap<u64, (i64, Breakpoints)>);
+
+impl EndedThreads {
+    /// The thread was over in `step`.
+    pub(super) fn push(&mut self, torch_thread: u64, step: i64, breakpoints: Breakpoints) {
+        if torch_thread != 0 && !breakpoints.points.is_empty() && self.0.len() < MOST_ENDED {
+            self.0.insert(torch_thread, (step, breakpoints));
+        }
+    }
+
+    pub(super) fn get(&self, torch_thread: u64) -> Option<&Breakpoints> {
+        self.0.get(&torch_thread).map(|(_, breakpoints)| breakpoints)
+    }
+
+    /// Forgets those that were over before `step`.
+    pub(super) fn forget_before(&mut self, step: i64) {
+        self.0.retain(|_, (ended, _)| *ended >= step);
+    }
+}
+
+impl Keep for EndedThreads {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.0.put(to);
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        Keep::get(from).map(Self)
     }
 }
 

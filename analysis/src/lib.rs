@@ -46,7 +46,7 @@ mod steps;
 mod tests;
 mod thread;
 
-use calls::{CallId, Calls, NO_CALL};
+use calls::{CallId, Calls, EndedThreads, NO_CALL};
 use clock::{Clock, seconds};
 pub use device::Device;
 use device::DeviceTime;
@@ -88,6 +88,7 @@ pub struct Analyser<N> {
     names: N,
     clock: Option<Clock>,
     threads: Vec<Thread>,
+    ended: EndedThreads,
     modules: Modules,
     calls: Calls,
     /// Steps finished.
@@ -161,6 +162,7 @@ impl<N: Names> Analyser<N> {
             names,
             clock: None,
             threads: Vec::new(),
+            ended: EndedThreads::default(),
             modules: Modules::default(),
             calls: Calls::default(),
             step: 0,
@@ -214,11 +216,20 @@ impl<N: Names> Analyser<N> {
         self.threads[thread].id = id;
     }
 
+    /// The number by which autograd nodes say that the thread behind `thread` made them; 0: it is not known.
+    pub fn know_torch_thread(&mut self, thread: usize, number: u64) {
+        if let Some(thread) = self.threads.get_mut(thread).filter(|_| number != 0) {
+            thread.torch_thread = number;
+        }
+    }
+
     /// The thread is over; its number may come to mean another one.
     pub fn end_thread(&mut self, thread: usize) {
         if let Some(thread) = self.threads.get_mut(thread) {
             // What it did in this step stays done.
             let parts = std::mem::take(&mut thread.parts);
+            // And backward may still come to it: `nn.DataParallel` has a thread for each forward pass of a replica.
+            self.ended.push(thread.torch_thread, self.step, std::mem::take(&mut thread.breakpoints));
             *thread = Thread::default();
             thread.parts = parts;
         }

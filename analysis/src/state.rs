@@ -10,6 +10,7 @@ impl<N: Names> Analyser<N> {
     pub fn put(&self, to: &mut Vec<u8>) {
         self.clock.put(to);
         self.threads.put(to);
+        self.ended.put(to);
         self.modules.put(to);
         self.calls.put(to);
         (self.step, self.step_begin).put(to);
@@ -26,7 +27,8 @@ impl<N: Names> Analyser<N> {
 
     /// The successor of one that was put down.
     pub fn restore(names: N, from: &mut Kept<'_>) -> Option<Self> {
-        let (clock, threads, modules, calls) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        let (clock, threads, ended) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        let (modules, calls) = (Keep::get(from)?, Keep::get(from)?);
         let ((step, step_begin), (detail, broken), is_partial) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (optimizers, operations, reads) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (peak, queue, settling) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
@@ -35,6 +37,7 @@ impl<N: Names> Analyser<N> {
             names,
             clock,
             threads,
+            ended,
             modules,
             calls,
             step,

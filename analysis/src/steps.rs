@@ -95,6 +95,7 @@ impl<N: Names> Analyser<N> {
         self.threads.iter_mut().for_each(|thread| begin_step(thread, now));
         let oldest = self.oldest_open();
         self.calls.forget_before(finished - 1, oldest);
+        self.ended.forget_before(finished - 1);
     }
 
     /// Recording was off until `now`. The step that was under way when it went off is given up: nobody knows what else

@@ -81,6 +81,8 @@ pub(crate) struct Thread {
     pub(crate) passes: u32,
     pub(crate) modules: i32,
     pub(crate) breakpoints: Breakpoints,
+    /// By which number autograd nodes that were made here say so; 0: not known.
+    pub(crate) torch_thread: u64,
     pub(crate) parts: Parts,
     /// Calls of each module in the forward pass under way, and in the backward pass under way.
     pub(crate) called: IntMap<u32, i32>,
@@ -110,6 +112,7 @@ keep!(Thread {
     passes,
     modules,
     breakpoints,
+    torch_thread,
     parts,
     called,
     recomputed,

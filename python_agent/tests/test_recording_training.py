@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable
 
 import pytest
 import torch
@@ -18,6 +21,7 @@ from recording_support import (
     by_module,
     median_by_module,
     median_ratio,
+    of_step,
     train,
 )
 from torch import nn
@@ -496,3 +500,45 @@ def test_data_time_includes_the_end_of_an_epoch_and_errors(recorder: Recorder) -
             train(model, optimizer, x, 1)
     steps = recorder.take()["python.steps"]
     assert len(steps) == 4 and all(step["data_time"] > 0 for step in steps)
+
+
+class Towers(nn.Module):
+    """Two modules, of which the heavy one runs forward on another thread."""
+
+    def __init__(self, elsewhere: Callable[[Callable[[], torch.Tensor]], torch.Tensor]) -> None:
+        super().__init__()
+        self.light, self.heavy = nn.Linear(8, 8), nn.Linear(400, 400)
+        self.elsewhere = elsewhere
+
+    def forward(self, few: torch.Tensor, many: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            few = self.light(few)
+        return few.sum() + self.elsewhere(lambda: self.heavy(many).sum())
+
+
+def on_a_thread_of_its_own(work: Callable[[], torch.Tensor]) -> torch.Tensor:
+    results: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_backward_belongs_to_the_module_that_was_called_on_another_thread(recorder: Recorder, ends: bool) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        model = Towers(on_a_thread_of_its_own if ends else lambda work: pool.submit(work).result())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        taken: list[dict[str, Any]] = []
+        for _ in range(6):
+            loss = model(torch.ones(2, 8), torch.ones(500, 400))
+            taken.append(recorder.take())  # A thread that is over is forgotten here.
+            loss.backward()
+            optimizer.step()
+        taken.append(recorder.take())
+    steps = [row for rows in taken for row in rows["python.steps"]][1:]
+    trace = [row for rows in taken for row in rows["python.torch_trace"]]
+    assert len(steps) == 5
+    for step in steps:
+        times = by_module(of_step(trace, step), "backward")
+        assert times.get("heavy", 0.0) > 0.5 * sum(times.values()), times

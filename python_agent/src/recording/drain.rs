@@ -120,6 +120,7 @@ fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, 
     for (number, reader) in readers.iter().enumerate() {
         let waiting = reader.waiting();
         analyser.name_thread(number, reader.thread());
+        analyser.know_torch_thread(number, reader.torch_thread());
         if !waiting.is_empty() {
             cursors.push(Cursor { number, place: waiting.start, end: waiting.end, next: reader.get(waiting.start).ts });
         }

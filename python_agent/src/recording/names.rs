@@ -46,6 +46,7 @@ pub(super) fn know_root(py: Python<'_>, state: &ThreadState, module: *mut ffi::P
     let place = &state.roots[(address >> 6 ^ address >> 12) % state.roots.len()];
     let again = WALK_AGAIN.load(Ordering::Relaxed) == address as u64;
     if place.get() != address || again {
+        state.know_torch_thread();
         // Who was not looked at leaves its address without a word: the next module there is a stranger.
         place.set(if walk(py, module, again) { address } else { 0 });
     }

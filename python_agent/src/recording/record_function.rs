@@ -39,11 +39,14 @@ struct Callback {
 
 static PEEK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static NAME: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static CURRENT_THREAD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// `at::disableCallback` and `at::reenableCallback`; null where torch has none.
 static DISABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static REENABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// Where a RecordFunction keeps its sequence number, in bytes; 0: not known.
 static SEQUENCE: AtomicUsize = AtomicUsize::new(0);
+/// Where one of an autograd node keeps the number of the thread that made the node; sequence numbers are counted on each.
+static MADE_ON: AtomicUsize = AtomicUsize::new(0);
 /// Handles of the callbacks that are there; 0: not.
 static ADDED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 /// Whether nodes are recorded by these callbacks (not by the fallback, nor off).
@@ -73,6 +76,16 @@ pub(super) fn peek() -> u64 {
     unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(function)() }
 }
 
+/// Torch's number of the calling thread, by which autograd nodes say who made them; 0 where torch does not say.
+pub(super) fn current_thread() -> u64 {
+    let function = CURRENT_THREAD.load(Ordering::Relaxed);
+    if function.is_null() {
+        return 0;
+    }
+    // SAFETY: `at::RecordFunction::currentThreadId()`, stored by `find` only; it reads a thread-local number.
+    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(function)() }
+}
+
 /// The range's name; None where it has none.
 pub(super) unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
     let function = NAME.load(Ordering::Relaxed);
@@ -88,10 +101,11 @@ pub(super) unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
 }
 
 unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
-    // SAFETY: the place for the returned unique_ptr, and a RecordFunction, whose field is where calibration saw it.
-    let sequence = unsafe {
+    // SAFETY: the place for the returned unique_ptr, and a RecordFunction, whose fields are where calibration saw them.
+    let (sequence, made_on) = unsafe {
         *context = std::ptr::null_mut();
-        range.add(SEQUENCE.load(Ordering::Relaxed)).cast::<u64>().read()
+        let field = |offset: &AtomicUsize| range.add(offset.load(Ordering::Relaxed)).cast::<u64>().read();
+        (field(&SEQUENCE), field(&MADE_ON))
     };
     thread::with(|state| {
         let outermost = state.nodes.depth() == 0;
@@ -116,7 +130,8 @@ unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> 
             }
             // What sums a gradient up has no number, and goes with the node before it up to its end.
             let mark = device::mark_if(outermost && sequence != u64::MAX);
-            let begun = state.begin(Class::Detail, Record::new(Kind::NodeStart, 0, now, sequence, 0).marked(mark));
+            let begun =
+                state.begin(Class::Detail, Record::new(Kind::NodeStart, 0, now, sequence, made_on).marked(mark));
             if !begun {
                 device::take_back(mark);
             }
@@ -239,6 +254,9 @@ fn find_record_function() -> PyResult<()> {
     }
     PEEK.store(symbol(c"_ZN2at15sequence_number4peekEv").ok_or_else(missing)?, Ordering::Relaxed);
     NAME.store(symbol(c"_ZNK2at14RecordFunction4nameEv").ok_or_else(missing)?, Ordering::Relaxed);
+    let current_thread = symbol(c"_ZN2at14RecordFunction15currentThreadIdEv").ok_or_else(missing)?;
+    CURRENT_THREAD.store(current_thread, Ordering::Relaxed);
+    thread::with(thread::ThreadState::know_torch_thread);
     Ok(())
 }
 
@@ -258,32 +276,75 @@ unsafe extern "C" fn scan_start(context: *mut *mut c_void, range: *const u8) -> 
     context
 }
 
-/// Finds the field of the sequence number: `operate()` runs one operation that autograd records on this thread; it is
-/// run a few times at different sequence numbers, and exactly one field must show them all. Returns its offset.
+/// Finds the fields of the sequence number and of the thread that made a node, and returns their offsets. `operate()` runs
+/// one operation that autograd records on the calling thread. Run a few times at different sequence numbers, exactly one
+/// field must show them all; run on threads of their own, one field of the nodes that they made must show each.
 #[pyfunction]
-fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let mut fits = [true; LOOKED_AT / 8];
+fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
+    let sequence = find_sequence(operate)?;
+    let made_on = find_made_on(operate)?;
+    SEQUENCE.store(sequence, Ordering::Relaxed);
+    MADE_ON.store(made_on, Ordering::Relaxed);
+    Ok((sequence, made_on))
+}
+
+fn find_sequence(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let mut fits = Fits::all();
     for gap in [7, 29, 3, 61] {
         for _ in 0..gap {
             operate.call0()?;
         }
         let expected = peek();
+        fits.scan(FUNCTION, expected, || operate.call0())?;
+    }
+    fits.only("its sequence number")
+}
+
+/// Nodes are called here without the engine, which must not start in a process that may still fork.
+fn find_made_on(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let py = operate.py();
+    let mut fits = Fits::all();
+    for _ in 0..3 {
+        let operate = operate.clone().unbind();
+        let made = move || Python::attach(|py| PyResult::Ok((current_thread(), operate.call0(py)?)));
+        let made = py.detach(|| std::thread::Builder::new().spawn(made).map(std::thread::JoinHandle::join))?;
+        let (thread, result) = made.map_err(|_| PyRuntimeError::new_err("a thread of ours has failed"))??;
+        let result = result.bind(py);
+        let (node, gradient) = (result.getattr("grad_fn")?, result.call_method0("detach")?);
+        fits.scan(BACKWARD_FUNCTION, thread, || node.call1((gradient,)))?;
+    }
+    fits.only("the thread that made a node")
+}
+
+/// Which words of a RecordFunction have been all that they should be if they were a certain field.
+struct Fits([bool; LOOKED_AT / 8]);
+
+impl Fits {
+    fn all() -> Self {
+        Self([true; LOOKED_AT / 8])
+    }
+
+    /// Looks at them at the beginning of what `work()` runs in this scope.
+    fn scan<T>(&mut self, scope: usize, expected: u64, work: impl FnOnce() -> PyResult<T>) -> PyResult<()> {
         SCANNED.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
-        with_callback(callback(FUNCTION, scan_start as *const c_void, std::ptr::null()), || operate.call0())?;
-        for (fits, word) in fits.iter_mut().zip(&SCANNED) {
+        with_callback(callback(scope, scan_start as *const c_void, std::ptr::null()), work)?;
+        for (fits, word) in self.0.iter_mut().zip(&SCANNED) {
             *fits &= word.load(Ordering::Relaxed) == expected;
         }
+        Ok(())
     }
-    let places: Vec<usize> = fits.iter().enumerate().filter_map(|(place, fits)| fits.then_some(place * 8)).collect();
-    match places[..] {
-        [place] if place != 0 => {
-            SEQUENCE.store(place, Ordering::Relaxed);
-            Ok(place)
+
+    /// The offset of the only one left.
+    fn only(&self, what: &str) -> PyResult<usize> {
+        let places: Vec<usize> =
+            self.0.iter().enumerate().filter_map(|(place, fits)| fits.then_some(place * 8)).collect();
+        match places[..] {
+            [place] if place != 0 => Ok(place),
+            _ => {
+                let message = format!("{} fields of RecordFunction look like {what}", places.len());
+                Err(PyRuntimeError::new_err(message))
+            }
         }
-        _ => Err(PyRuntimeError::new_err(format!(
-            "{} fields of RecordFunction look like its sequence number",
-            places.len()
-        ))),
     }
 }
 

@@ -111,6 +111,8 @@ pub(crate) struct Ring {
     records: *mut Record,
     state: AtomicU32,
     next: *mut Ring,
+    /// Torch's number of the thread; 0: not known.
+    torch_thread: AtomicU64,
     /// Its place in shared memory.
     shared: Option<u32>,
     tail: Tail,
@@ -193,6 +195,7 @@ impl Ring {
             records,
             state: AtomicU32::new(IN_USE),
             next: std::ptr::null_mut(),
+            torch_thread: AtomicU64::new(0),
             shared,
             tail: Tail { free: AtomicU64::new(0), taken: AtomicU64::new(0) },
         }
@@ -299,6 +302,11 @@ impl Ring {
         self.lost.set(self.lost.get() | flag);
     }
 
+    /// See [`super::record_function::current_thread`].
+    pub(crate) fn set_torch_thread(&self, number: u64) {
+        self.torch_thread.store(number, Ordering::Relaxed);
+    }
+
     /// The thread is over; its last records are still to be read.
     pub(crate) fn finish(&self) {
         self.state.store(FINISHED, Ordering::Release);
@@ -369,6 +377,11 @@ impl Reader {
         self.0.thread.load(Ordering::Acquire) as i64
     }
 
+    /// Torch's number of that thread; 0: not known.
+    pub(crate) fn torch_thread(&self) -> u64 {
+        self.0.torch_thread.load(Ordering::Relaxed)
+    }
+
     /// Places read and written so far: `tail..head` waits to be read.
     pub(crate) fn waiting(&self) -> std::ops::Range<u64> {
         self.0.tail.taken.load(Ordering::Relaxed)..self.0.head.load(Ordering::Acquire)
@@ -402,6 +415,7 @@ impl Reader {
 
     /// Lets another thread have the ring.
     pub(crate) fn recycle(&self) {
+        self.0.torch_thread.store(0, Ordering::Relaxed);
         self.0.state.store(FREE, Ordering::Release);
     }
 }

@@ -186,10 +186,19 @@ impl ThreadState {
         let ring = Ring::acquire();
         self.inert.set(ring.is_none());
         self.ring.set(ring);
+        self.know_torch_thread();
         if ring.is_some() {
             RETURN.with(|_| {});
         }
         ring
+    }
+
+    /// Says by which number torch knows this thread, as far as that is known yet.
+    #[cold]
+    pub(crate) fn know_torch_thread(&self) {
+        if let Some(ring) = self.ring.get() {
+            ring.set_torch_thread(record_function::current_thread());
+        }
     }
 
     /// See [`Ring::begin`].
