@@ -164,10 +164,10 @@ impl<N: Names> Analyser<N> {
         let listed: Vec<String> = here.map(u64::to_string).collect();
         let more = if first + listed.len() == known && dimensions > known { ", …" } else { "" };
         let text = match call.shape.and_then(|before| sink.strings.get(before)) {
-            Some(before) if first > 0 => format!("{}, {}{more}]", before.trim_end_matches(']'), listed.join(", ")),
-            _ => format!("[{}{more}]", listed.join(", ")),
+            _ if first == 0 => Some(format!("[{}{more}]", listed.join(", "))),
+            before => before.map(|before| format!("{}, {}{more}]", before.trim_end_matches(']'), listed.join(", "))),
         };
-        call.shape = Some(sink.strings.id(&text));
+        call.shape = text.and_then(|text| sink.shape(&text));
         if depth == 1 && is_root {
             self.batch_shape = call.shape;
         }

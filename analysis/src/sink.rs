@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use probe_proto::encode::{BatchBuilder, StringTable};
-use probe_proto::table::{Row, Table};
+use probe_proto::table::{Row, Table, Text};
 use probe_proto::tables::{TABLES, steps, torch_trace};
 
 use crate::custom::{Value, Waiting};
@@ -20,6 +20,10 @@ const LONGEST_HOLD: Duration = Duration::from_secs(10);
 /// Different texts that the program's own tables may have, and bytes of them.
 const MOST_TEXTS: usize = 1 << 18;
 const MOST_TEXT_BYTES: usize = 16 << 20;
+
+/// Different shapes of inputs that rows may have. They share the connection's string table with everything else, which
+/// would end with it where the size of each batch is another one.
+const MOST_SHAPES: usize = 1 << 16;
 
 /// What is counted, by name: rows recorded, and rows dropped by table and reason.
 #[derive(Debug, Default)]
@@ -39,6 +43,8 @@ pub struct Sink {
     builders: Vec<(&'static Table, BatchBuilder, u64)>,
     /// Texts of the program's tables, and their bytes.
     texts: (usize, usize),
+    /// Shapes of inputs.
+    shapes: usize,
     /// Intervals of the step that is under way, and since when there are some.
     held: BatchBuilder,
     held_since: Option<Instant>,
@@ -57,6 +63,7 @@ impl Default for Sink {
             strings: StringTable::default(),
             builders: tables.map(|t| (*t, BatchBuilder::new(t), 0)).collect(),
             texts: (0, 0),
+            shapes: 0,
             held: BatchBuilder::new(&torch_trace::TABLE),
             held_since: None,
             drops: BTreeMap::new(),
@@ -134,6 +141,17 @@ impl Sink {
                 }
             }
         });
+    }
+
+    /// A shape of an input; None for a new one where there are too many.
+    pub(crate) fn shape(&mut self, text: &str) -> Option<Text> {
+        if !self.strings.has(text) {
+            if self.shapes >= MOST_SHAPES {
+                return None;
+            }
+            self.shapes += 1;
+        }
+        Some(self.strings.id(text))
     }
 
     /// Intervals that are held belong to a step that gets no row: they get none either.

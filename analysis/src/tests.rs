@@ -438,6 +438,40 @@ fn what_was_lost_taints_what_was_open() {
 }
 
 #[test]
+fn shapes_without_number_leave_room_for_other_strings() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let feed = |analyser: &mut Analyser<Everyone>, sink: &mut Sink, at: u64, kind, payload, a, b| {
+        analyser.feed(0, Record::new(kind, payload, at, a, b), Device::None, sink);
+    };
+    feed(&mut analyser, &mut sink, 1, Kind::Detail, 0b111111, 0, 0);
+    let call = |analyser: &mut Analyser<Everyone>, sink: &mut Sink, number: u64, dimensions: u64| {
+        let at = 10 + number * 10;
+        feed(analyser, sink, at, Kind::Enter, 0, 1, 0);
+        feed(analyser, sink, at + 1, Kind::Shape, dimensions << 8, number | 3 << 32, 5 | 7 << 32);
+        if dimensions > 4 {
+            feed(analyser, sink, at + 2, Kind::Shape, dimensions << 8 | 4, 9, 0);
+        }
+        feed(analyser, sink, at + 3, Kind::Exit, 0, 1, 0);
+    };
+    for number in 0..70_000 {
+        call(&mut analyser, &mut sink, number, 4);
+    }
+    assert!(sink.strings.len() < 66_000, "{}", sink.strings.len());
+    sink.release();
+    rows(&mut sink);
+    // One that is known, and two that are not, of which one takes two records.
+    call(&mut analyser, &mut sink, 80_000, 4);
+    call(&mut analyser, &mut sink, 80_001, 5);
+    analyser.feed(0, Record::new(Kind::Enter, 0, 900_000, 1, 0), Device::None, &mut sink);
+    analyser.feed(0, Record::new(Kind::Shape, 4 << 8, 900_001, 17 | 3 << 32, 5 | 7 << 32), Device::None, &mut sink);
+    analyser.feed(0, Record::new(Kind::Exit, 0, 900_002, 1, 0), Device::None, &mut sink);
+    sink.release();
+    let rows = rows(&mut sink);
+    let shapes: Vec<_> = rows[TORCH_TRACE].iter().map(|row| row["input_shape"].clone()).collect();
+    assert_eq!(shapes, [Cell::Null, Cell::Null, Cell::Text("[17, 3, 5, 7]".to_owned())]);
+}
+
+#[test]
 fn a_step_in_which_the_machine_slept_gets_no_row_and_the_next_ones_are_right() {
     let mut analyser = Analyser::new(Everyone);
     let mut sink = Sink::default();

@@ -24,7 +24,7 @@ crate::table! {
     allocated_delta: Option<f64>, "MB", "Change of allocated over the interval, without the modules called within it, so that it adds up: what a forward keeps for backward, what an optimizer keeps. Other threads' allocations meanwhile are in it.";
     max_allocated: Option<f64>, "MB", "Peak of allocated when the interval ended, since the process began or the program reset it: the agent never resets it.";
     reserved: Option<f64>, "MB", "Device memory that the caching allocator held then.";
-    input_shape: Option<Text>, "", "Shape of the first tensor given to the outermost module of a call: [32, 128].";
+    input_shape: Option<Text>, "", "Shape of the first tensor given to the outermost module of a call: [32, 128]; NULL for a new one after 65,536 different ones.";
     device: Option<Text>, "", "Device of the module's parameters: cpu, cuda:0.";
     compiled: bool, "", "Whether the module runs as a compiled region (torch.compile), whose inner modules have no rows.";
     thread: i64, "", "Operating-system thread id.";
