@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls13_signature};
@@ -37,11 +37,11 @@ pub enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Connects to `HOST:PORT`.
+/// Connects to `HOST:PORT`, or where that has been found to lead.
 ///
 /// # Errors
 /// The network's; `PermissionDenied` where the certificate is another one than was expected.
-pub async fn connect(address: &str, way: &Way) -> io::Result<Stream> {
+pub async fn connect(address: impl ToSocketAddrs, way: &Way) -> io::Result<Stream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let Way::Tls(pin) = way else { return Ok(Stream::Plain(stream)) };

@@ -127,6 +127,7 @@ def _connect() -> None:
     settings = {
         "collector": address,
         "token_file": os.environ.get("PROBE_TOKEN_FILE") or None,
+        "tls_pin": os.environ.get("PROBE_TLS_PIN"),
         "eval_over_tcp": os.environ.get("PROBE_EVAL") == "tcp",
         "patience_s": patience,
         "hint": hint,

@@ -1,6 +1,6 @@
 //! Where the collector is, and a connection to it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -11,6 +11,9 @@ use tokio::net::UnixStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
+
+use super::link::Settings;
+use super::resolve::Resolved;
 
 /// A connection that is not there by then will not come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,11 +49,12 @@ pub struct Connected {
     pub authorization: Option<MetadataValue<Ascii>>,
 }
 
-/// Connects. `token_file` is for TCP.
-pub async fn connect(address: &Address, token_file: Option<&Path>) -> Result<Connected, String> {
+/// Connects. On this thread nothing may read the environment, which the program may be changing: what has to be known of
+/// it is in the settings.
+pub async fn connect(settings: &Settings, resolved: &mut Resolved) -> Result<Connected, String> {
     // The name is for the HTTP/2 header only; the connector decides where it goes.
     let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT_TIMEOUT);
-    let (channel, authorization) = match address.clone() {
+    let (channel, authorization) = match settings.address.clone() {
         Address::Unix(path) => {
             let connector = service_fn(move |_| {
                 let path = path.clone();
@@ -64,21 +68,21 @@ pub async fn connect(address: &Address, token_file: Option<&Path>) -> Result<Con
             (endpoint.connect_with_connector(connector).await, None)
         }
         Address::Tcp(host) => {
-            let file = token_file.ok_or_else(|| {
+            let file = settings.token_file.as_deref().ok_or_else(|| {
                 format!(
                     "{host} asks for a token; hint: {} names the file of one with scope ingest",
                     env::PROBE_TOKEN_FILE
                 )
             })?;
             let credentials = Credentials::read(file).map_err(|problem| problem.to_string())?;
-            let variable = std::env::var(env::PROBE_TLS_PIN).ok();
-            let way = credentials.way(&host, variable.as_deref()).map_err(|problem| problem.to_string())?;
+            let way = credentials.way(&host, settings.tls_pin.as_deref()).map_err(|problem| problem.to_string())?;
             let mut authorization: MetadataValue<Ascii> =
                 credentials.authorization().parse().map_err(|_| "the token can't be in a header")?;
             authorization.set_sensitive(true);
+            let addresses = resolved.addresses(&host).await.map_err(|error| error.to_string())?;
             let connector = service_fn(move |_| {
-                let (host, way) = (host.clone(), way.clone());
-                async move { tcp::connect(&host, &way).await.map(TokioIo::new) }
+                let (addresses, way) = (addresses.clone(), way.clone());
+                async move { tcp::connect(addresses.as_slice(), &way).await.map(TokioIo::new) }
             });
             let endpoint = endpoint.http2_keep_alive_interval(Duration::from_secs(10)).keep_alive_while_idle(true);
             (endpoint.connect_with_connector(connector).await, Some(authorization))

@@ -21,6 +21,8 @@ pub struct Settings {
     pub address: Address,
     /// File with the token that a collector on TCP asks for.
     pub token_file: Option<std::path::PathBuf>,
+    /// What `PROBE_TLS_PIN` said when the agent was started.
+    pub tls_pin: Option<String>,
     /// Snippets that come over TCP are run.
     pub eval_over_tcp: bool,
     /// How long nothing is said about a collector that is not there: one that was just started needs a moment.

@@ -10,6 +10,7 @@ pub mod config;
 pub mod connect;
 pub mod link;
 pub mod python;
+mod resolve;
 pub mod revive;
 pub mod session;
 pub mod source;

@@ -53,6 +53,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 struct StartSettings {
     collector: String,
     token_file: Option<PathBuf>,
+    tls_pin: Option<String>,
     eval_over_tcp: bool,
     patience_s: f64,
     hint: String,
@@ -94,6 +95,7 @@ fn start(settings: StartSettings) -> PyResult<bool> {
     let settings = Settings {
         address,
         token_file: settings.token_file,
+        tls_pin: settings.tls_pin,
         eval_over_tcp: settings.eval_over_tcp,
         patience: seconds(settings.patience_s),
         hint: settings.hint,

@@ -23,6 +23,7 @@ use crate::sink::Sink;
 use super::buffer::{CAPACITY, SendBuffer};
 use super::connect::{Address, connect};
 use super::link::{Link, Phase, say, set_problem};
+use super::resolve::Resolved;
 use super::revive::Reviver;
 use super::session::{self, End};
 use super::source::{Recording, Source};
@@ -233,8 +234,9 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
     let mut said = false;
     let mut welcomed_before = false;
     let mut reviver = Reviver::default();
+    let mut resolved = Resolved::default();
     loop {
-        let (why, pause) = match connect(&link.settings.address, link.settings.token_file.as_deref()).await {
+        let (why, pause) = match connect(&link.settings, &mut resolved).await {
             Err(why) => (why, None),
             Ok(connected) => {
                 sessions += 1;

@@ -70,6 +70,7 @@ pub fn start_at(address: Address, rows: &Rows, capacity: usize, token_file: Opti
     let settings = Settings {
         address,
         token_file,
+        tls_pin: None,
         eval_over_tcp: false,
         patience: Duration::ZERO,
         hint: "none".into(),

@@ -1,0 +1,85 @@
+//! Where a collector's name leads, asked for seldom.
+//!
+//! The C library's resolver reads the environment, which the program may be changing at that moment: before glibc 2.41 that
+//! reads memory that is gone. Numbers need no resolver.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// So long an answer is good.
+const GOOD: Duration = Duration::from_secs(60);
+/// And one that there is no such host: a name may come into being a moment after who asks for it.
+const GOOD_IF_NONE: Duration = Duration::from_secs(10);
+
+/// What was answered last.
+#[derive(Debug, Default)]
+pub struct Resolved(Option<(Instant, Result<Vec<SocketAddr>, String>)>);
+
+impl Resolved {
+    /// The addresses of `HOST:PORT`.
+    ///
+    /// # Errors
+    /// What the resolver said.
+    pub async fn addresses(&mut self, host: &str) -> io::Result<Vec<SocketAddr>> {
+        self.asking(host, Instant::now(), async |host: &str| Ok(tokio::net::lookup_host(host).await?.collect())).await
+    }
+
+    async fn asking(
+        &mut self,
+        host: &str,
+        now: Instant,
+        ask: impl AsyncFnOnce(&str) -> io::Result<Vec<SocketAddr>>,
+    ) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(address) = host.parse() {
+            return Ok(vec![address]);
+        }
+        let is_good = |at: Instant, good: bool| now.duration_since(at) < if good { GOOD } else { GOOD_IF_NONE };
+        let known = self.0.as_ref().filter(|(at, answer)| is_good(*at, answer.is_ok()));
+        let answer = match known {
+            Some((_, answer)) => answer.clone(),
+            None => {
+                let answer = ask(host).await.map_err(|error| error.to_string());
+                self.0 = Some((now, answer.clone()));
+                answer
+            }
+        };
+        answer.map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_is_asked_for_once_a_minute() {
+        let mut resolved = Resolved::default();
+        let address: SocketAddr = "192.0.2.1:7".parse().expect("an address");
+        let (begun, mut asked) = (Instant::now(), 0);
+        for second in 0..180 {
+            let answer = resolved.asking("collector:7", begun + Duration::from_secs(second), async |_| {
+                asked += 1;
+                Ok(vec![address])
+            });
+            assert_eq!(answer.await.ok(), Some(vec![address]));
+        }
+        assert_eq!(asked, 3);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_there_yet_is_asked_for_sooner_and_a_number_never() {
+        let mut resolved = Resolved::default();
+        let (begun, mut asked) = (Instant::now(), 0);
+        for second in 0..60 {
+            let none = resolved.asking("nowhere:7", begun + Duration::from_secs(second), async |_| {
+                asked += 1;
+                Err(io::Error::other("no such host"))
+            });
+            assert_eq!(none.await.map_err(|error| error.to_string()), Err("no such host".to_owned()));
+        }
+        assert_eq!(asked, 6);
+        let never = resolved.asking("[::1]:7", begun, async |_| Err(io::Error::other("asked")));
+        assert_eq!(never.await.map(|found| found.len()).ok(), Some(1));
+    }
+}
