@@ -11,7 +11,7 @@ use super::record::{LOST_DETAIL, LOST_OTHER, Record};
 use super::shared_memory::{self, Region};
 /// Records a ring holds: 2 MiB.
 pub(crate) use crate::analysis::mapping::CAPACITY;
-use crate::analysis::mapping::{HEAD_AT, RING_BYTES, THREAD_AT};
+use crate::analysis::mapping::{HEAD_AT, PAGE, THREAD_AT};
 use crate::analysis::recover::Place;
 
 /// Places that module and node intervals leave to what the steps' times are made of.
@@ -104,7 +104,8 @@ pub(crate) static LOST: Lost = Lost {
 pub(crate) struct Ring {
     head: AtomicU64,
     thread: AtomicU64,
-    tail_seen: Cell<u64>,
+    /// Places below have been seen to be free, with memory for them.
+    limit: Cell<u64>,
     /// Intervals begun here and not ended: each has a place kept.
     open: Cell<u64>,
     lost: Cell<u64>,
@@ -115,6 +116,8 @@ pub(crate) struct Ring {
     torch_thread: AtomicU64,
     /// Its place in shared memory.
     shared: Option<u32>,
+    /// For so many records there is memory.
+    there: AtomicU64,
     tail: Tail,
 }
 
@@ -182,14 +185,14 @@ impl Ring {
         // A forked child has no use for what waits here; where the kernel can't leave it out, it has a copy.
         // SAFETY: the mapping just made.
         unsafe { libc::madvise(records, CAPACITY * size_of::<Record>(), libc::MADV_WIPEONFORK) };
-        Some(Ring::new(records.cast(), thread, None))
+        Some(Ring::new(records.cast(), thread, None, CAPACITY as u64))
     }
 
-    fn new(records: *mut Record, thread: u64, shared: Option<u32>) -> Ring {
+    fn new(records: *mut Record, thread: u64, shared: Option<u32>, there: u64) -> Ring {
         Ring {
             head: AtomicU64::new(0),
             thread: AtomicU64::new(thread),
-            tail_seen: Cell::new(0),
+            limit: Cell::new(there),
             open: Cell::new(0),
             lost: Cell::new(0),
             records,
@@ -197,6 +200,7 @@ impl Ring {
             next: std::ptr::null_mut(),
             torch_thread: AtomicU64::new(0),
             shared,
+            there: AtomicU64::new(there),
             tail: Tail { free: AtomicU64::new(0), taken: AtomicU64::new(0) },
         }
     }
@@ -206,7 +210,7 @@ impl Ring {
         let place = region.page.cast::<Ring>();
         // SAFETY: a page and CAPACITY records behind it, mapped for this ring alone and never unmapped.
         unsafe {
-            place.write(Ring::new(region.records.cast(), thread, Some(region.number)));
+            place.write(Ring::new(region.records.cast(), thread, Some(region.number), region.there));
             &mut *place
         }
     }
@@ -216,10 +220,10 @@ impl Ring {
         Ring::map(0).map(Unlisted)
     }
 
-    /// Bytes of it that are memory: all of a shared one, of another what has been used so far.
+    /// Bytes of it that are memory: what has been taken of a shared one, of another what has been used so far.
     fn used(&self) -> usize {
         if self.shared.is_some() {
-            return RING_BYTES as usize;
+            return PAGE as usize + self.there.load(Ordering::Relaxed) as usize * size_of::<Record>();
         }
         (self.head.load(Ordering::Relaxed) as usize).min(CAPACITY) * size_of::<Record>()
     }
@@ -271,12 +275,27 @@ impl Ring {
 
     #[inline(always)]
     fn room(&self, needed: u64) -> bool {
-        let free = |tail: u64| CAPACITY as u64 - (self.head.load(Ordering::Relaxed) - tail);
-        if free(self.tail_seen.get()) >= needed {
-            return true;
+        self.limit.get() - self.head.load(Ordering::Relaxed) >= needed || self.look_for_room(needed)
+    }
+
+    /// Sees how far the reader is, and takes memory that the head comes to for the first time.
+    #[inline(never)]
+    fn look_for_room(&self, needed: u64) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        let mut there = self.there.load(Ordering::Relaxed);
+        if let Some(number) = self.shared {
+            while there < CAPACITY as u64 && head + needed > there {
+                let more = shared_memory::take_more(number, there);
+                if more == there {
+                    break;
+                }
+                there = more;
+                self.there.store(there, Ordering::Relaxed);
+            }
         }
-        self.tail_seen.set(self.tail.free.load(Ordering::Acquire));
-        free(self.tail_seen.get()) >= needed
+        let with_memory = if there < CAPACITY as u64 { there } else { u64::MAX };
+        self.limit.set(with_memory.min(self.tail.free.load(Ordering::Acquire) + CAPACITY as u64));
+        self.limit.get() - head >= needed
     }
 
     #[inline(always)]
@@ -284,8 +303,8 @@ impl Ring {
         let head = self.head.load(Ordering::Relaxed);
         let lost = self.lost.get();
         let record = if lost == 0 { record } else { record.flagged(lost) };
-        // SAFETY: `records` has CAPACITY places; `room` saw this one free (the reader is past it), or `begin` kept it,
-        // and only this thread writes.
+        // SAFETY: `records` has CAPACITY places; `room` saw this one free (the reader is past it) and with memory, or
+        // `begin` kept it, and only this thread writes.
         unsafe { self.records.add(head as usize % CAPACITY).write(record) };
         self.lost.set(0);
         self.head.store(head + 1, Ordering::Release);
@@ -434,6 +453,45 @@ fn all() -> impl Iterator<Item = &'static Ring> {
 mod tests {
     use super::super::record::Kind;
     use super::*;
+
+    /// Writes `count` records, reads them, and sees that they are the ones.
+    fn goes_through(ring: &'static Ring, count: u64) {
+        let reader = Reader(ring);
+        for number in 0..count {
+            assert!(ring.instant(Class::Step, Record::new(Kind::MarkStep, 0, number, number, 0)), "record {number}");
+            if number % 20_000 == 0 {
+                reader.advance(reader.waiting().end);
+            }
+        }
+        let waiting = reader.waiting();
+        assert_eq!(reader.get(waiting.end - 1).a, count - 1);
+        assert!(waiting.clone().is_sorted_by_key(|place| reader.get(place).ts));
+        reader.advance(waiting.end);
+    }
+
+    #[test]
+    fn a_ring_takes_memory_as_its_head_comes_there() {
+        shared_memory::begin();
+        let Some(ring) = Ring::acquire() else { panic!("no memory") };
+        assert!(ring.shared.is_some());
+        assert_eq!(ring.used(), 64 << 10);
+        goes_through(ring, 1000);
+        assert_eq!(ring.used(), 64 << 10);
+        goes_through(ring, 2000);
+        assert_eq!(ring.used(), 128 << 10);
+        goes_through(ring, 3 * CAPACITY as u64);
+        assert_eq!(ring.used(), PAGE as usize + CAPACITY * size_of::<Record>());
+    }
+
+    #[test]
+    fn a_ring_whose_memory_can_not_be_had_goes_on_in_ordinary_memory() {
+        shared_memory::begin();
+        let Some(ring) = Ring::acquire() else { panic!("no memory") };
+        goes_through(ring, 1000);
+        assert!(shared_memory::cover(ring.shared.expect("shared"), 64 << 10));
+        ring.there.store(CAPACITY as u64, Ordering::Relaxed);
+        goes_through(ring, 3 * CAPACITY as u64);
+    }
 
     #[test]
     fn overflow_loses_whole_intervals_and_counts_them() {

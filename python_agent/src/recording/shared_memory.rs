@@ -1,8 +1,9 @@
 //! Memory that outlives this process as long as the collector on this node has it open: a file of memory without a name
 //! (memfd), so that nothing is left behind whoever dies first. Rings lie in it, and what [`keep`](super::keep) puts down.
 //!
-//! All of a ring's memory is taken before it is mapped: a store to a page that can't be had would be SIGBUS. Where it can't
-//! be had, the ring is ordinary memory. A forked child gets none of it.
+//! Memory is taken before anything is stored there: a store to a page that can't be had would be SIGBUS. Where it can't be
+//! had, a ring, or the rest of it, is ordinary memory. Most threads record little, so a ring's memory is taken in pieces, as
+//! its head first comes there. A forked child gets none of it.
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
@@ -26,7 +27,13 @@ pub(super) struct Region {
     pub(super) page: *mut u8,
     /// Room for [`CAPACITY`] of them.
     pub(super) records: *mut Record,
+    /// For so many there is memory.
+    pub(super) there: u64,
 }
+
+/// Bytes of a ring that are taken at once: a kernel's largest page.
+const PIECE: u64 = 64 << 10;
+const RECORD: u64 = size_of::<Record>() as u64;
 
 static FILE: OnceLock<Option<Mutex<Writer>>> = OnceLock::new();
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
@@ -55,7 +62,7 @@ pub(super) fn begin() {
         match Writer::begin(file) {
             Ok(writer) => {
                 DESCRIPTOR.store(descriptor, Ordering::Release);
-                if let Err(error) = map(MOST_RINGS, LOG_AT, LOG_BYTES) {
+                if let Err(error) = map(MOST_RINGS, LOG_AT, LOG_BYTES, LOG_BYTES) {
                     not_shared(&error);
                 }
                 Some(Mutex::new(writer))
@@ -91,12 +98,12 @@ pub(super) fn ring() -> Option<Region> {
     let number =
         RINGS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| (made < MOST_RINGS).then_some(made + 1));
     let made = number.map_err(|_| std::io::Error::other("there are too many threads")).and_then(|number| {
-        let page = map(number, ring_at(number), RING_BYTES)?;
-        // SAFETY: within the mapping just made, whose pages are all there; aligned, and nobody else knows it yet.
+        let page = map(number, ring_at(number), RING_BYTES, PIECE)?;
+        // SAFETY: within the mapping just made, at its beginning, which is there; aligned, and nobody else knows it yet.
         unsafe {
             page.add(MARK_AT).cast::<u64>().write(RING_MARK);
             let records = page.add(PAGE as usize).cast::<Record>();
-            Ok(Region { number: number as u32, page, records })
+            Ok(Region { number: number as u32, page, records, there: (PIECE - PAGE) / RECORD })
         }
     });
     match made {
@@ -108,19 +115,58 @@ pub(super) fn ring() -> Option<Region> {
     }
 }
 
-/// Maps bytes of the file that are there.
-fn map(number: usize, at: u64, bytes: u64) -> std::io::Result<*mut u8> {
+/// Takes memory for more of ring `number`, which has some for `there` records. For how many it has then.
+#[cold]
+pub(super) fn take_more(number: u32, there: u64) -> u64 {
+    let begin = PAGE + there * RECORD;
+    let end = (begin + PIECE).min(RING_BYTES);
+    let taken = match take(ring_at(number as usize) + begin, end - begin) {
+        Ok(()) => end,
+        Err(error) => {
+            not_shared(&error);
+            if cover(number, begin) { RING_BYTES } else { begin }
+        }
+    };
+    (taken - PAGE) / RECORD
+}
+
+/// Has ordinary memory in the place of a ring's rest, from byte `begin` on, where nothing has been stored yet.
+pub(super) fn cover(number: u32, begin: u64) -> bool {
+    let page = MAPPED[number as usize].load(Ordering::Acquire);
+    let bytes = (RING_BYTES - begin) as usize;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // SAFETY: within the ring's mapping, which is this call's to change: its thread alone stores there, and has not yet. As
+    // with the rest of it, a forked child gets none.
+    unsafe {
+        let rest = page.add(begin as usize).cast();
+        libc::mmap(rest, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) != libc::MAP_FAILED
+            && libc::madvise(rest, bytes, libc::MADV_DONTFORK) == 0
+    }
+}
+
+/// Takes memory for bytes of the file.
+fn take(at: u64, bytes: u64) -> std::io::Result<()> {
     let descriptor: RawFd = DESCRIPTOR.load(Ordering::Acquire);
     // The kernel would send SIGXFSZ.
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours; the other calls take numbers, and their results are checked.
-    let page = unsafe {
+    // SAFETY: `limit` is ours; the other call takes numbers, and its result is checked.
+    unsafe {
         if libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && limit.rlim_cur < at + bytes {
             return Err(std::io::Error::from_raw_os_error(libc::EFBIG));
         }
         if libc::fallocate(descriptor, 0, at as libc::off_t, bytes as libc::off_t) != 0 {
             return Err(std::io::Error::last_os_error());
         }
+    }
+    Ok(())
+}
+
+/// Maps bytes of the file, of which the first `taken` are there.
+fn map(number: usize, at: u64, bytes: u64, taken: u64) -> std::io::Result<*mut u8> {
+    take(at, taken)?;
+    let descriptor: RawFd = DESCRIPTOR.load(Ordering::Acquire);
+    // SAFETY: calls that take numbers, whose results are checked.
+    let page = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let page =
             libc::mmap(std::ptr::null_mut(), bytes as usize, access, libc::MAP_SHARED, descriptor, at as libc::off_t);
@@ -161,6 +207,7 @@ pub(super) fn log(learned: &Learned<'_>) {
 }
 
 const _: () = assert!(RING_BYTES as usize == PAGE as usize + CAPACITY * size_of::<Record>());
+const _: () = assert!(PIECE > PAGE && (PIECE - PAGE).is_multiple_of(RECORD));
 
 /// In a forked child: what was not given to it is covered with memory of its own, because some code of ours may still look
 /// there, and the file is closed. Calls only what may be called between fork and exec.
