@@ -145,6 +145,37 @@ def test_many_small_modules_use_up_no_names(recorder: Recorder) -> None:
         assert (step["micro_steps"], step["samples"]) == (2, 4)
 
 
+def test_models_made_anew_each_step_are_not_walked_for_ever(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import probe_agent.torch.modules as modules
+
+    walk, roots = modules._walk, []
+
+    def counted(module: Any, path: str, parent: Any, found: Any, seen: Any) -> Any:
+        roots.extend([module] if parent is None else [])
+        return walk(module, path, parent, found, seen)
+
+    monkeypatch.setattr(modules, "_walk", counted)
+    monkeypatch.setattr(modules, "_FREE", 0.0)
+    monkeypatch.setattr(modules, "_SHARE", 0.0)
+    x = torch.ones(2, 16)
+    for number in range(4):
+        model = Net(16, 1)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), x, 2)
+        rows = recorder.take()
+        seen = {row["module"] for row in rows["python.torch_trace"] if row["stage"] == "forward"}
+        if number == 0:
+            assert seen == {"Net", "layers.0", "layers.0.norm", "layers.0.up", "layers.0.down", "head"}
+        else:
+            assert seen == {"Net", "Block", "LayerNorm", "Linear"}
+        assert {(step["micro_steps"], step["samples"]) for step in rows["python.steps"]} == {(1, 2)}
+    # Nor is another class of roots the worse for it.
+    nn.Sequential(Net(16, 1))(x)
+    assert "0.layers.0.up" in {row["module"] for row in recorder.take()["python.torch_trace"]}
+    assert [type(root).__name__ for root in roots] == ["Net", "Sequential"]
+
+
 def test_modules_that_follow_each_other_at_one_address_are_told_apart(recorder: Recorder) -> None:
     x, before, again = torch.ones(1), set(), 0
     for _ in range(100):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from functools import partial
 from typing import Any
@@ -22,9 +23,14 @@ _WRAPPERS = {
 #: Beyond it nobody looks at them: their class, which is all their name says, is known without.
 _WALKS = 10_000
 
+#: Seconds that walks of the roots of one class may take, and the share of the time that they may take beyond. Programs that
+#: make their modules anew each time (`nn.DataParallel`'s replicas, clones for a meta-learner) would walk in every step.
+_FREE, _SHARE = 1.0, 0.002
+
 _known: dict[int, weakref.ref[Any]] = {}
 _root_of: dict[int, weakref.ref[Any]] = {}
 _walks = 0
+_walked: weakref.WeakKeyDictionary[type, _Walked] = weakref.WeakKeyDictionary()
 
 #: Whether the gradients' hooks are wanted (the fallback of backward), and those that are there.
 _grad_hooks = False
@@ -46,6 +52,10 @@ def register(root: Any, again: bool) -> bool:
         if _walks >= _WALKS:
             return False
         _walks += 1
+    begun = time.perf_counter()
+    walked = _walked.get(type(root))
+    if walked is not None and walked.seconds > _FREE + _SHARE * (begun - walked.since):
+        return _name_as_before(root, walked)
     found: list[_Found] = []
     _walk(root, "", None, found, set())
     devices: dict[int, str | None] = {}
@@ -66,6 +76,29 @@ def register(root: Any, again: bool) -> bool:
         if _grad_hooks:
             _hook_gradients(entry.module)
     _native.name_modules(described)
+    if walked is None:
+        walked = _walked[type(root)] = _Walked(begun)
+    walked.root = described[0][1:]
+    walked.seconds += time.perf_counter() - begun
+    return True
+
+
+class _Walked:
+    """Of a class of roots: since when they are walked, how long that took, and what was said of the last one."""
+
+    __slots__ = ("root", "seconds", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since, self.seconds = since, 0.0
+        self.root: tuple[str | None, str, str | None, bool, bool] = (None, "", None, False, False)
+
+
+def _name_as_before(root: Any, walked: _Walked) -> bool:
+    """Say of ``root`` what was said of another one of its class. Nothing is said of the modules in it, which are then known by
+    their classes alone."""
+    if id(root) not in _known:
+        _remember(root, weakref.ref(root))
+        _native.name_modules([(id(root), *walked.root)])
     return True
 
 
@@ -84,6 +117,7 @@ def remove() -> None:
     global _grad_hooks, _walks
     _grad_hooks = False
     _walks = 0
+    _walked.clear()
     for _, handle in _hooked.values():
         handle.remove()
     _hooked.clear()

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::clock::ticks;
-use super::shared_memory;
+use super::{cost, shared_memory};
 use super::thread::ThreadState;
 use crate::analysis::known::{self, Entry, KnownNames, Learned, Numbered};
 use crate::analysis::names::{Found, ModuleInfo, Names};
@@ -65,15 +65,20 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> bool {
     let Some(walker) = walker else { return true };
     // SAFETY: the object of a call that is under way.
     let module = unsafe { Bound::from_borrowed_ptr(py, module) };
+    let began = ticks();
     let known = walker.call1(py, (module, again)).and_then(|known| known.extract(py));
     if again {
         // Whoever asked learns that there is nothing more to be known.
         GENERATION.fetch_add(1, Ordering::Release);
     }
+    // What is walked before the first step has ended is no cost of steps.
+    if shared::STEP.load(Ordering::Relaxed) > 0 {
+        cost::spent(began);
+    }
     let is_known = known.as_ref().ok().copied();
-    let failed = super::swallow(py, "finding the names of modules", known.map(drop));
+    let is_ours = super::swallow(py, "finding the names of modules", known.map(drop));
     // One that can't be walked is not tried at each of its calls; one whose walk the program broke off is.
-    is_known.unwrap_or(failed)
+    is_known.unwrap_or(is_ours)
 }
 
 /// `walker(root, again)` is called when `root` is met as an outermost module for the first time, or (`again`) when
