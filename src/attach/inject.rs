@@ -41,6 +41,8 @@ pub(crate) struct Injected {
 pub(super) enum Failure {
     /// Another one may do, or the same a moment later.
     NotNow,
+    /// It may not be traced. Some threads never may: the kernel's own that work for a process (io_uring's).
+    Denied(Error),
     For(Error),
 }
 
@@ -66,20 +68,24 @@ pub(crate) fn inject(pid: i32, places: &Places, statement: &str) -> Result<Injec
     let memory = memory(pid)?;
     let deadline = Instant::now() + PATIENCE;
     let mut stopped = Duration::ZERO;
+    let mut denied = None;
     loop {
         for candidate in threads::candidates(pid) {
             match borrow(candidate.id, &mut stopped, |thread, saved| call(thread, saved, places, &memory, statement)) {
                 Ok(text) => return Ok(Injected { stopped, main: candidate.id == pid, text }),
                 Err(Failure::NotNow) => {}
-                Err(Failure::For(error)) => return Err(error),
+                Err(Failure::Denied(error)) if candidate.id != pid => denied = Some(error),
+                Err(Failure::Denied(error) | Failure::For(error)) => return Err(error),
             }
         }
         if Instant::now() > deadline {
-            return Err(Error::limit(format!(
-                "no thread of process {pid} came to a place where it can be borrowed within {} s",
-                PATIENCE.as_secs()
-            ))
-            .hint(format!("probe {pid} stack says where they are")));
+            return Err(denied.unwrap_or_else(|| {
+                Error::limit(format!(
+                    "no thread of process {pid} came to a place where it can be borrowed within {} s",
+                    PATIENCE.as_secs()
+                ))
+                .hint(format!("probe {pid} stack says where they are"))
+            }));
         }
         std::thread::sleep(PAUSE);
     }
@@ -126,7 +132,7 @@ fn borrow_here<T>(
     work: impl FnOnce(&mut Thread, &mut Saved) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut thread = Thread::seize(id).map_err(|error| match error.raw_os_error() {
-        Some(libc::EPERM) => Failure::For(not_permitted(id)),
+        Some(libc::EPERM) => Failure::Denied(not_permitted(id)),
         _ => error.into(),
     })?;
     let begun = Instant::now();

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -252,6 +253,27 @@ fn a_sleep_goes_on_with_what_is_left_of_it() {
         wait_for_call(pid, &[libc::SYS_restart_syscall]);
         assert!(injected.main);
     }
+}
+
+#[test]
+fn a_thread_that_may_not_be_traced_is_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = Script::start(&mut Command::new(&pythons()[0]), WORK);
+    let (pid, interpreter) = (script.pid(), Interpreter::find(script.pid()).unwrap());
+    // As with a thread of io_uring's: those that wait are the best ones to borrow, and somebody else has them.
+    let (seized, until) = (mpsc::channel(), mpsc::channel::<()>());
+    let tracer = std::thread::spawn(move || {
+        let entries = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let ids = entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<i32>().unwrap());
+        let others: Vec<_> = ids.filter(|id| *id != pid).map(|id| trace::Thread::seize(id).unwrap()).collect();
+        seized.0.send(others.len()).unwrap();
+        let _ = until.1.recv();
+    });
+    assert_eq!(seized.1.recv().unwrap(), 2);
+    mark(pid, &interpreter, directory.path(), 0);
+    drop(until.0);
+    tracer.join().unwrap();
+    assert_eq!(script.finish(), "fine");
 }
 
 /// Waits in one call until a signal ends it.
