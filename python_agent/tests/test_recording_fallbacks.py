@@ -68,6 +68,41 @@ def test_step_hooks_instead_of_the_range() -> None:
     assert [row["module"] for row in found["trace"] if row["stage"] == "step"] == ["SGD"] * 8
 
 
+class Failing(torch.optim.SGD):
+    fails = False
+
+    def step(self, closure: Any = None) -> Any:
+        if self.fails:
+            raise RuntimeError("out of memory")
+        return super().step(closure)
+
+
+def after_a_step_that_raises() -> list[Any]:
+    """Steps counted, and whether a boundary is reached, after each step but the second one, which raises."""
+    import probe_agent.torch as agent
+    from probe_agent import _native
+
+    agent.install()
+    model = Net()
+    optimizer = Failing(model.parameters(), lr=0.1)
+    found = []
+    for number in range(4):
+        optimizer.fails = number == 1
+        try:
+            train(model, optimizer, torch.randn(2, 32), 1)
+        except RuntimeError:
+            continue
+        found.append([_native.step(), _native.boundary_reached()])
+    return found
+
+
+@pytest.mark.parametrize("layers", ["optimizer=step-hooks", ""])
+def test_steps_end_after_one_that_raised(layers: str) -> None:
+    (first, first_reached), *others = in_process(after_a_step_that_raises, layers)
+    assert first_reached and all(reached for _, reached in others)
+    assert others[0][0] > first and others[1][0] == others[0][0] + 1
+
+
 def test_all_public_mechanisms_together() -> None:
     layers = "forward=python-hooks,backward=grad-hooks,optimizer=step-hooks,collectives=patched-functions,spans=own"
     found = in_process(trained, layers)

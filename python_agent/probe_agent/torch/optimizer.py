@@ -32,9 +32,11 @@ def use_record_function(explicit: bool) -> None:
 
 
 def use_step_hooks(explicit: bool) -> None:
-    """Times by torch's global hooks before and after each step."""
+    """Times by torch's global hooks before and after each step. A step that raises has none after it: those of optimizers
+    made from now on end by the wrapper around them."""
     _handles.append(optimizer_hooks.before_steps(_pre))
     _handles.append(optimizer_hooks.after_steps(_post))
+    _wrap_steps()
 
 
 def remove() -> None:
