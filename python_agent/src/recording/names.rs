@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::clock::ticks;
-use super::{cost, shared_memory};
 use super::thread::ThreadState;
+use super::{cost, shared_memory};
 use crate::analysis::known::{self, Entry, KnownNames, Learned, Numbered};
 use crate::analysis::names::{Found, ModuleInfo, Names};
 use crate::shared;
