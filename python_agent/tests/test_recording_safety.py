@@ -281,6 +281,24 @@ def test_slots_come_back_after_fx_where_no_optimizer_of_torch_steps(recorder: Re
     assert [row["forward_time"] > 0 for row in rows["python.steps"]] == [True]
 
 
+class Tracing(nn.Linear):
+    """Traces while it is called, as torch.compile does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+        return super().forward(x)
+
+
+def test_a_step_that_traces_within_a_call_keeps_its_row(recorder: Recorder) -> None:
+    model = Tracing(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, optimizer, torch.ones(2, 4), 3)
+    assert recorder.native.is_patched(nn.Linear)
+    rows = recorder.take()
+    assert [row["forward_time"] > 0 for row in rows["python.steps"]] == [True] * 3
+    assert [row["module"] for row in rows["python.torch_trace"] if row["stage"] == "forward"] == ["Tracing"] * 3
+
+
 def test_slots_come_back_after_fx_in_inference(recorder: Recorder) -> None:
     torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
     assert not recorder.native.is_patched(nn.Linear)

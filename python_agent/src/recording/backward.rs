@@ -12,6 +12,7 @@ use super::policy::{self, Layer};
 use super::record::{Kind, Record};
 use super::record_function::{self, FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, WATCHED};
 use super::ring::Class;
+use super::slot;
 use super::thread::{self, BESIDE, RECORD};
 use crate::shared::ENABLED;
 
@@ -37,6 +38,8 @@ fn run_backward<'py>(
     if backward_end() {
         when_silent.call0()?;
     }
+    // torch.compile compiles a backward pass when it first comes to it, and resets slots meanwhile.
+    thread::with(|state| slot::put_back(engine.py(), state, false));
     result
 }
 

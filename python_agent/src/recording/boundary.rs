@@ -28,7 +28,7 @@ pub(super) static BOUNDARY: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 pub(crate) fn end_step(state: &ThreadState) -> i64 {
     STEPPED.store(true, Ordering::Relaxed);
     TRAINING_THREAD.store(thread::identifier(), Ordering::Relaxed);
-    state.between_steps.set(true);
+    state.forward_before.set(!state.between_steps.replace(true));
     state.data_seen.set(false);
     STEP.fetch_add(1, Ordering::SeqCst) + 1
 }
@@ -49,9 +49,14 @@ pub(crate) fn apply_detail(state: &ThreadState) {
     module_memory::begin_step(STEP.load(Ordering::Relaxed), DETAIL.load(Ordering::Relaxed));
 }
 
-/// Whether the step under way may have begun on this thread: a module was called or a batch asked for since the last one ended.
-pub(super) fn has_begun(state: &ThreadState) -> bool {
-    STEPPED.load(Ordering::Relaxed) && (!state.between_steps.get() || state.data_seen.get())
+/// Whether modules that were called in the step under way may not have been seen, where their slots turn out to be reset now:
+/// none was, and in the step before some were. (A function that torch.compile compiles calls none.)
+pub(super) fn may_lack_forward(state: &ThreadState) -> bool {
+    if STEPPED.load(Ordering::Relaxed) {
+        state.between_steps.get() && state.forward_before.get()
+    } else {
+        TRAINING_THREAD.load(Ordering::Relaxed) == 0
+    }
 }
 
 /// See [`boundary_reached`].
@@ -107,7 +112,7 @@ fn thread_mode(mode: u8) -> u8 {
 fn mark_step(py: Python<'_>) {
     thread::with(|state| {
         if state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed) {
-            slot::put_back(py, state, true);
+            slot::put_back(py, state, may_lack_forward(state));
             let steps = end_step(state);
             state.instant(Class::Step, Record::new(Kind::MarkStep, 0, ticks(), 0, steps as u64));
             apply_detail(state);

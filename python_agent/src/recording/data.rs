@@ -96,7 +96,7 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
         let recorded = on && policy::is_on(Layer::Data) && state.mode.get() == RECORD;
         if on && state.data.depth() == 0 {
             boundary::check(py, state);
-            slot::put_back(py, state, boundary::has_begun(state));
+            slot::put_back(py, state, state.data_seen.get() && boundary::may_lack_forward(state));
             state.data_seen.set(true);
         }
         // Behind the boundary: a snippet that ran there is nothing that recording costs.

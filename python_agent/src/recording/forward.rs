@@ -58,6 +58,10 @@ pub(super) unsafe extern "C" fn module_call(
         }
         if outermost && result.is_null() {
             exceptions::passing();
+        } else if outermost {
+            // torch.compile resets slots while it compiles what the call has come to.
+            // SAFETY: the interpreter calls slots with the GIL held.
+            slot::put_back(unsafe { Python::assume_attached() }, state, false);
         }
         result
     })

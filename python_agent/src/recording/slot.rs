@@ -141,22 +141,23 @@ fn was_reset() -> bool {
 }
 
 /// Puts our function back where it has gone. At places that a loop passes whether or not its modules are seen: where a
-/// step ends, and where a batch is asked for. `in_step`: part of the step under way may have been missed, which then gets no row.
+/// step ends, and where a batch is asked for; and after what torch.compile may have compiled. `is_missed`: what was called
+/// since the step began may not have been seen, and then it gets no row.
 #[inline]
-pub(super) fn put_back(py: Python<'_>, state: &ThreadState, in_step: bool) {
+pub(super) fn put_back(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     if KEPT.load(Ordering::Relaxed) && (LOOK.load(Ordering::Relaxed) || was_reset()) {
-        put_back_now(py, state, in_step);
+        put_back_now(py, state, is_missed);
     }
 }
 
 #[cold]
-fn put_back_now(py: Python<'_>, state: &ThreadState, in_step: bool) {
+fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     let began = ticks();
     LOOK.store(false, Ordering::Relaxed);
     let was_reset = was_reset();
     let mut found = None;
     let looked = patch_below(py, &mut found);
-    if found.is_some() && in_step {
+    if found.is_some() && is_missed {
         state.instant(Class::Step, Record::new(Kind::Resume, 0, ticks(), 1, 0));
     }
     // Of `nn.Module` it is seen at the end of the step in which it happens, and nothing else is wrong.

@@ -89,6 +89,8 @@ pub(crate) struct ThreadState {
     pub(crate) optimizer: Cell<u64>,
     /// A training step ended on this thread and no outermost module has been called since.
     pub(crate) between_steps: Cell<bool>,
+    /// One had been called in that step.
+    pub(crate) forward_before: Cell<bool>,
     /// A DataLoader was asked on this thread since the last training step ended.
     pub(crate) data_seen: Cell<bool>,
     /// Key of the collective being issued.
@@ -127,6 +129,7 @@ thread_local! {
             last_node: Cell::new(0),
             optimizer: Cell::new(0),
             between_steps: Cell::new(false),
+            forward_before: Cell::new(false),
             data_seen: Cell::new(false),
             collective: Cell::new(0),
             collective_timed: Cell::new(false),
