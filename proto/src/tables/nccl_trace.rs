@@ -10,7 +10,7 @@ crate::table! {
         "SELECT rank, seq, operation_type, bytes, duration_ms FROM python.nccl_trace WHERE step = (SELECT MAX(step) FROM python.nccl_trace) ORDER BY seq, rank",
     ];
     step: i64, "", "Optimizer steps finished when the operation was issued.";
-    seq: i64, "", "Number of the operation within its process group and process, from 0 at the time the agent began to watch the group.";
+    seq: i64, "", "Number of the operation within its process group and process, from 0; where the agent came later, on from the number that torch had for the group then.";
     operation_type: Text, "", "In torch.distributed's words: all_reduce, all_gather_into_tensor, reduce_scatter_tensor, broadcast, barrier, send, recv.";
     group_name: Text, "", "Name of the process group.";
     group_size: i32, "ranks", "Ranks in the group.";
