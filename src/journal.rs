@@ -3,15 +3,19 @@
 //! A run directory has a `journal/` of numbered files while its collector lives: records ([`frame`]) of everything
 //! that agents sent, in order ([`writer`]), on disk within a second. [`Ledger`] is the sum of all records, rows
 //! excepted; every file begins with one, so that the files before it may go once their rows are in Parquet files.
-//! [`replay`] reads a journal that a collector has left.
+//! [`share`] says how much of the disk it may take. [`replay`] reads a journal that a collector has left.
 
 mod files;
 mod frame;
 mod ledger;
+mod newest;
 pub(crate) mod replay;
+mod share;
 mod thread;
 mod writer;
 
 pub(crate) use files::{directory, remove};
 pub(crate) use ledger::Ledger;
-pub(crate) use writer::{Begin, FILE_BYTES, Journal};
+pub(crate) use newest::{Newest, Numbered};
+pub(crate) use thread::panicked;
+pub(crate) use writer::{Begin, Journal};

@@ -10,6 +10,7 @@ pub mod client;
 pub mod collector;
 pub mod compare;
 mod crash;
+mod durable;
 pub mod endpoint;
 mod ends;
 pub mod error;

@@ -2,7 +2,6 @@
 //!
 //! Bounded, the oldest go first; numbers go on, so that those that have gone are counted.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use probe_proto::encode::{BatchBuilder, StringTable};
@@ -12,17 +11,13 @@ use probe_proto::v1::{self, record};
 
 use super::agent::cut;
 use super::clock;
-use crate::journal::Journal;
+use crate::journal::{Journal, Newest};
 use crate::query::{SystemRows, SystemTable};
 use crate::store::Identity;
 
-/// Events that are kept.
-const MOST_EVENTS: usize = 10_000;
 /// Longest message and longest details (bytes), so that what is kept is bounded.
 const LONGEST_MESSAGE: usize = 1024;
 const LONGEST_DETAILS: usize = 64 << 10;
-/// Bytes of details that are kept in all.
-const MOST_BYTES: usize = 16 << 20;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,47 +81,14 @@ impl Event {
 #[derive(Debug)]
 pub(crate) struct Events {
     run: Arc<str>,
-    kept: Mutex<Kept>,
+    kept: Mutex<Newest<v1::Event>>,
     /// Where they are written down, for whoever goes on after this collector.
     journal: OnceLock<Arc<Journal>>,
 }
 
-/// The newest events, here and in the journal's ledger.
-#[derive(Debug, Default, Clone, PartialEq)]
-pub(crate) struct Kept {
-    rows: VecDeque<v1::Event>,
-    bytes: usize,
-    newest: i64,
-}
-
-impl Kept {
-    /// All of them, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &v1::Event> {
-        self.rows.iter()
-    }
-
-    /// Adds one, unless it is there.
-    pub(crate) fn push(&mut self, event: v1::Event) {
-        if event.id <= self.newest {
-            return;
-        }
-        self.newest = event.id;
-        self.bytes += size(&event);
-        self.rows.push_back(event);
-        while self.rows.len() > MOST_EVENTS || (self.bytes > MOST_BYTES && self.rows.len() > 1) {
-            let Some(gone) = self.rows.pop_front() else { return };
-            self.bytes -= size(&gone);
-        }
-    }
-}
-
-fn size(event: &v1::Event) -> usize {
-    event.message.len() + event.details.as_ref().map_or(0, String::len)
-}
-
 impl Events {
     /// Those that the collector before had noticed.
-    pub(crate) fn restore(run: &Arc<str>, kept: &Kept) -> Self {
+    pub(crate) fn restore(run: &Arc<str>, kept: &Newest<v1::Event>) -> Self {
         Self { run: Arc::clone(run), kept: Mutex::new(kept.clone()), journal: OnceLock::new() }
     }
 
@@ -136,7 +98,7 @@ impl Events {
         let _ = self.journal.set(journal);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Newest<v1::Event>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,8 +106,8 @@ impl Events {
     pub(crate) fn note(&self, event: Event) {
         let Event(mut event) = event;
         let mut kept = self.lock();
-        event.id = kept.newest + 1;
-        kept.push(event.clone());
+        event.id = kept.newest() + 1;
+        kept.put(event.clone());
         // With the lock, so that numbers are in order there too.
         if let Some(journal) = self.journal.get() {
             journal.record(record::Record::Event(event));
@@ -161,7 +123,7 @@ impl SystemTable for Events {
     fn rows(&self) -> SystemRows {
         let mut builder = BatchBuilder::new(&events::TABLE);
         let mut strings = StringTable::default();
-        for event in &self.lock().rows {
+        for event in self.lock().iter() {
             builder.push(events::Row {
                 id: event.id,
                 ts: Time(event.ts),
@@ -186,31 +148,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_events_make_room_and_are_counted_by_their_numbers() {
-        let events = Events::restore(&"gpt@1".into(), &Kept::default());
-        for step in 0..MOST_EVENTS as i64 + 5 {
+    fn events_go_on_where_those_before_ended() {
+        let events = Events::restore(&"gpt@1".into(), &Newest::default());
+        for step in 0..5 {
             events.note(Event::new("slow", Severity::Warning, "slower").at_step(step));
         }
-        let kept = events.lock();
-        assert_eq!((kept.rows.len(), kept.rows[0].id, kept.rows[0].step), (MOST_EVENTS, 6, Some(5)));
-        assert_eq!(kept.bytes, MOST_EVENTS * "slower".len());
-        let restored = Events::restore(&"gpt@1".into(), &kept);
-        drop(kept);
+        let restored = Events::restore(&"gpt@1".into(), &events.lock());
         restored.note(Event::new("slow", Severity::Info, "no longer"));
-        assert_eq!(restored.lock().rows.back().unwrap().id, MOST_EVENTS as i64 + 6);
+        let numbers: Vec<_> = restored.lock().iter().map(|event| (event.id, event.step)).collect();
+        assert_eq!(numbers[4..], [(5, Some(4)), (6, None)]);
     }
 
     #[test]
-    fn what_is_too_long_is_bounded() {
-        let events = Events::restore(&"gpt@1".into(), &Kept::default());
+    fn what_is_too_long_is_cut_or_left_out() {
+        let events = Events::restore(&"gpt@1".into(), &Newest::default());
         let long = serde_json::Value::String("x".repeat(LONGEST_DETAILS));
         events.note(Event::new("hang", Severity::Error, "y".repeat(5000)).with(&long));
-        for _ in 0..2 * MOST_BYTES / LONGEST_DETAILS {
-            let details = serde_json::json!({ "frames": "x".repeat(LONGEST_DETAILS - 100) });
-            events.note(Event::new("hang", Severity::Error, "stuck").with(&details));
-        }
         let kept = events.lock();
-        assert!(kept.bytes <= MOST_BYTES && kept.rows.len() > MOST_BYTES / LONGEST_DETAILS / 2);
-        assert!(kept.rows[0].id > 1);
+        let event = kept.iter().next().unwrap();
+        assert_eq!((event.message.len(), &event.details), (LONGEST_MESSAGE, &None));
     }
 }

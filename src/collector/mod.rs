@@ -306,8 +306,7 @@ struct Begun {
 fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
     let recovered = recovery::recover(directory, run)?;
     let Recovered { store, registry, log, events, queries, mut begin, remarks, left_over } = recovered;
-    // The journal is part of what the run takes on disk, and only whole files of it can go.
-    begin.file_bytes = begin.file_bytes.min(disk / 8);
+    begin.disk = disk;
     for remark in remarks {
         tracing::warn!("{run}: {remark}");
     }
@@ -317,6 +316,11 @@ fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<B
     events.keep(Arc::clone(&journal));
     queries.keep(Arc::clone(&journal));
     let keeper = store.keep(directory, Arc::clone(&journal), memory, disk)?;
+    if journal.overdue().is_some() {
+        // What the collector before has left is past the journal's share of the disk: its rows become files first.
+        // Where they can't, the keeper's thread says so.
+        let _ = store.keep_up(true);
+    }
     Ok(Begun { store, registry, log, events, queries, journal, keeper })
 }
 

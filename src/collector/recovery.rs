@@ -16,8 +16,8 @@ use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
 use crate::error::Result;
 use crate::eval::Log;
+use crate::journal::Begin;
 use crate::journal::replay::{self, Ranges, Take};
-use crate::journal::{Begin, FILE_BYTES};
 use crate::query::{Engine, Limits, SystemTable};
 use crate::runs::RunInfo;
 use crate::server::Audit;
@@ -131,11 +131,10 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
     }
     store.restore_evicted(run, &ledger.evicted);
     let registry = Arc::new(Registry::restore(run, &ledger, &written));
-    let log = Arc::new(Log::restore(ledger.evals.values()));
+    let log = Arc::new(Log::restore(&ledger.evals));
     let events = Arc::new(Events::restore(run, &ledger.events));
     let queries = Arc::new(Audit::restore(&ledger.queries));
-    let begin =
-        Begin { ledger, older: left.files, number: left.next, appends: store.appends(), file_bytes: FILE_BYTES };
+    let begin = Begin { ledger, older: left.files, number: left.next, appends: store.appends(), disk: u64::MAX };
     Ok(Recovered { store, registry, log, events, queries, begin, remarks, left_over })
 }
 

@@ -24,6 +24,8 @@ use crate::query::Engine;
 use crate::store::{Mapping, Rows, Strings};
 use crate::{fault, journal};
 
+mod disk;
+
 /// What may happen.
 #[derive(Debug, Clone)]
 enum Event {
@@ -110,7 +112,11 @@ struct Connected {
 impl World {
     fn start(directory: &Path) -> Self {
         // Room for a few files, so that the oldest ones go; and for fewer rows in memory than may come at once.
-        let begun = begin(directory, &"gpt@1".into(), 60_000, 80_000).unwrap();
+        Self::start_with(directory, 60_000, 160_000)
+    }
+
+    fn start_with(directory: &Path, memory: usize, disk: u64) -> Self {
+        let begun = begin(directory, &"gpt@1".into(), memory, disk).unwrap();
         let mapping = Mapping::new(&steps::TABLE.wire_schema()).unwrap();
         Self { begun, agents: Vec::new(), mapping }
     }
@@ -129,6 +135,10 @@ impl World {
             tables: vec![steps::TABLE.wire_schema()],
             ..v1::Hello::default()
         };
+        self.greet(number, hello)
+    }
+
+    fn greet(&mut self, number: usize, hello: v1::Hello) -> u64 {
         let greeting = understand(hello.clone(), &"gpt@1".into(), &self.begun.store).unwrap();
         let registry = &self.begun.registry;
         let connection = registry.new_connection();
@@ -272,6 +282,16 @@ proptest! {
                         let seq = 1 + sender.batches.len() as u64;
                         sender.batches.insert(seq, (sender.next_step, rows));
                         sender.next_step += i64::from(rows);
+                        if world.begun.journal.crowded() {
+                            // Whoever sends waits for files to be written, and here writes them.
+                            let _ = world.begun.store.keep_up(false);
+                        }
+                        if world.begun.journal.crowded() {
+                            // It is full, because no files can be written: as a disk that takes no journal.
+                            disk.ailing = true;
+                            let later = sender.batches.range(sender.acknowledged + 1..).map(|(seq, _)| *seq);
+                            sender.uncertain.extend(later);
+                        }
                         if disk.ailing {
                             sender.uncertain.insert(seq);
                         }

@@ -1,6 +1,5 @@
 //! `probe.evals`: who asked for what, and what became of it. Bounded: the oldest rows go first.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use probe_proto::encode::{BatchBuilder, StringTable};
@@ -11,15 +10,10 @@ use probe_proto::v1::{self, At, EvalCall, Outcome, record};
 use super::{LONGEST_CODE, LONGEST_SESSION_NAME};
 use crate::collector::agent::cut;
 use crate::collector::clock;
-use crate::journal::Journal;
+use crate::journal::{Journal, Newest, Numbered};
 use crate::query::{SystemRows, SystemTable};
 use crate::server::audit::hash;
 use crate::server::peer::Asker;
-
-/// Rows that are kept.
-const MOST_ROWS: usize = 10_000;
-/// Bytes of their text that are kept.
-const MOST_BYTES: usize = 16 << 20;
 
 /// A row of `probe.evals`.
 #[derive(Debug, Clone)]
@@ -88,35 +82,32 @@ impl Record {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    records: Mutex<Records>,
+    records: Mutex<Newest<Record>>,
     /// Where they are written down, for whoever goes on after this collector.
     journal: OnceLock<Arc<Journal>>,
 }
 
-#[derive(Debug, Default)]
-struct Records {
-    rows: VecDeque<Record>,
-    bytes: usize,
-    newest: i64,
+impl Numbered for Record {
+    fn number(&self) -> i64 {
+        self.id
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = [&self.asked_by.peer, &self.session, &self.ranks, &self.error];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        size_of::<Self>() + texts + self.code.len() + self.hash.len() + self.asked_by.who.len()
+    }
 }
 
 impl Log {
-    fn lock(&self) -> MutexGuard<'_, Records> {
+    fn lock(&self) -> MutexGuard<'_, Newest<Record>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the log of the collector before had. What was under way then has ended with it.
-    pub(crate) fn restore<'a>(evals: impl Iterator<Item = &'a v1::Eval>) -> Self {
-        let log = Self::default();
-        for eval in evals {
-            let mut records = log.lock();
-            let record = Record::of_message(eval.clone());
-            records.newest = records.newest.max(record.id);
-            records.bytes += record.code.len();
-            records.rows.push_back(record);
-            records.bound();
-        }
-        log
+    pub(crate) fn restore(evals: &Newest<v1::Eval>) -> Self {
+        let records = evals.iter().cloned().map(Record::of_message).collect();
+        Self { records: Mutex::new(records), journal: OnceLock::new() }
     }
 
     /// Writes down what is asked from now on.
@@ -125,23 +116,31 @@ impl Log {
         let _ = self.journal.set(journal);
     }
 
-    fn write_down(&self, record: &Record) {
+    fn write_down(&self, eval: v1::Eval) {
         if let Some(journal) = self.journal.get() {
-            journal.record(record::Record::Eval(record.to_message()));
+            journal.record(record::Record::Eval(eval));
         }
     }
 
     /// A snippet was asked for.
     pub(crate) fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
         let mut records = self.lock();
-        records.newest += 1;
-        let record = Record::new(records.newest, asked_by, call);
-        records.bytes += record.code.len();
-        records.rows.push_back(record.clone());
-        records.bound();
+        let record = Record::new(records.newest() + 1, asked_by, call);
+        records.put(record.clone());
+        // With the lock, so that numbers are in order there too.
+        self.write_down(record.to_message());
         drop(records);
-        self.write_down(&record);
         Entry { log: Arc::clone(self), record, listed: true }
+    }
+
+    /// A snippet was asked for that does not run.
+    pub(crate) fn refuse(&self, asked_by: &Asker, call: &EvalCall, why: &str) {
+        let mut records = self.lock();
+        let mut record = Record::new(records.newest() + 1, asked_by, call);
+        record.error = last_line(why);
+        record.outcome = Some(Outcome::Refused);
+        self.write_down(record.to_message());
+        records.put(record);
     }
 
     /// Something was asked for that is no snippet of anybody's and has no row.
@@ -172,24 +171,6 @@ impl Record {
     }
 }
 
-impl Records {
-    fn bound(&mut self) {
-        while self.rows.len() > MOST_ROWS || (self.bytes > MOST_BYTES && self.rows.len() > 1) {
-            let Some(gone) = self.rows.pop_front() else { return };
-            self.bytes -= gone.code.len();
-        }
-    }
-
-    fn replace(&mut self, record: &Record) {
-        // Rows are in the order of their numbers, and only the oldest go.
-        let Some(first) = self.rows.front().map(|row| row.id) else { return };
-        let place = usize::try_from(record.id - first).ok();
-        if let Some(row) = place.and_then(|place| self.rows.get_mut(place)) {
-            *row = record.clone();
-        }
-    }
-}
-
 /// The row of a snippet that is under way. Dropped before [`Entry::finish`], the snippet was cancelled.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -202,8 +183,9 @@ impl Entry {
     /// Shows what has changed of the record.
     pub(crate) fn publish(&self) {
         if self.listed {
-            self.log.lock().replace(&self.record);
-            self.log.write_down(&self.record);
+            self.log.lock().put(self.record.clone());
+            // Its code was written down when it was asked for.
+            self.log.write_down(v1::Eval { code: String::new(), ..self.record.to_message() });
         }
     }
 
@@ -242,7 +224,7 @@ impl SystemTable for Log {
     fn rows(&self) -> SystemRows {
         let mut builder = BatchBuilder::new(&evals::TABLE);
         let mut strings = StringTable::default();
-        for record in &self.lock().rows {
+        for record in self.lock().iter() {
             builder.push(evals::Row {
                 id: record.id,
                 ts: Time(record.ts),
@@ -297,35 +279,26 @@ mod tests {
         log.begin(&asker, &EvalCall { code: code.into(), at: at.into(), session: "mine".into(), ..EvalCall::default() })
     }
 
+    fn row(log: &Log, place: usize) -> Record {
+        log.lock().iter().nth(place).unwrap().clone()
+    }
+
     #[test]
     fn a_row_is_there_from_the_asking_to_the_end() {
         let log = Arc::new(Log::default());
         let mut entry = ask(&log, "print(1)", At::Auto);
         assert_eq!(log.rows().batch.rows, 1);
-        assert!(log.lock().rows[0].outcome.is_none());
+        assert!(row(&log, 0).outcome.is_none());
         entry.record.placed = Some(At::Now);
         entry.finish(Outcome::Error, "Traceback:\n  File\nValueError: no\n\n");
         drop(entry);
-        let kept = log.lock().rows[0].clone();
+        let kept = row(&log, 0);
         assert_eq!((kept.placed, kept.outcome), (Some(At::Now), Some(Outcome::Error)));
         assert_eq!(kept.error.as_deref(), Some("ValueError: no"));
         assert_eq!((kept.asked_by.peer.as_deref(), kept.session.as_deref()), (Some("pid:7"), Some("mine")));
         // As it is written down is as it comes back.
         assert_eq!(Record::of_message(kept.to_message()).to_message(), kept.to_message());
         drop(ask(&log, "print(2)", At::Step));
-        assert_eq!(log.lock().rows[1].outcome, Some(Outcome::Cancelled));
-    }
-
-    #[test]
-    fn old_rows_make_room() {
-        let log = Arc::new(Log::default());
-        let big = "x".repeat(1 << 20);
-        for _ in 0..20 {
-            ask(&log, &big, At::Auto).finish(Outcome::Ok, "");
-        }
-        let records = log.lock();
-        assert_eq!(records.rows.len(), MOST_BYTES >> 20);
-        assert_eq!(records.rows.back().unwrap().id, 20);
-        assert!(records.rows.iter().all(|row| row.outcome == Some(Outcome::Ok)));
+        assert_eq!(row(&log, 1).outcome, Some(Outcome::Cancelled));
     }
 }

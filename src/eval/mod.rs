@@ -118,7 +118,7 @@ impl Broker {
 
     /// Keeps a call that was refused before it came here.
     pub(crate) fn refused(&self, call: &EvalCall, asked_by: &Asker, why: &str) {
-        self.log.begin(asked_by, call).finish(Outcome::Refused, why);
+        self.log.refuse(asked_by, call, why);
     }
 
     fn prepare(&self, mut call: EvalCall) -> Result<EvalCall> {

@@ -1,6 +1,8 @@
 //! A record on disk: its length, a checksum, the record. What a dying machine leaves half-written is told from what
 //! was written whole.
 
+use std::io;
+
 use bytes::{Buf, Bytes};
 use probe_proto::MAX_FRAME;
 use probe_proto::v1;
@@ -12,9 +14,18 @@ pub(super) const MAGIC: &[u8; 8] = b"probeJ01";
 /// Length and checksum.
 const HEAD: usize = 8;
 
-/// A ledger has the strings of every connection, beside which a batch is small.
+/// A ledger has the strings of every connection, beside which a batch is small. What it is made of has bounds that
+/// together are less.
 const LONGEST: usize = 1 << 30;
 const _: () = assert!(LONGEST > 2 * MAX_FRAME);
+
+/// An error where a record is longer than what is read again: nothing behind it could be read either.
+pub(super) fn check_length(record: &v1::Record) -> io::Result<()> {
+    match record.encoded_len() {
+        length if length > LONGEST => Err(io::Error::other(format!("a record of {length} bytes is too long"))),
+        _ => Ok(()),
+    }
+}
 
 /// A record as it is written.
 pub(super) fn encode(record: &v1::Record) -> Vec<u8> {

@@ -2,15 +2,14 @@
 //!
 //! The writer keeps one beside its files and writes it at the head of each; a replay arrives at the same one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use probe_proto::v1::{self, record, said};
 
-use crate::collector::events::Kept;
-use crate::server::audit;
+use super::Newest;
 
-/// Evals that are kept, as many as `probe.evals` shows.
-const MOST_EVALS: usize = 10_000;
+/// Agents that are kept, those that are gone included: as many as the collector itself remembers.
+const MOST_AGENTS: usize = 8192;
 
 /// See the module.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -21,30 +20,45 @@ pub(crate) struct Ledger {
     pub(crate) connections: BTreeMap<u64, v1::Connection>,
     /// In the order in which rows went.
     pub(crate) evicted: Vec<v1::Evicted>,
-    /// By number.
-    pub(crate) evals: BTreeMap<i64, v1::Eval>,
-    /// The newest.
-    pub(crate) events: Kept,
-    /// The newest.
-    pub(crate) queries: audit::Kept,
+    pub(crate) evals: Newest<v1::Eval>,
+    pub(crate) events: Newest<v1::Event>,
+    pub(crate) queries: Newest<v1::Query>,
+    /// What the strings of open connections take, in bytes.
+    texts: usize,
 }
 
 impl Ledger {
     /// The one at the head of a file.
     pub(crate) fn from_message(ledger: v1::Ledger) -> Self {
         let instance = |agent: &v1::AgentRecord| agent.hello.as_ref().map(|hello| hello.instance.clone());
-        let mut events = Kept::default();
-        ledger.events.into_iter().for_each(|event| events.push(event));
-        let mut queries = audit::Kept::default();
-        ledger.queries.into_iter().for_each(|query| queries.put(query));
+        let texts = ledger.connections.iter().map(text_bytes).sum();
         Self {
+            texts,
             agents: ledger.agents.into_iter().filter_map(|agent| Some((instance(&agent)?, agent))).collect(),
             connections: ledger.connections.into_iter().map(|open| (open.connection, open)).collect(),
             evicted: ledger.evicted,
-            evals: ledger.evals.into_iter().map(|eval| (eval.id, eval)).collect(),
-            events,
-            queries,
+            evals: ledger.evals.into_iter().collect(),
+            events: ledger.events.into_iter().collect(),
+            queries: ledger.queries.into_iter().collect(),
         }
+    }
+
+    /// No connection outlives its collector.
+    pub(super) fn close_all(&mut self) {
+        self.connections.clear();
+        self.texts = 0;
+    }
+
+    /// From now on each list of rows takes no more bytes than `most`.
+    pub(super) fn bound(&mut self, most: usize) {
+        self.evals.bound(most);
+        self.events.bound(most);
+        self.queries.bound(most);
+    }
+
+    /// What the strings of open connections take, in bytes.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.texts
     }
 
     /// The one that is written at the head of a file.
@@ -53,7 +67,7 @@ impl Ledger {
             agents: self.agents.values().cloned().collect(),
             connections: self.connections.values().cloned().collect(),
             evicted: self.evicted.clone(),
-            evals: self.evals.values().cloned().collect(),
+            evals: self.evals.iter().cloned().collect(),
             events: self.events.iter().cloned().collect(),
             queries: self.queries.iter().cloned().collect(),
         }
@@ -69,19 +83,15 @@ impl Ledger {
             Some(Record::Lost(lost)) => self.lose(lost),
             Some(Record::Closed(closed)) => {
                 let Some(gone) = self.connections.remove(&closed.connection) else { return };
+                self.texts -= text_bytes(&gone);
                 if let Some(agent) = self.agents.get_mut(&gone.instance) {
                     agent.bye = closed.bye;
                     agent.last_seen = closed.unix_ns;
                 }
             }
             Some(Record::Evicted(evicted)) => self.evicted.push(evicted.clone()),
-            Some(Record::Eval(eval)) => {
-                self.evals.insert(eval.id, eval.clone());
-                while self.evals.len() > MOST_EVALS {
-                    self.evals.pop_first();
-                }
-            }
-            Some(Record::Event(event)) => self.events.push(event.clone()),
+            Some(Record::Eval(eval)) => self.evals.put(eval.clone()),
+            Some(Record::Event(event)) => self.events.put(event.clone()),
             Some(Record::Query(query)) => self.queries.put(query.clone()),
             Some(Record::Ended(ended)) => {
                 if let Some(agent) = self.agents.get_mut(&ended.instance) {
@@ -106,6 +116,18 @@ impl Ledger {
         connection.connection = opened.connection;
         connection.instance.clone_from(&hello.instance);
         connection.hello = Some(hello.clone());
+        if self.agents.len() > MOST_AGENTS {
+            self.forget_oldest();
+        }
+    }
+
+    /// Forgets the agent that has been gone longest. What files have of it they know themselves.
+    fn forget_oldest(&mut self) {
+        let open: HashSet<&String> = self.connections.values().map(|open| &open.instance).collect();
+        let gone = self.agents.iter().filter(|(instance, _)| !open.contains(instance));
+        if let Some(instance) = gone.min_by_key(|(_, agent)| agent.last_seen).map(|(instance, _)| instance.clone()) {
+            self.agents.remove(&instance);
+        }
     }
 
     fn say(&mut self, said: &v1::Said) {
@@ -116,7 +138,9 @@ impl Ledger {
             Some(said::What::Strings(strings)) => {
                 // They continue the table, or repeat what is there.
                 let known = connection.strings.len().saturating_sub(strings.first as usize);
-                connection.strings.extend(strings.values.iter().skip(known).cloned());
+                let new = strings.values.iter().skip(known);
+                self.texts += new.clone().map(String::len).sum::<usize>();
+                connection.strings.extend(new.cloned());
             }
             Some(said::What::Batch(batch)) => {
                 let tables = connection.hello.as_ref().map(|hello| &hello.tables);
@@ -181,6 +205,10 @@ impl Ledger {
     }
 }
 
+fn text_bytes(open: &v1::Connection) -> usize {
+    open.strings.iter().map(String::len).sum()
+}
+
 /// Changes the number kept for a table; a name that is known costs no allocation.
 fn change(counts: &mut HashMap<String, u64>, table: &str, change: impl FnOnce(u64) -> u64) {
     match counts.get_mut(table) {
@@ -188,5 +216,37 @@ fn change(counts: &mut HashMap<String, u64>, table: &str, change: impl FnOnce(u6
         None => {
             counts.insert(table.to_owned(), change(0));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn what_is_asked_takes_bounded_room_however_much_it_is() {
+        let asked = "x".repeat(128 << 10);
+        let fill = |ledger: &mut Ledger| {
+            for id in 1..=300 {
+                let (code, sql, details) = (asked.clone(), asked.clone(), Some(asked.clone()));
+                for record in [
+                    record::Record::Eval(v1::Eval { id, code, ..v1::Eval::default() }),
+                    record::Record::Query(v1::Query { id, sql, ..v1::Query::default() }),
+                    record::Record::Event(v1::Event { id, details, ..v1::Event::default() }),
+                ] {
+                    ledger.apply(&v1::Record { record: Some(record) });
+                }
+            }
+        };
+        let mut ledger = Ledger::default();
+        fill(&mut ledger);
+        assert!((40 << 20..50 << 20).contains(&ledger.to_message().encoded_len()));
+        let mut ledger = Ledger::default();
+        ledger.bound(1 << 20);
+        fill(&mut ledger);
+        assert!((2 << 20..3 << 20).contains(&ledger.to_message().encoded_len()));
+        assert_eq!((ledger.evals.newest(), ledger.evals.iter().last().map(|eval| eval.id)), (300, Some(300)));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,7 @@ use probe_proto::v1::{self, record};
 
 use super::writer::{Durable, Inner, SYNC_BYTES};
 use super::{files, frame};
+use crate::durable;
 
 /// Records are on disk after this long at the latest.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
@@ -19,12 +22,14 @@ const FILE_AGE: Duration = Duration::from_secs(300);
 const RETRY: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(5) };
 
 impl Inner {
-    /// Waits until there is something to do, and takes what waits.
-    fn next(&self) -> Taken {
+    /// Waits until there is something to do, and takes what waits. Where the disk takes nothing there is something to
+    /// do soon.
+    fn next(&self, failed: bool) -> Taken {
         let mut state = self.lock();
         loop {
             let due = match state.since {
                 Some(since) => SYNC_AFTER.saturating_sub(since.elapsed()),
+                None if failed => RETRY.max(Duration::from_millis(1)),
                 None => FILE_AGE,
             };
             let ready = state.since.is_some() && (state.hurry || state.bytes >= SYNC_BYTES || due.is_zero());
@@ -66,39 +71,42 @@ pub(super) struct Writer {
     /// The newest file, also one that takes nothing any more.
     path: Option<PathBuf>,
     number: u64,
-    file_bytes: u64,
     opened: Instant,
 }
 
 impl Writer {
     /// One that has no file yet.
-    pub(super) fn new(inner: Arc<Inner>, number: u64, file_bytes: u64) -> Self {
-        Self { inner, file: None, path: None, number, file_bytes, opened: Instant::now() }
+    pub(super) fn new(inner: Arc<Inner>, number: u64) -> Self {
+        Self { inner, file: None, path: None, number, opened: Instant::now() }
     }
 
     /// Writes until the journal ends.
     pub(super) fn run(mut self) {
         let mut failed: Option<Instant> = None;
         loop {
-            let taken = self.inner.next();
+            let taken = self.inner.next(failed.is_some());
             let retry = failed.is_none_or(|since| since.elapsed() >= RETRY);
-            let result = match (&self.file, retry) {
+            let attempt = catch_unwind(AssertUnwindSafe(|| match (&self.file, retry) {
                 (None, false) => None,
-                (None, true) => Some(self.next_file()),
+                (None, true) => Some(self.next_file(true)),
                 (Some(_), _) => Some(self.write(&taken.frames)),
-            };
+            }));
+            // A file that it panicked over is not written any further; what comes goes on in the next one.
+            let result = attempt.unwrap_or_else(|panic| Some(Err(io::Error::other(panicked(&*panic)))));
             let problem = match result {
                 None => self.inner.durable.borrow().problem.clone(),
                 Some(Ok(())) => None,
                 Some(Err(error)) => {
                     let directory = self.inner.directory.display();
                     self.inner.say(format_args!("the journal in {directory} takes nothing ({error})"));
-                    self.file = None;
+                    self.give_up();
                     failed = Some(Instant::now());
+                    self.inner.gaps.fetch_add(1, Ordering::AcqRel);
                     Some(Arc::from(error.to_string()))
                 }
             };
-            if problem.is_none() {
+            let recovered = problem.is_none() && failed.is_some();
+            if recovered {
                 failed = None;
             }
             self.inner.durable.send_if_modified(|durable| {
@@ -109,6 +117,10 @@ impl Writer {
             if taken.last {
                 return;
             }
+            // Rows that it has not go to files.
+            if recovered || self.inner.overdue().is_some() {
+                self.inner.due.get().into_iter().for_each(|due| (due.0)());
+            }
         }
     }
 
@@ -118,20 +130,39 @@ impl Writer {
             && !frames.is_empty()
         {
             crate::fault::check(&self.inner.directory)?;
+            let more = bytes(frames);
+            self.inner.take_share(more)?;
             write_all(file, frames)?;
             file.sync_data()?;
-            self.inner.lock().current += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+            self.inner.lock().current += more;
         }
-        let current = self.inner.lock().current;
-        if current > self.file_bytes || (self.opened.elapsed() > FILE_AGE && !frames.is_empty()) {
-            self.next_file()?;
+        let (behind, head, on_disk) = {
+            let state = self.inner.lock();
+            (state.current - state.head, state.head, state.on_disk())
+        };
+        let share = self.inner.share;
+        let due = behind > share.file(head) || (self.opened.elapsed() > FILE_AGE && !frames.is_empty());
+        // The next head takes about as much as this one; where it has no room yet, the file goes on.
+        if due && on_disk + head <= share.most(head) {
+            self.next_file(true)?;
         }
         Ok(())
     }
 
+    /// The file takes nothing any more: it is complete as it is, and goes when its rows are in Parquet files.
+    fn give_up(&mut self) {
+        self.file = None;
+        let mut state = self.inner.lock();
+        if let Some(path) = self.path.take() {
+            let (appends, bytes) = (state.appends, std::mem::take(&mut state.current));
+            state.closed.push_back((path, appends, bytes));
+        }
+    }
+
     /// Begins a file with the ledger as it is now. What waits goes into the file before, so that a file's ledger sums
-    /// up exactly what the files before it say.
-    pub(super) fn next_file(&mut self) -> io::Result<()> {
+    /// up exactly what the files before it say. All of it has to be within the journal's share of the disk, but for the
+    /// first one.
+    pub(super) fn next_file(&mut self, within_share: bool) -> io::Result<()> {
         let path = files::path(&self.inner.directory, self.number);
         crate::fault::check(&path)?;
         let (frames, appends, ledger) = {
@@ -140,28 +171,79 @@ impl Writer {
             (std::mem::take(&mut state.waiting), state.appends, state.ledger.to_message())
         };
         if let Some(file) = &mut self.file {
+            let more = bytes(&frames);
+            self.inner.take_share(more)?;
             write_all(file, &frames)?;
             file.sync_data()?;
+            self.inner.lock().current += more;
         }
         drop(frames);
-        let head = frame::encode(&v1::Record { record: Some(record::Record::Ledger(ledger)) });
+        let head = v1::Record { record: Some(record::Record::Ledger(ledger)) };
+        frame::check_length(&head)?;
+        let head = frame::encode(&head);
+        let length = (frame::MAGIC.len() + head.len()) as u64;
+        if within_share {
+            self.inner.take_share_for_head(length)?;
+        }
         // A file that is there is one that an attempt on a full disk has left.
         let mut file = File::create(&path)?;
         file.write_all(frame::MAGIC)?;
         file.write_all(&head)?;
         file.sync_all()?;
-        File::open(&self.inner.directory)?.sync_all()?;
+        durable::sync_names(&self.inner.directory)?;
         let mut state = self.inner.lock();
         if let Some(previous) = self.path.replace(path) {
             let bytes = state.current;
             state.closed.push_back((previous, appends, bytes));
         }
-        state.current = (frame::MAGIC.len() + head.len()) as u64;
+        (state.head, state.current) = (length, length);
         self.file = Some(file);
         self.number += 1;
         self.opened = Instant::now();
         Ok(())
     }
+}
+
+impl Inner {
+    /// An error where so many bytes more, and the next head, would be past the journal's share of the disk.
+    fn take_share(&self, more: u64) -> io::Result<()> {
+        let state = self.lock();
+        self.within_share(state.on_disk() + more + state.head, state.head)
+    }
+
+    /// The same for a head. The newest file goes only when there is a newer one, which must not be kept out by it.
+    fn take_share_for_head(&self, head: u64) -> io::Result<()> {
+        let state = self.lock();
+        let is_last = state.current == 0 && state.closed.len() == 1;
+        let others = if is_last { 0 } else { state.on_disk() };
+        self.within_share(others + head, state.head.max(head))
+    }
+
+    fn within_share(&self, bytes: u64, head: u64) -> io::Result<()> {
+        let most = self.share.most(head);
+        if bytes <= most {
+            return Ok(());
+        }
+        let what = format!("its share of the run's disk, {most} bytes of {}, is taken", self.share.disk);
+        Err(io::Error::new(io::ErrorKind::QuotaExceeded, what))
+    }
+
+    /// As [`super::Journal::overdue`].
+    pub(super) fn overdue(&self) -> Option<u64> {
+        let state = self.lock();
+        let newest = state.closed.back().map(|(_, newest, _)| *newest);
+        newest.filter(|_| state.complete() > self.share.most_complete(state.head))
+    }
+}
+
+fn bytes(frames: &[Vec<u8>]) -> u64 {
+    frames.iter().map(|frame| frame.len() as u64).sum()
+}
+
+/// What a panic said.
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("its thread panicked: {}", said.unwrap_or("nobody knows why"))
 }
 
 fn write_all(file: &mut File, frames: &[Vec<u8>]) -> io::Result<()> {

@@ -2,22 +2,26 @@
 //!
 //! Nobody who records waits for the disk. What is on disk is told through [`Journal::durable`]; whoever brings more
 //! than the disk takes is made to wait by [`Journal::room`]. A disk that takes nothing (full, read-only, broken) does
-//! not stop the run: records are then not kept, [`Durable::problem`] says so, and the journal tries again.
+//! not stop the run: records are then not kept, [`Durable::problem`] says so, and the journal tries again. The same
+//! happens where it has taken its share of the disk ([`super::share`]) and files can't be written fast enough for it
+//! to shrink.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use probe_proto::v1::{self, record};
 use tokio::sync::watch;
 
+use super::share::Share;
 use super::thread::Writer;
 use super::{Ledger, frame};
+use crate::durable;
 use crate::error::Result;
 use crate::paths::named;
 
@@ -25,8 +29,6 @@ use crate::paths::named;
 pub(super) const SYNC_BYTES: usize = 4 << 20;
 /// More than this is not taken from those who can wait.
 const MOST_WAITING: usize = 64 << 20;
-/// A file that is larger is followed by the next one, so that it can go.
-pub(crate) const FILE_BYTES: u64 = 64 << 20;
 
 /// How far the journal is.
 #[derive(Debug, Clone, Default)]
@@ -48,8 +50,8 @@ pub(crate) struct Begin {
     pub(crate) number: u64,
     /// Batches that the store has taken so far.
     pub(crate) appends: u64,
-    /// A file of this size is followed by the next one.
-    pub(crate) file_bytes: u64,
+    /// Bytes that the run may take on disk, of which the journal has a share.
+    pub(crate) disk: u64,
 }
 
 /// A journal that is open. Dropped, it writes what it has and ends.
@@ -67,6 +69,20 @@ pub(super) struct Inner {
     pub(super) durable: watch::Sender<Durable>,
     /// That the disk takes nothing has been said.
     pub(super) said: AtomicBool,
+    pub(super) share: Share,
+    /// How often it began to take nothing.
+    pub(super) gaps: AtomicU64,
+    /// Called when files should be written.
+    pub(super) due: OnceLock<Due>,
+}
+
+/// What is to be called.
+pub(super) struct Due(pub(super) Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Due {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Due")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +101,8 @@ pub(super) struct State {
     pub(super) closed: VecDeque<(PathBuf, u64, u64)>,
     /// Size of the one that is written.
     pub(super) current: u64,
+    /// How much of that is its head.
+    pub(super) head: u64,
     pub(super) hurry: bool,
     pub(super) stopping: bool,
     /// Stop without writing what waits: what a kill does.
@@ -97,11 +115,13 @@ impl Journal {
     /// # Errors
     /// The file system's.
     pub(crate) fn begin(directory: &Path, mut begin: Begin) -> Result<Arc<Self>> {
-        fs::create_dir_all(directory).map_err(|error| named(directory, &error))?;
+        durable::create_directory(directory).map_err(|error| named(directory, &error))?;
         for evicted in &mut begin.ledger.evicted {
             evicted.appends = begin.appends;
         }
-        begin.ledger.connections.clear();
+        begin.ledger.close_all();
+        let share = Share { disk: begin.disk };
+        begin.ledger.bound(share.list());
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
         let closed = begin.older.iter().map(|path| (path.clone(), begin.appends, size(path))).collect();
         let state = State { ledger: begin.ledger, appends: begin.appends, closed, ..State::default() };
@@ -111,9 +131,12 @@ impl Journal {
             wake: Condvar::new(),
             durable: watch::Sender::new(Durable::default()),
             said: AtomicBool::new(false),
+            share,
+            gaps: AtomicU64::new(0),
+            due: OnceLock::new(),
         });
-        let mut writer = Writer::new(Arc::clone(&inner), begin.number, begin.file_bytes);
-        writer.next_file().map_err(|error| named(directory, &error))?;
+        let mut writer = Writer::new(Arc::clone(&inner), begin.number);
+        writer.next_file(false).map_err(|error| named(directory, &error))?;
         let thread = std::thread::Builder::new().name("probe-journal".into()).spawn(move || writer.run())?;
         Ok(Arc::new(Self { inner, thread: Mutex::new(Some(thread)) }))
     }
@@ -192,21 +215,67 @@ impl Journal {
         self.inner.durable.borrow().problem.clone()
     }
 
+    /// How often it began to take nothing: what was recorded then may be nowhere on disk.
+    pub(crate) fn gaps(&self) -> u64 {
+        self.inner.gaps.load(Ordering::Acquire)
+    }
+
     /// Bytes of its files, and how many they are.
     pub(crate) fn size(&self) -> (u64, u64) {
         let state = self.inner.lock();
-        (state.current + state.closed.iter().map(|(_, _, bytes)| bytes).sum::<u64>(), 1 + state.closed.len() as u64)
+        (state.on_disk(), 1 + state.closed.len() as u64)
     }
 
-    /// Every append before `oldest` is in a Parquet file or evicted: files that have nothing newer go.
+    /// Bytes that it may take on disk.
+    pub(crate) fn most(&self) -> u64 {
+        self.inner.share.most(self.inner.lock().head)
+    }
+
+    /// Whether it has nearly all that it may take: whoever brings more had better wait for files to be written.
+    pub(crate) fn crowded(&self) -> bool {
+        let state = self.inner.lock();
+        // With room for the next head, as whoever writes has to have it.
+        state.on_disk() + state.bytes as u64 + state.head > self.inner.share.most(state.head) / 8 * 7
+    }
+
+    /// The newest append that has to be in a Parquet file for the journal's complete files to go; None while they may
+    /// stay.
+    pub(crate) fn overdue(&self) -> Option<u64> {
+        self.inner.overdue()
+    }
+
+    /// Has `due` called when there is something [overdue](Self::overdue), and when the disk takes records again. It is
+    /// called by the journal's own thread, and may not wait for the journal.
+    pub(crate) fn when_due(&self, due: impl Fn() + Send + Sync + 'static) {
+        // One store keeps its rows by a journal.
+        let _ = self.inner.due.set(Due(Box::new(due)));
+    }
+
+    /// Whether so many bytes more of text of open connections have room; the text is then in the next record.
+    pub(crate) fn has_room_for_text(&self, bytes: usize) -> bool {
+        let texts = self.inner.lock().ledger.text_bytes();
+        (texts + bytes) as u64 <= self.inner.share.texts()
+    }
+
+    /// Every append before `oldest` is in a Parquet file or evicted: files that have nothing newer go. For one caller
+    /// at a time.
     pub(crate) fn trim(&self, oldest: u64) {
-        let mut state = self.inner.lock();
-        while state.closed.front().is_some_and(|(_, newest, _)| *newest < oldest) {
-            let Some((path, newest, _)) = state.closed.pop_front() else { return };
+        let gone: Vec<(PathBuf, u64)> = {
+            let state = self.inner.lock();
+            // The newest file stays in any case: it has the newest ledger.
+            let most = if state.current > 0 { state.closed.len() } else { state.closed.len().saturating_sub(1) };
+            let gone = state.closed.iter().take(most).take_while(|(_, newest, _)| *newest < oldest);
+            gone.map(|(path, newest, _)| (path.clone(), *newest)).collect()
+        };
+        let Some((_, newest)) = gone.last() else { return };
+        // Without the lock, which everybody who records has to have.
+        for (path, _) in &gone {
             // One that stays is replayed in vain, and gone with the directory.
             let _ = fs::remove_file(path);
-            state.ledger.settle(newest.saturating_add(1));
         }
+        let mut state = self.inner.lock();
+        state.closed.drain(..gone.len());
+        state.ledger.settle(newest.saturating_add(1));
     }
 
     /// Writes what there is and ends.
@@ -242,6 +311,18 @@ impl Drop for Journal {
     }
 }
 
+impl State {
+    /// Bytes of the files that are complete.
+    pub(super) fn complete(&self) -> u64 {
+        self.closed.iter().map(|(_, _, bytes)| bytes).sum()
+    }
+
+    /// Bytes of all files.
+    pub(super) fn on_disk(&self) -> u64 {
+        self.current + self.complete()
+    }
+}
+
 impl Inner {
     /// Valid at every point, so a thread that panicked with it does no harm.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -255,5 +336,39 @@ impl Inner {
                  again by itself, and probe.agents.problem says how it is"
             );
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: usize) -> record::Record {
+        let strings = v1::Strings { first: 0, values: vec!["x".repeat(bytes)] };
+        let what = Some(v1::said::What::Strings(strings));
+        record::Record::Said(v1::Said { connection: 1, what, unix_ns: 0 })
+    }
+
+    fn begin(directory: &Path, disk: u64) -> Arc<Journal> {
+        let journal = Journal::begin(directory, Begin { disk, ..Begin::default() }).unwrap();
+        let hello = v1::Hello { instance: "one".into(), ..v1::Hello::default() };
+        journal.record(record::Record::Opened(v1::Opened { connection: 1, hello: Some(hello), unix_ns: 0 }));
+        journal
+    }
+
+    #[test]
+    fn a_large_head_does_not_make_a_file_of_every_record() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = begin(directory.path(), 4 << 20);
+        // More than a file has behind its head.
+        journal.record(text(100 << 10));
+        assert_eq!(journal.sync(), None);
+        for _ in 0..50 {
+            journal.record(record::Record::Event(v1::Event { message: "x".repeat(1000), ..v1::Event::default() }));
+            assert_eq!(journal.sync(), None);
+        }
+        assert_eq!(journal.inner.lock().head / 1024, 100);
+        assert_eq!(journal.size().1, 2, "one that has the text, and one that begins with it");
     }
 }

@@ -1,7 +1,6 @@
 //! `probe.queries`: who asked which query, and what became of it. Bounded, the oldest rows go first; numbers go on, so
 //! that those that have gone are counted.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -14,76 +13,34 @@ use super::peer::Asker;
 use crate::collector::agent::cut;
 use crate::collector::clock;
 use crate::error::{Error, Kind};
-use crate::journal::Journal;
+use crate::journal::{Journal, Newest};
 use crate::query::{SystemRows, SystemTable};
 
-/// Rows that are kept, here and in the journal's ledger.
-const MOST_ROWS: usize = 10_000;
-/// Bytes of their text that are kept.
-const MOST_BYTES: usize = 16 << 20;
 /// Longest query of which all text is kept (bytes); of a longer one the hash is of all of it.
 const LONGEST_TEXT: usize = 64 << 10;
 /// Longest error (bytes).
 const LONGEST_ERROR: usize = 1000;
 
-/// The newest rows, oldest first.
-#[derive(Debug, Default, Clone, PartialEq)]
-pub(crate) struct Kept {
-    rows: VecDeque<v1::Query>,
-    bytes: usize,
-    newest: i64,
-}
-
-impl Kept {
-    /// All of them, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &v1::Query> {
-        self.rows.iter()
-    }
-
-    /// Adds one, or puts it in the place of the one with its number; one that has gone stays gone.
-    pub(crate) fn put(&mut self, query: v1::Query) {
-        if query.id > self.newest {
-            self.newest = query.id;
-            self.bytes += query.sql.len();
-            self.rows.push_back(query);
-            while self.rows.len() > MOST_ROWS || (self.bytes > MOST_BYTES && self.rows.len() > 1) {
-                let Some(gone) = self.rows.pop_front() else { return };
-                self.bytes -= gone.sql.len();
-            }
-            return;
-        }
-        // Rows are in the order of their numbers.
-        let first = self.rows.front().map_or(i64::MAX, |row| row.id);
-        let place = query.id.checked_sub(first).and_then(|place| usize::try_from(place).ok());
-        if let Some(row) = place.and_then(|place| self.rows.get_mut(place)) {
-            *row = query;
-        }
-    }
-}
-
 /// All of them.
 #[derive(Debug, Default)]
 pub struct Audit {
-    kept: Mutex<Kept>,
+    kept: Mutex<Newest<v1::Query>>,
     /// Where they are written down, for whoever goes on after this collector.
     journal: OnceLock<Arc<Journal>>,
 }
 
 impl Audit {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Newest<v1::Query>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the collector before had. What was under way then has ended with it.
-    pub(crate) fn restore(kept: &Kept) -> Self {
-        let mut kept = kept.clone();
-        for query in &mut kept.rows {
-            if query.status.is_empty() {
-                query.status = "cancelled".into();
-                query.error = Some("the collector died".into());
-            }
-        }
-        Self { kept: Mutex::new(kept), journal: OnceLock::new() }
+    pub(crate) fn restore(kept: &Newest<v1::Query>) -> Self {
+        let ended = |query: &v1::Query| match query.status.as_str() {
+            "" => v1::Query { status: "cancelled".into(), error: Some("the collector died".into()), ..query.clone() },
+            _ => query.clone(),
+        };
+        Self { kept: Mutex::new(kept.iter().map(ended).collect()), journal: OnceLock::new() }
     }
 
     /// Writes down what is asked from now on.
@@ -94,37 +51,62 @@ impl Audit {
 
     /// A query was asked.
     pub(crate) fn begin(self: &Arc<Self>, asker: &Asker, sql: &str, pid: Option<i32>) -> Entry {
-        let mut kept = self.lock();
-        let query = v1::Query {
-            id: kept.newest + 1,
-            ts: clock::unix_ns(),
-            asked_by: asker.who.clone(),
-            peer: asker.peer.clone(),
-            sql: cut(sql.to_owned(), LONGEST_TEXT),
-            hash: hash(sql),
-            pid,
-            ..v1::Query::default()
-        };
-        kept.put(query.clone());
-        drop(kept);
-        let entry = Entry { audit: Arc::clone(self), query, began: Instant::now() };
-        entry.publish();
-        entry
+        let query = self.add(question(asker, sql, pid));
+        Entry { audit: Arc::clone(self), query, began: Instant::now() }
+    }
+
+    /// A query was asked that can't be run.
+    pub(crate) fn failed(&self, asker: &Asker, sql: &str, pid: Option<i32>, error: &Error) {
+        let mut query = question(asker, sql, pid);
+        end(&mut query, Some(error));
+        self.add(query);
     }
 
     /// A query was asked by somebody who may not ask any.
-    pub(crate) fn refuse(self: &Arc<Self>, asker: &Asker, sql: &str, why: &str) {
-        let mut entry = self.begin(asker, sql, None);
-        entry.query.status = "refused".into();
-        entry.query.error = Some(cut(why.to_owned(), LONGEST_ERROR));
-        entry.publish();
+    pub(crate) fn refuse(&self, asker: &Asker, sql: &str, why: &str) {
+        let status = "refused".into();
+        let error = Some(cut(why.to_owned(), LONGEST_ERROR));
+        self.add(v1::Query { status, error, ..question(asker, sql, None) });
     }
 
-    fn write_down(&self, query: &v1::Query) {
+    /// Gives it its number.
+    fn add(&self, query: v1::Query) -> v1::Query {
+        let mut kept = self.lock();
+        let query = v1::Query { id: kept.newest() + 1, ..query };
+        kept.put(query.clone());
+        // With the lock, so that numbers are in order there too.
+        self.write_down(query.clone());
+        query
+    }
+
+    fn write_down(&self, query: v1::Query) {
         if let Some(journal) = self.journal.get() {
-            journal.record(record::Record::Query(query.clone()));
+            journal.record(record::Record::Query(query));
         }
     }
+}
+
+fn question(asker: &Asker, sql: &str, pid: Option<i32>) -> v1::Query {
+    v1::Query {
+        ts: clock::unix_ns(),
+        asked_by: asker.who.clone(),
+        peer: asker.peer.clone(),
+        sql: cut(sql.to_owned(), LONGEST_TEXT),
+        hash: hash(sql),
+        pid,
+        ..v1::Query::default()
+    }
+}
+
+fn end(query: &mut v1::Query, error: Option<&Error>) {
+    query.status = match error.map(Error::kind) {
+        None => "ok",
+        Some(Kind::Denied) => "denied",
+        Some(Kind::Limit) => "limit",
+        Some(_) => "error",
+    }
+    .into();
+    query.error = error.map(|error| cut(error.to_string(), LONGEST_ERROR));
 }
 
 /// SHA-256 of a text, in hexadecimal digits: the same for the same text, also where the text itself was cut.
@@ -144,7 +126,8 @@ pub(crate) struct Entry {
 impl Entry {
     fn publish(&self) {
         self.audit.lock().put(self.query.clone());
-        self.audit.write_down(&self.query);
+        // Its text was written down when it was asked.
+        self.audit.write_down(v1::Query { sql: String::new(), ..self.query.clone() });
     }
 
     /// Rows of the answer that were sent, and their bytes on the wire.
@@ -158,14 +141,7 @@ impl Entry {
         if !self.query.status.is_empty() {
             return;
         }
-        self.query.status = match error.map(Error::kind) {
-            None => "ok",
-            Some(Kind::Denied) => "denied",
-            Some(Kind::Limit) => "limit",
-            Some(_) => "error",
-        }
-        .into();
-        self.query.error = error.map(|error| cut(error.to_string(), LONGEST_ERROR));
+        end(&mut self.query, error);
         self.query.duration = Some(self.began.elapsed().as_secs_f64());
         self.publish();
     }
@@ -218,11 +194,15 @@ mod tests {
         Asker { who: "uid:1000".into(), peer: Some("pid:1".into()) }
     }
 
+    fn row(audit: &Audit, place: usize) -> v1::Query {
+        audit.lock().iter().nth(place).unwrap().clone()
+    }
+
     #[test]
     fn a_query_has_a_row_from_the_asking_to_the_end() {
         let audit = Arc::new(Audit::default());
         let mut entry = audit.begin(&asker(), "SELECT 1", Some(7));
-        let kept = |place: usize| audit.lock().rows[place].clone();
+        let kept = |place: usize| row(&audit, place);
         assert_eq!((kept(0).status.as_str(), kept(0).pid), ("", Some(7)));
         assert_eq!(kept(0).hash, "e004ebd5b5532a4b85984a62f8ad48a81aa3460c1ca07701f386135d72cdecf5");
         entry.sent(2, 100);
@@ -237,22 +217,15 @@ mod tests {
             [(Error::denied("a"), "denied"), (Error::limit("b"), "limit"), (Error::usage("c"), "error")]
         {
             audit.begin(&asker(), "SELECT 3", None).finish(Some(&error));
-            assert_eq!(audit.lock().rows.back().unwrap().status, status);
+            assert_eq!(audit.lock().iter().last().unwrap().status, status);
         }
     }
 
     #[test]
-    fn old_rows_make_room_and_are_not_brought_back() {
+    fn of_a_long_query_the_beginning_is_kept_and_the_hash_is_of_all() {
         let audit = Arc::new(Audit::default());
-        let mut first = audit.begin(&asker(), "SELECT 0", None);
-        for _ in 0..MOST_ROWS {
-            audit.begin(&asker(), "SELECT 1", None).finish(None);
-        }
-        first.finish(None);
-        assert_eq!(audit.lock().rows.front().unwrap().id, 2);
-        assert_eq!(audit.lock().rows.len(), MOST_ROWS);
         let long = audit.begin(&asker(), &"x".repeat(LONGEST_TEXT + 1), None);
-        assert!(long.query.sql.len() < LONGEST_TEXT + 100);
+        assert_eq!(row(&audit, 0).sql.len(), LONGEST_TEXT);
         assert_eq!(long.query.hash, hash(&"x".repeat(LONGEST_TEXT + 1)));
     }
 
@@ -261,7 +234,7 @@ mod tests {
         let audit = Arc::new(Audit::default());
         let open = audit.begin(&asker(), "SELECT 1", None);
         let restored = Audit::restore(&audit.lock());
-        let row = restored.lock().rows[0].clone();
+        let row = row(&restored, 0);
         assert_eq!((row.status.as_str(), row.error.as_deref()), ("cancelled", Some("the collector died")));
         assert_eq!(Arc::new(restored).begin(&asker(), "SELECT 2", None).query.id, 2);
         drop(open);

@@ -131,7 +131,7 @@ impl Service {
     /// The columns of an answer. A query that has none is never run, so this is where it is written down.
     async fn schema(&self, sql: &str, pid: Option<i32>, extensions: &Extensions) -> Result<SchemaRef, Status> {
         let schema = self.engine.schema(sql, pid).await;
-        Ok(schema.inspect_err(|error| self.audit.begin(&Asker::of(extensions), sql, pid).finish(Some(error)))?)
+        Ok(schema.inspect_err(|error| self.audit.failed(&Asker::of(extensions), sql, pid, error))?)
     }
 
     async fn run(&self, query: Query, extensions: &Extensions) -> Reply<Answer> {
@@ -284,7 +284,7 @@ impl FlightSqlService for Service {
         // Says which statement was refused; one that only reads is refused too, for it came by the wrong door.
         self.schema(&command.query, None, request.extensions()).await?;
         let refused = read_only();
-        self.audit.begin(&Asker::of(request.extensions()), &command.query, None).finish(Some(&refused));
+        self.audit.failed(&Asker::of(request.extensions()), &command.query, None, &refused);
         Err(refused.into())
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use probe_proto::v1::{EvalCall, Outcome};
+use probe_proto::v1::EvalCall;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
@@ -154,7 +154,7 @@ impl Gatekeeper {
             Called::Query => self.queries.refuse(asker, &text.0, why),
             Called::Eval => {
                 let call = EvalCall { code: text.0.clone(), ..EvalCall::default() };
-                self.evals.begin(asker, &call).finish(Outcome::Refused, why);
+                self.evals.refuse(asker, &call, why);
             }
             Called::Agent | Called::Control => {
                 let message = format!("{} was refused: {why}", asker.name());

@@ -1,8 +1,10 @@
 //! What happens at the limits. Memory: rows that are in files leave it first; where there are none, the segments that
-//! have grown stale longest go. Disk: the oldest files go. Every row that went is counted.
+//! have grown stale longest go. Disk: the journal has its share ([`crate::journal`]), and before a file takes more than is
+//! left, the oldest files go. Every row that went is counted.
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +15,7 @@ use super::Store;
 use super::files::ParquetFile;
 use super::identity::{Identity, Origin};
 use super::keep::Kept;
+use super::merge::numbers_in;
 use super::table::TableSnapshot;
 
 /// How long somebody who brings more than there is room for is made to wait, at most.
@@ -57,8 +60,8 @@ impl Store {
 
     /// Resolves when there is room for more rows, or after a while: then what comes makes other rows go.
     pub(crate) async fn room(&self) {
-        let crowded = || self.memory() > self.limit() / 8 * 7;
         let Some(kept) = self.kept.get() else { return };
+        let crowded = || self.memory() > self.limit() / 8 * 7 || kept.journal.crowded();
         if !crowded() || kept.problem().is_some() {
             return;
         }
@@ -115,21 +118,42 @@ impl Store {
         ages.filter(|(_, _, id)| !being_written(*id)).min().map(|(_, place, id)| (place, id))
     }
 
-    /// Bytes of all files and of the journal.
-    pub(crate) fn disk(&self) -> u64 {
-        let files: u64 = self.snapshot().iter().flat_map(|table| table.all_files()).map(|file| file.bytes).sum();
-        files + self.journal_size().map_or(0, |(bytes, _)| bytes)
+    /// Bytes of all files that the store has, and of the one that is being written.
+    fn file_bytes(&self, kept: &Kept) -> u64 {
+        let tables = self.snapshot();
+        let files = tables.iter().flat_map(|table| table.all_files());
+        files.map(|file| file.bytes).sum::<u64>() + kept.unfinished.load(Ordering::Relaxed)
     }
 
-    /// Takes away the oldest files until the run is within its disk limit.
-    pub(super) fn within_disk_limit(&self, kept: &Kept) {
-        let mut over = self.disk().saturating_sub(kept.disk_limit);
-        while over > 0 {
-            let Some((place, file)) = self.oldest_file() else { break };
-            over = over.saturating_sub(file.bytes);
-            self.remove_file(kept, place, file);
+    /// Whether files may take so many bytes more. Those count that a query holds though they are the store's no more.
+    pub(super) fn has_room(&self, kept: &Kept, more: u64) -> bool {
+        let held = kept.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
+        let held: u64 = held.iter().map(|file| file.bytes).sum();
+        self.file_bytes(kept) + held + more <= kept.most_files()
+    }
+
+    /// Takes away the oldest files until there is room for `more` bytes. What only a query still holds goes last, and
+    /// that query then ends with an error.
+    pub(super) fn make_room(&self, kept: &Kept, more: u64) {
+        if self.has_room(kept, more) {
+            return;
         }
+        let mut over = (self.file_bytes(kept) + more).saturating_sub(kept.most_files());
+        let mut files = if over > 0 { self.oldest_files() } else { Vec::new() };
+        files.retain(|(_, file)| {
+            let goes = over > 0;
+            over = over.saturating_sub(file.bytes);
+            goes
+        });
+        self.remove_files(kept, files);
         Self::bury(kept);
+        while !self.has_room(kept, more) {
+            let mut graveyard = kept.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(file) = (!graveyard.is_empty()).then(|| graveyard.remove(0)) else { return };
+            file.had_to_go.store(true, Ordering::Relaxed);
+            // One that can't be taken away can't be counted on either.
+            let _ = fs::remove_file(&file.path);
+        }
     }
 
     /// Files that nobody reads any more go.
@@ -139,35 +163,40 @@ impl Store {
         graveyard.retain(|file| Arc::strong_count(file) > 1 || fs::remove_file(&file.path).is_err());
     }
 
-    /// The file that was written first; one whose rows are not in memory too, if there is one.
-    fn oldest_file(&self) -> Option<(usize, Arc<ParquetFile>)> {
+    /// All files with the places of their tables, those first whose newest rows were written first.
+    fn oldest_files(&self) -> Vec<(usize, Arc<ParquetFile>)> {
         let tables = self.snapshot();
-        let on_disk_only = |(place, table): (usize, &Arc<TableSnapshot>)| Some((place, table.files.first()?.clone()));
-        let in_memory =
-            |(place, table): (usize, &Arc<TableSnapshot>)| Some((place, table.spilled.first()?.file.clone()));
-        let by_name = |(_, a): &(usize, Arc<ParquetFile>), (_, b): &(usize, Arc<ParquetFile>)| {
-            a.path.file_name().cmp(&b.path.file_name())
+        let of_table = |(place, table): (usize, &Arc<TableSnapshot>)| {
+            table.all_files().map(|file| (place, Arc::clone(file))).collect::<Vec<_>>()
         };
-        let oldest = tables.iter().enumerate().filter_map(on_disk_only).min_by(by_name);
-        oldest.or_else(|| tables.iter().enumerate().filter_map(in_memory).min_by(by_name))
+        let mut files: Vec<_> = tables.iter().enumerate().flat_map(of_table).collect();
+        files.sort_by_key(|(_, file)| numbers_in(&file.path).map_or(u64::MAX, |(_, last)| last));
+        files
     }
 
-    fn remove_file(&self, kept: &Kept, place: usize, file: Arc<ParquetFile>) {
+    fn remove_files(&self, kept: &Kept, files: Vec<(usize, Arc<ParquetFile>)>) {
+        if files.is_empty() {
+            return;
+        }
         let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
-        for group in &file.groups {
-            let (Some(identity), Some((first, others))) = (&group.identity, group.origins.split_first()) else {
-                continue;
-            };
-            // Which of its rows are of which stretch is not known any more; that none of them may come back is.
-            self.journal_eviction(identity, first, place, group.rows);
-            others.iter().for_each(|origin| self.journal_eviction(identity, origin, place, 0));
-            count(&mut losses, Arc::clone(identity), place, group.rows);
+        for (place, file) in &files {
+            for group in &file.groups {
+                let (Some(identity), Some((first, others))) = (&group.identity, group.origins.split_first()) else {
+                    continue;
+                };
+                // Which of its rows are of which stretch is not known any more; that none of them may come back is.
+                self.journal_eviction(identity, first, *place, group.rows);
+                others.iter().for_each(|origin| self.journal_eviction(identity, origin, *place, 0));
+                count(&mut losses, Arc::clone(identity), *place, group.rows);
+            }
         }
         drop(losses);
         // First known, then done: after a crash in between the rows are gone twice, not back again.
         kept.journal.sync();
-        self.tables[place].remove_file(&file, &self.counters);
-        kept.graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+        for (place, file) in files {
+            self.tables[place].remove_file(&file, &self.counters);
+            kept.graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+        }
     }
 
     fn journal_eviction(&self, identity: &Identity, origin: &Origin, place: usize, rows: usize) {
@@ -180,7 +209,7 @@ impl Store {
             last_seq: origin.last_seq,
             rows: rows as u64,
             unix_ns: crate::collector::clock::unix_ns(),
-            appends: self.counters.appends.load(std::sync::atomic::Ordering::Relaxed),
+            appends: self.counters.appends.load(Ordering::Relaxed),
         }));
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
@@ -165,7 +166,14 @@ impl Iterator for GroupReader {
 }
 
 fn cannot(file: &ParquetFile, error: &dyn std::error::Error) -> Error {
-    Error::failed(format!("cannot read {}: {error}", file.path.display()))
+    let path = file.path.display();
+    if file.had_to_go.load(Ordering::Relaxed) {
+        return Error::limit(format!(
+            "{path} had to go while it was read: its rows were the oldest that PROBE_DISK held"
+        ))
+        .hint("ask again, for fewer of the oldest rows, or start the collector with a larger PROBE_DISK");
+    }
+    Error::failed(format!("cannot read {path}: {error}"))
 }
 
 /// The file's footer: shared by those who read the file at the same time, and not kept for longer.

@@ -6,6 +6,7 @@
 //! (0.1 for all of it). zstd at level 3 or 9 saves less than a hundredth of level 1's size.
 
 use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use super::file_notes::{self, Note};
 use super::files::{ParquetFile, UNFINISHED};
 use super::schema::arrow_schema;
 use super::segment::Segment;
+use crate::durable;
 use crate::error::{Error, Result};
 
 /// How hard zstd tries.
@@ -29,6 +31,12 @@ const LEVEL: i32 = 1;
 
 /// A float column with more different values than fit here (bytes) is no dictionary.
 const FLOAT_DICTIONARY: usize = 16 << 10;
+
+/// Between two questions for more room.
+const STEP: u64 = 16 << 10;
+
+/// Is told how many bytes a file is about to have.
+pub(super) type Room<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// Writes `segments`, a row group each, to `DIRECTORY/NAME`. The name appears when the file is whole and on disk; until
 /// then it is `.NAME.writing`.
@@ -40,11 +48,12 @@ pub(super) fn write_file(
     name: &str,
     table: &'static Table,
     segments: &[Arc<Segment>],
+    room: Room<'_>,
 ) -> Result<ParquetFile> {
     let notes: Vec<Note> = segments.iter().map(|segment| Note::of(segment, table)).collect();
     let schema = arrow_schema(table);
     let places: Vec<usize> = (0..schema.fields().len()).collect();
-    let (metadata, bytes) = write_groups(directory, name, table, notes.clone(), |number, write| {
+    let (metadata, bytes) = write_groups(directory, name, table, notes.clone(), room, |number, write| {
         let segment = &segments[number];
         segment.batches.iter().try_for_each(|batch| {
             let rows = segment.record_batch(batch, 0, batch.rows, &places, &schema);
@@ -60,15 +69,15 @@ pub(super) fn write_groups(
     name: &str,
     table: &'static Table,
     notes: Vec<Note>,
+    room: Room<'_>,
     rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
 ) -> Result<(ParquetMetaData, u64)> {
     let path = directory.join(name);
     let unfinished = directory.join(format!(".{name}.{UNFINISHED}"));
     let written = (|| {
         crate::fault::check(&path)?;
-        let written = write(&unfinished, table, notes, rows)?;
-        fs::rename(&unfinished, &path)?;
-        File::open(directory)?.sync_all()?;
+        let written = write(&unfinished, table, notes, room, rows)?;
+        durable::rename(&unfinished, &path)?;
         Ok(written)
     })();
     written.map_err(|error: Error| {
@@ -82,22 +91,49 @@ fn write(
     path: &Path,
     table: &'static Table,
     notes: Vec<Note>,
+    room: Room<'_>,
     mut rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
 ) -> Result<(ParquetMetaData, u64)> {
     let failed = |error: &dyn std::error::Error| Error::failed(error.to_string());
     let groups = notes.len();
     // Without Arrow's schema in it: readers would take text for string views, which few of them compute with.
     let options = ArrowWriterOptions::new().with_properties(properties(table, notes)?).with_skip_arrow_metadata(true);
-    let mut writer = ArrowWriter::try_new_with_options(File::create(path)?, arrow_schema(table), options)
-        .map_err(|error| failed(&error))?;
+    let file = Growing { file: File::create(path)?, bytes: 0, asked: 0, room };
+    let mut writer =
+        ArrowWriter::try_new_with_options(file, arrow_schema(table), options).map_err(|error| failed(&error))?;
     for number in 0..groups {
         rows(number, &mut |batch| writer.write(batch).map_err(|error| failed(&error)))?;
         writer.flush().map_err(|error| failed(&error))?;
     }
     let metadata = writer.finish().map_err(|error| failed(&error))?;
-    let file = writer.inner();
+    let file = &writer.inner().file;
     file.sync_all()?;
     Ok((metadata, file.metadata()?.len()))
+}
+
+/// A file that asks for room before it takes it.
+struct Growing<'a> {
+    file: File,
+    bytes: u64,
+    asked: u64,
+    room: Room<'a>,
+}
+
+impl Write for Growing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let needed = self.bytes + bytes.len() as u64;
+        if needed > self.asked {
+            self.asked = needed + STEP;
+            (self.room)(self.asked);
+        }
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 fn properties(table: &'static Table, notes: Vec<Note>) -> Result<WriterProperties> {

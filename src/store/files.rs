@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
 use arrow::datatypes::Schema;
@@ -43,6 +44,8 @@ pub(crate) struct ParquetFile {
     whole: RowGroup,
     /// It was written by this program as it is: what it does not say or have by our declarations, it has not.
     pub(super) ours: bool,
+    /// It was taken away though somebody may be reading it.
+    pub(super) had_to_go: AtomicBool,
     /// While somebody reads the file.
     pub(super) footer: Mutex<Weak<ArrowReaderMetadata>>,
 }
@@ -119,7 +122,8 @@ impl ParquetFile {
             whole.column_bytes.iter_mut().zip(&group.column_bytes).for_each(|(sum, bytes)| *sum += bytes);
             whole.ranges.iter_mut().zip(&group.ranges).for_each(|(range, more)| *range = range.with(*more));
         }
-        Self { table, path, bytes, groups, whole, ours, footer: Mutex::default() }
+        let had_to_go = AtomicBool::new(false);
+        Self { table, path, bytes, groups, whole, ours, had_to_go, footer: Mutex::default() }
     }
 
     /// How many of the table's columns come before its own.

@@ -1,10 +1,11 @@
 //! Where rows are kept on disk: the run directory, its journal, and the thread that turns sealed segments into files.
 //!
 //! Rows come into memory and, by way of the journal, to disk within a second ([`crate::journal`]). Segments are sealed
-//! when they are full or old, and become Parquet files soon after; then the journal need not keep their batches. They
-//! stay in memory, where a query finds them fastest, until memory is needed ([`super::budget`]).
+//! when they are full or old, or when the journal has no room for their batches any more, and become Parquet files soon
+//! after; then the journal need not keep them. They stay in memory, where a query finds them fastest, until memory is
+//! needed ([`super::budget`]).
 
-use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,8 +19,9 @@ use super::files::table_directory;
 use super::merge::{NEIGHBOURS, numbers_in};
 use super::sealed::Sealed;
 use super::segment::Segment;
+use crate::durable;
 use crate::error::{Error, Result};
-use crate::journal::Journal;
+use crate::journal::{Journal, panicked};
 
 /// A segment that has grown for so long is sealed, and all of its table with it, so that one file has them all.
 const SEAL_AFTER: Duration = Duration::from_secs(300);
@@ -27,6 +29,12 @@ const SEAL_AFTER: Duration = Duration::from_secs(300);
 pub(super) const FILE_ROWS: usize = 1 << 20;
 /// How often is looked for something old.
 const TICK: Duration = Duration::from_secs(5);
+/// Between two attempts on a disk that takes nothing.
+const RETRY: Duration = if cfg!(test) { Duration::from_millis(20) } else { TICK };
+/// A file is a 40th of what a run may take on disk, so that little goes at a time, and room for one more is soon made.
+const FILES_ON_DISK: u64 = 40;
+/// But so many bytes in any case, because a file has to say of each column what it has.
+const LEAST_FILE: u64 = 32 << 10;
 
 /// What a store that keeps its rows has.
 #[derive(Debug)]
@@ -37,8 +45,9 @@ pub(super) struct Kept {
     pub(super) disk_limit: u64,
     /// Number of the next file.
     number: AtomicU64,
-    work: Mutex<Work>,
-    wake: Condvar,
+    /// Bytes of the file that is being written, and of what comes next in it.
+    pub(super) unfinished: AtomicU64,
+    signal: Arc<Signal>,
     /// Held by whoever writes files and takes them away.
     round: Mutex<()>,
     /// Segments that are being written, which must not be evicted meanwhile.
@@ -46,6 +55,13 @@ pub(super) struct Kept {
     pub(super) graveyard: Mutex<Graveyard>,
     /// Merging has failed.
     unmergeable: AtomicBool,
+}
+
+/// How the thread that writes files is told something.
+#[derive(Debug, Default)]
+struct Signal {
+    work: Mutex<Work>,
+    wake: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -64,20 +80,41 @@ pub(crate) struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Kept {
+impl Signal {
     fn lock(&self) -> MutexGuard<'_, Work> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something may be due.
-    pub(super) fn wake(&self) {
+    fn wake(&self) {
         self.lock().wanted = true;
         self.wake.notify_one();
+    }
+}
+
+impl Kept {
+    /// Something may be due.
+    pub(super) fn wake(&self) {
+        self.signal.wake();
     }
 
     /// Why rows are in memory only, for now.
     pub(super) fn problem(&self) -> Option<Arc<str>> {
-        self.lock().problem.clone().or_else(|| self.journal.problem())
+        self.signal.lock().problem.clone().or_else(|| self.journal.problem())
+    }
+
+    /// No file is made larger than this, about.
+    pub(super) fn most_file(&self) -> u64 {
+        (self.disk_limit / FILES_ON_DISK).max(LEAST_FILE)
+    }
+
+    /// What is in memory before it becomes a file takes more there than in the file.
+    pub(super) fn most_file_in_memory(&self) -> usize {
+        usize::try_from(self.most_file()).unwrap_or(usize::MAX)
+    }
+
+    /// What files may take together, so that the journal has room for its share.
+    pub(super) fn most_files(&self) -> u64 {
+        self.disk_limit.saturating_sub(self.journal.most())
     }
 }
 
@@ -101,13 +138,16 @@ impl Store {
             .filter_map(|file| numbers_in(&file.path))
             .map(|(_, last)| last)
             .max();
+        let signal = Arc::new(Signal::default());
+        let due = Arc::clone(&signal);
+        journal.when_due(move || due.wake());
         let kept = Kept {
             directory: directory.to_owned(),
             journal,
             disk_limit: disk,
             number: AtomicU64::new(next.map_or(0, |newest| newest + 1)),
-            work: Mutex::default(),
-            wake: Condvar::new(),
+            unfinished: AtomicU64::new(0),
+            signal,
             round: Mutex::default(),
             writing: Mutex::default(),
             graveyard: Mutex::default(),
@@ -134,10 +174,14 @@ impl Store {
     pub(crate) fn keep_up(&self, all: bool) -> Result<()> {
         let Some(kept) = self.kept.get() else { return Ok(()) };
         let _alone = kept.round.lock().unwrap_or_else(PoisonError::into_inner);
+        // A round before that did not come to its end may have left them.
+        kept.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        kept.unfinished.store(0, Ordering::Relaxed);
+        self.trim(kept);
         let spilled = self.spill(kept, all);
         self.unload();
-        self.within_disk_limit(kept);
-        self.trim(kept);
+        // For the next file, and for the second copy of what is merged.
+        self.make_room(kept, kept.most_file());
         if spilled.is_ok()
             && !kept.unmergeable.load(Ordering::Relaxed)
             && let Err(error) = self.merge_files(kept, NEIGHBOURS)
@@ -163,6 +207,18 @@ impl Store {
         merged
     }
 
+    /// Rows may take only so much memory from now on.
+    #[cfg(test)]
+    pub(crate) fn shrink(&self, memory: usize) {
+        self.limit.store(memory, Ordering::Relaxed);
+    }
+
+    /// The thread that writes files looks whether something is due.
+    #[cfg(test)]
+    pub(crate) fn look(&self) {
+        self.kept.get().into_iter().for_each(Kept::wake);
+    }
+
     /// Nothing is written or taken away while the guard lives.
     #[cfg(test)]
     pub(crate) fn hold_still(&self) -> Option<MutexGuard<'_, ()>> {
@@ -171,12 +227,16 @@ impl Store {
 
     fn spill(&self, kept: &Kept, all: bool) -> Result<()> {
         let pressed = self.memory() > self.soft_limit();
+        let overdue = kept.journal.overdue();
+        let pins = |segment: &Segment| overdue.is_some_and(|newest| segment.id <= newest);
         for (place, table) in self.tables.iter().enumerate() {
-            table.seal(|segment| all || pressed || segment.began.elapsed() >= SEAL_AFTER);
+            table.seal(|segment| all || pressed || pins(segment) || segment.began.elapsed() >= SEAL_AFTER);
             while let Some(chunk) = self.next_chunk(kept, place) {
                 let result = self.spill_chunk(kept, place, chunk);
                 kept.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                kept.unfinished.store(0, Ordering::Relaxed);
                 result?;
+                self.trim(kept);
                 self.unload();
             }
         }
@@ -188,10 +248,11 @@ impl Store {
         // Eviction takes this too: what it has taken is not in the snapshot that is read here.
         let mut writing = kept.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.tables[place].snapshot();
+        let most_bytes = (self.limit() / 8).min(kept.most_file_in_memory());
         let (mut rows, mut bytes) = (0, 0);
         let chunk = snapshot.sealed.iter().take_while(|sealed| {
             let more: usize = sealed.segments().iter().map(|segment| segment.bytes).sum();
-            let fits = rows == 0 || rows + sealed.rows <= FILE_ROWS && bytes + more <= self.limit() / 8;
+            let fits = rows == 0 || rows + sealed.rows <= FILE_ROWS && bytes + more <= most_bytes;
             rows += sealed.rows;
             bytes += more;
             fits
@@ -207,10 +268,14 @@ impl Store {
         kept.journal.sync();
         let Some(table) = self.declared.get(place) else { return Ok(()) };
         let directory = table_directory(&kept.directory, table);
-        fs::create_dir_all(&directory)?;
+        durable::create_directory(&directory)?;
         let name = format!("{:08}.parquet", kept.number.fetch_add(1, Ordering::Relaxed));
         let segments: Vec<Arc<Segment>> = chunk.iter().flat_map(|sealed| sealed.segments()).collect();
-        let file = write_file(&directory, &name, table, &segments)?;
+        let room = |bytes| {
+            kept.unfinished.store(bytes, Ordering::Relaxed);
+            self.make_room(kept, 0);
+        };
+        let file = write_file(&directory, &name, table, &segments, &room)?;
         self.tables[place].spilled(chunk, Arc::new(file));
         Ok(())
     }
@@ -236,8 +301,8 @@ impl Keeper {
     fn stop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if let Some(kept) = self.store.kept.get() {
-            kept.lock().stopping = true;
-            kept.wake.notify_one();
+            kept.signal.lock().stopping = true;
+            kept.signal.wake.notify_one();
         }
         // A panic there has been reported by its own thread.
         let _ = thread.join();
@@ -252,37 +317,43 @@ impl Drop for Keeper {
 
 /// The thread's life, as long as the store's.
 fn run(store: &Weak<Store>) {
-    let mut ailing = false;
+    // How often the journal had taken nothing when all rows were in files last.
+    let mut made_good = 0;
     loop {
         let Some(store) = store.upgrade() else { return };
         let Some(kept) = store.kept.get() else { return };
+        let Signal { work, wake } = &*kept.signal;
         {
-            let work = kept.lock();
+            let work = work.lock().unwrap_or_else(PoisonError::into_inner);
             let idle = |work: &mut Work| !work.wanted && !work.stopping;
-            let (mut work, _) = kept.wake.wait_timeout_while(work, TICK, idle).unwrap_or_else(PoisonError::into_inner);
+            let (mut work, _) = wake.wait_timeout_while(work, TICK, idle).unwrap_or_else(PoisonError::into_inner);
             if work.stopping {
                 return;
             }
             work.wanted = false;
         }
-        // A disk that has taken nothing for a while may have missed rows that agents were told are kept.
-        let recovered = ailing && kept.journal.problem().is_none();
-        ailing = kept.journal.problem().is_some();
-        let result = store.keep_up(recovered);
+        // A journal that took nothing for a while may have missed rows that agents were told are kept.
+        let gaps = kept.journal.gaps();
+        let recovered = gaps != made_good && kept.journal.problem().is_none();
+        let result = catch_unwind(AssertUnwindSafe(|| store.keep_up(recovered)));
+        let result = result.unwrap_or_else(|panic| Err(Error::failed(panicked(&*panic))));
         let failed = result.is_err();
+        if recovered && !failed {
+            made_good = gaps;
+        }
         note(kept, result);
         if failed {
             // Not again at once, however much comes.
-            let work = kept.lock();
-            let until = Instant::now() + TICK;
-            let _ = kept.wake.wait_timeout_while(work, TICK, |work| !work.stopping && Instant::now() < until);
+            let until = Instant::now() + RETRY;
+            let work = work.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = wake.wait_timeout_while(work, RETRY, |work| !work.stopping && Instant::now() < until);
         }
     }
 }
 
 /// Keeps what is wrong with the disk, and says it.
 fn note(kept: &Kept, result: Result<()>) {
-    let mut work = kept.lock();
+    let mut work = kept.signal.lock();
     let problem = result.err().map(|error| Arc::<str>::from(error.to_string()));
     if let Some(problem) = &problem {
         kept.journal.say(problem);

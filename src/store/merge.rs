@@ -32,8 +32,14 @@ impl Store {
     /// Merges what can be merged: `least` files or more at a time.
     pub(super) fn merge_files(&self, kept: &Kept, least: usize) -> Result<()> {
         for place in 0..self.tables.len() {
-            while let Some(files) = mergeable(&self.tables[place].snapshot(), least, (self.limit() / 8) as u64) {
+            let most = Most { memory: (self.limit() / 8) as u64, disk: kept.most_file() };
+            while let Some(files) = mergeable(&self.tables[place].snapshot(), least, most) {
+                // For a while both are there. Rows are not to go for that.
+                if !self.has_room(kept, files.iter().map(|file| file.bytes).sum()) {
+                    break;
+                }
                 self.merge_into_one(kept, place, &files)?;
+                Self::bury(kept);
             }
         }
         Ok(())
@@ -54,7 +60,7 @@ impl Store {
         });
         let schema = arrow_schema(table);
         let places: Vec<usize> = (0..schema.fields().len()).collect();
-        write_groups(&directory, &name, table, notes.collect(), |number, write| {
+        write_groups(&directory, &name, table, notes.collect(), &|_| (), |number, write| {
             for (file, group) in &groups[number] {
                 for batch in GroupReader::open(file, *group, &places, &schema, BATCH_ROWS, |_| ())? {
                     write(&batch?)?;
@@ -111,41 +117,52 @@ fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<Place>> {
 }
 
 /// The oldest files that should be one: neighbours, and either all in memory too or none.
-fn mergeable(table: &TableSnapshot, least: usize, most_bytes: u64) -> Option<Vec<Arc<ParquetFile>>> {
+fn mergeable(table: &TableSnapshot, least: usize, most: Most) -> Option<Vec<Arc<ParquetFile>>> {
     let spilled: Vec<Arc<ParquetFile>> = table.spilled.iter().map(|spilled| Arc::clone(&spilled.file)).collect();
     let memory: Vec<u64> = table.spilled.iter().map(|spilled| spilled.bytes as u64).collect();
     let on_disk = vec![0; table.files.len()];
     [(&*table.files, on_disk), (&spilled, memory)].into_iter().find_map(|(files, memory)| {
-        let facts: Vec<(usize, bool)> = files
+        let facts: Vec<Facts> = files
             .iter()
             .map(|file| {
                 let whole = file.groups.iter().all(|group| group.identity.is_some() && !group.origins.is_empty());
-                (file.whole().rows, whole && file.ours && numbers(file).is_some())
+                (file.whole().rows, file.bytes, whole && file.ours && numbers(file).is_some())
             })
             .collect();
-        let mut range = run(&facts, least)?;
+        let mut range = run(&facts, least, most.disk)?;
         // What is in memory leaves it together.
-        while memory[range.clone()].iter().sum::<u64>() > most_bytes && range.len() > 1 {
+        while memory[range.clone()].iter().sum::<u64>() > most.memory && range.len() > 1 {
             range.end -= 1;
         }
         (range.len() >= least.max(2)).then(|| files[range].to_vec())
     })
 }
 
-/// The first run of `least` files or more of about the same size or smaller, given the rows of each and whether it may be
-/// merged at all; small sizes first.
-fn run(files: &[(usize, bool)], least: usize) -> Option<Range<usize>> {
+/// What a merged file may take, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Most {
+    memory: u64,
+    disk: u64,
+}
+
+/// Rows and bytes of a file, and whether it may be merged at all.
+type Facts = (usize, u64, bool);
+
+/// The first run of `least` files or more of about the same size or smaller, and of `most_bytes` together; small sizes
+/// first.
+fn run(files: &[Facts], least: usize, most_bytes: u64) -> Option<Range<usize>> {
     let tier = |rows: usize| rows.max(1).ilog2() / TIER_BITS;
     (0..=tier(FILE_ROWS)).find_map(|most| {
         let mut start = 0;
         while start < files.len() {
-            let mut rows = 0;
-            let fits = |(more, may): &&(usize, bool)| {
+            let (mut rows, mut bytes) = (0, 0);
+            let fits = |(more, more_bytes, may): &&Facts| {
                 rows += more;
-                *may && tier(*more) <= most && rows <= FILE_ROWS
+                bytes += more_bytes;
+                *may && tier(*more) <= most && rows <= FILE_ROWS && bytes <= most_bytes
             };
             let length = files[start..].iter().take_while(fits).count();
-            let sizes = || files[start..start + length].iter().map(|(rows, _)| *rows);
+            let sizes = || files[start..start + length].iter().map(|(rows, ..)| *rows);
             // For a few rows more a large file is not written again.
             let worth = sizes().max().is_some_and(|largest| largest <= sizes().sum::<usize>() / 2);
             if length >= least.max(2) && worth {
@@ -186,22 +203,23 @@ mod tests {
 
     #[test]
     fn neighbours_of_a_size_are_merged() {
-        let small = [(20, true); 10];
+        let run = |files: &[Facts], least| super::run(files, least, 1000);
+        let small = [(20, 10, true); 10];
         assert_eq!(run(&small, 8), Some(0..10));
         assert_eq!(run(&small[..7], 8), None);
         // A large one stays where it is, and what is on both sides of it is not neighbours.
-        let mut files = vec![(20, true); 5];
-        files.push((900_000, true));
-        files.extend([(20, true); 7]);
+        let mut files = vec![(20, 10, true); 5];
+        files.push((900_000, 900, true));
+        files.extend([(20, 10, true); 7]);
         assert_eq!(run(&files, 8), None);
-        files.push((20, true));
+        files.push((20, 10, true));
         assert_eq!(run(&files, 8), Some(6..14));
         // One that can't be merged parts them.
-        files[9].1 = false;
+        files[9].2 = false;
         assert_eq!(run(&files, 8), None);
-        // Never more rows than a file has.
-        let half = [(FILE_ROWS / 2, true); 9];
-        assert_eq!(run(&half, 2), Some(0..2));
+        // Never more rows than a file has, nor more bytes.
+        assert_eq!(run(&[(FILE_ROWS / 2, 10, true); 9], 2), Some(0..2));
+        assert_eq!(run(&[(20, 400, true); 9], 2), Some(0..2));
     }
 
     #[test]

@@ -167,7 +167,8 @@ impl Store {
         if rows.is_empty() {
             return None;
         }
-        let segment_bytes = self.limit() / SEGMENTS_IN_LIMIT;
+        let most = self.kept.get().map_or(usize::MAX, Kept::most_file_in_memory);
+        let segment_bytes = (self.limit() / SEGMENTS_IN_LIMIT).min(most);
         let appended = self.tables[place].append(identity, origin, rows, segment_bytes, &self.counters);
         if self.memory() > self.soft_limit() {
             self.unload();

@@ -36,7 +36,7 @@ pub(crate) fn write_system(directory: &Path, tables: &[&'static Table], system: 
         }
         std::fs::create_dir_all(&directory)?;
         if table.source == Source::Collector || !segments.is_empty() || is_empty(&directory) {
-            write_file(&directory, FILE, table, &segments)?;
+            write_file(&directory, FILE, table, &segments, &|_| ())?;
         }
     }
     Ok(())
@@ -54,7 +54,7 @@ impl Store {
             std::fs::create_dir_all(&directory)?;
             let segments: Vec<Arc<Segment>> = snapshot.segments().collect();
             for (number, segments) in segments.chunks(SEGMENTS).enumerate() {
-                write_file(&directory, &format!("{number:08}.parquet"), table, segments)?;
+                write_file(&directory, &format!("{number:08}.parquet"), table, segments, &|_| ())?;
             }
         }
         write_system(directory, &tables, system)

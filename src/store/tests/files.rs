@@ -49,7 +49,7 @@ proptest! {
     ) {
         let directory = tempfile::tempdir().unwrap();
         let segments = segments(&lists);
-        let written = write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &segments).unwrap();
+        let written = write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &segments, &|_| ()).unwrap();
         let opened = ParquetFile::open(&directory.path().join("0.parquet"), &torch_trace::TABLE).unwrap();
         prop_assert_eq!(opened.whole().rows, lists.iter().flatten().map(Vec::len).sum::<usize>());
         for (group, segment) in opened.groups.iter().zip(&segments) {
@@ -159,11 +159,11 @@ fn a_file_is_there_whole_or_not_at_all() {
     };
     // What an earlier attempt left is no obstacle.
     std::fs::write(directory.path().join(".0.parquet.writing"), "half").unwrap();
-    write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &segments).unwrap();
+    write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &segments, &|_| ()).unwrap();
     assert_eq!(names(), ["0.parquet"]);
     // A directory of that name: the file can't take its place.
     std::fs::create_dir_all(directory.path().join("1.parquet/full")).unwrap();
-    let error = write_file(directory.path(), "1.parquet", &torch_trace::TABLE, &segments).unwrap_err();
+    let error = write_file(directory.path(), "1.parquet", &torch_trace::TABLE, &segments, &|_| ()).unwrap_err();
     assert!(error.to_string().contains("1.parquet"), "{error}");
     assert_eq!(names(), ["0.parquet", "1.parquet"]);
     // A file that was cut short, and one of a later version, are errors that name it.
@@ -202,7 +202,7 @@ fn other_programs_read_them() {
         })
         .collect();
     let segments = segments(&[vec![rows.clone()], vec![rows]]);
-    let file = write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &segments).unwrap();
+    let file = write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &segments, &|_| ()).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/sql/readers.py");
     let output = Command::new(python).arg(script).arg(&file.path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,0 +1,325 @@
+//! What a run takes on disk: never more than it may, nearly all of it files with rows, and the oldest of those go.
+
+use std::time::{Duration, Instant};
+
+use probe_proto::table::{Text, Time};
+use probe_proto::tables::metrics;
+
+use super::*;
+use crate::fault::Fault;
+use crate::server::peer::Asker;
+
+/// Rows of two tables of one process: one that gets many, and one that gets few.
+struct Fast {
+    world: World,
+    seq: u64,
+    sent: (i64, i64),
+    quiet: (Mapping, u64),
+    random: u64,
+}
+
+impl Fast {
+    fn start(directory: &Path, disk: u64) -> Self {
+        let mut world = World::start_with(directory, 64 << 20, disk);
+        let hello = v1::Hello {
+            protocol: probe_proto::PROTOCOL,
+            instance: "fast".into(),
+            pid: 100,
+            tables: vec![steps::TABLE.wire_schema(), metrics::TABLE.wire_schema()],
+            ..v1::Hello::default()
+        };
+        world.greet(0, hello);
+        let mapping = Mapping::new(&metrics::TABLE.wire_schema()).unwrap();
+        Self { world, seq: 0, sent: (0, 0), quiet: (mapping, 0), random: 1 }
+    }
+
+    /// Times that no encoding makes smaller.
+    fn random(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random as f64
+    }
+
+    /// `rows` more steps, as one who waits where there is no room.
+    async fn steps(&mut self, rows: i64) {
+        self.world.begun.store.room().await;
+        self.world.begun.journal.room().await;
+        let mut builder = BatchBuilder::new(&steps::TABLE);
+        for row in 0..rows {
+            let mut times = || self.random();
+            let row =
+                steps::Row { duration: times(), data_time: times(), forward_time: times(), ..step(self.sent.0 + row) };
+            let row = steps::Row { backward_time: self.random(), optimizer_time: self.random(), ..row };
+            builder.push(steps::Row { comm_time: self.random(), other_time: self.random(), ..row });
+        }
+        self.sent.0 += rows;
+        self.seq += 1;
+        let batch = v1::Batch { seq: self.seq, recorded: self.sent.0 as u64, table: 0, ..builder.take() };
+        self.put(batch, "python.steps");
+    }
+
+    fn metric(&mut self) {
+        let mut builder = BatchBuilder::new(&metrics::TABLE);
+        let row = metrics::Row { step: self.sent.1, ts: Time(0), name: Text(0), value: Some(1.0), reason: None };
+        builder.push(row);
+        self.sent.1 += 1;
+        self.quiet.1 += 1;
+        self.seq += 1;
+        let batch = v1::Batch { seq: self.seq, recorded: self.quiet.1, table: 1, ..builder.take() };
+        self.put(batch, "python.metrics");
+    }
+
+    fn put(&mut self, batch: v1::Batch, table: &str) {
+        let World { begun, agents, mapping } = &mut self.world;
+        let Connected { agent, connection, strings } = &mut agents[0];
+        let mapping = if batch.table == 0 { mapping } else { &self.quiet.0 };
+        let rows = Rows::decode(mapping, &batch, strings).unwrap();
+        let from = Source { connection: *connection, seq: batch.seq, table, recorded: batch.recorded };
+        let identity = Arc::clone(&agent.state().identity);
+        let keep = Keep { store: &begun.store, journal: &begun.journal };
+        agent.store(&from, &identity, rows, batch, keep).unwrap();
+    }
+
+    fn count(&self, runtime: &tokio::runtime::Runtime, sql: &str) -> i64 {
+        let Begun { store, registry, log, events, queries, .. } = &self.world.begun;
+        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
+        let engine = Engine::new(Arc::clone(store), system).unwrap();
+        let batches: Vec<RecordBatch> =
+            runtime.block_on(async { engine.query(sql, None).await.unwrap().try_collect().await.unwrap() });
+        batches[0].column(0).as_primitive::<Int64Type>().value(0)
+    }
+}
+
+/// Bytes of all files below a directory whose names end so; what goes meanwhile is not there any more.
+fn on_disk(directory: &Path, ending: &str) -> u64 {
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+    let size = |path: PathBuf| match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => on_disk(&path, ending),
+        Ok(found) if path.to_string_lossy().ends_with(ending) => found.len(),
+        _ => 0,
+    };
+    entries.filter_map(|entry| Some(size(entry.ok()?.path()))).sum()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn wait(what: &str, until: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !until() {
+        assert!(since.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_fast_table_beside_a_quiet_one_fills_the_disk_with_files() {
+    const DISK: u64 = 2 << 20;
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let mut fast = Fast::start(directory.path(), DISK);
+    let mut least = DISK;
+    fast.metric();
+    for batch in 0..400 {
+        runtime.block_on(fast.steps(250));
+        if batch % 100 == 50 {
+            fast.metric();
+        }
+        let all = on_disk(directory.path(), "");
+        assert!(all <= DISK, "{all} bytes after batch {batch}");
+        if batch >= 200 {
+            // By now more has been sent than there is room for.
+            least = least.min(on_disk(directory.path(), ".parquet"));
+        }
+    }
+    assert!(least >= DISK / 10 * 8, "only {least} bytes are files with rows");
+    assert_eq!(fast.world.begun.store.problem(), None);
+    let (stored, newest) = ("SELECT COUNT(*) FROM python.steps", "SELECT MAX(step) FROM python.steps");
+    let evicted =
+        "SELECT CAST(SUM(rows) AS BIGINT) FROM probe.drops WHERE reason = 'evicted' AND table_name = 'python.steps'";
+    let _still = fast.world.begun.store.hold_still();
+    let (stored, evicted) = (fast.count(&runtime, stored), fast.count(&runtime, evicted));
+    assert_eq!((stored + evicted, fast.count(&runtime, newest)), (fast.sent.0, fast.sent.0 - 1));
+    assert!(evicted > 0);
+    // The oldest went: what is there are the newest.
+    assert_eq!(fast.count(&runtime, "SELECT MIN(step) FROM python.steps"), evicted);
+}
+
+#[test]
+fn where_no_files_can_be_written_the_journal_keeps_to_its_share() {
+    const DISK: u64 = 2 << 20;
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let mut fast = Fast::start(directory.path(), DISK);
+    let steps = directory.path().join("python.steps");
+    fault::breaks(&steps, true);
+    for batch in 0..100 {
+        runtime.block_on(fast.steps(100));
+        fast.world.begun.journal.sync();
+        let all = on_disk(directory.path(), "");
+        assert!(all <= DISK / 10, "{all} bytes after batch {batch}");
+    }
+    let problem = fast.world.begun.store.problem().unwrap();
+    fault::breaks(&steps, false);
+    assert!(problem.contains("share") || problem.contains("no space"), "{problem}");
+    // Of what it did not take, all rows are in files as soon as these can be written.
+    let store = Arc::clone(&fast.world.begun.store);
+    wait("rows stay in memory only", || {
+        store.snapshot().iter().all(|table| table.unspilled().next().is_none()) && store.problem().is_none()
+    });
+    assert_eq!(fast.count(&runtime, "SELECT COUNT(*) FROM python.steps"), 10_000);
+    drop(fast);
+    let world = World::start_with(directory.path(), 64 << 20, DISK);
+    let fast = Fast {
+        world,
+        seq: 0,
+        sent: (0, 0),
+        quiet: (Mapping::new(&metrics::TABLE.wire_schema()).unwrap(), 0),
+        random: 1,
+    };
+    assert_eq!(fast.count(&runtime, "SELECT COUNT(*) FROM python.steps"), 10_000);
+}
+
+#[test]
+fn what_a_journal_missed_for_a_moment_is_in_files_soon() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::start_with(directory.path(), 64 << 20, 64 << 20);
+    world.connect(1);
+    let journal = Arc::clone(&world.begun.journal);
+    fault::breaks(&journal::directory(directory.path()), true);
+    world.send(0, 1, (0, 30), 30);
+    assert!(journal.sync().is_some());
+    fault::breaks(&journal::directory(directory.path()), false);
+    world.send(0, 2, (30, 30), 60);
+    assert_eq!(journal.sync(), None);
+    // Nobody had looked while it failed.
+    world.begun.store.look();
+    let unspilled = || world.begun.store.snapshot().iter().any(|table| table.unspilled().next().is_some());
+    wait("what the journal has not is in no file", || !unspilled());
+}
+
+#[test]
+fn threads_that_panic_are_told_of_and_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = World::start_with(directory.path(), 64 << 20, 64 << 20);
+    world.connect(1);
+    let (journal, store) = (Arc::clone(&world.begun.journal), Arc::clone(&world.begun.store));
+    let at = journal::directory(directory.path());
+    fault::set(&at, Fault::Panic, true);
+    world.send(0, 1, (0, 30), 30);
+    let problem = journal.sync().unwrap();
+    assert!(problem.contains("panicked: this test has it so"), "{problem}");
+    fault::set(&at, Fault::Panic, false);
+    world.send(0, 2, (30, 30), 60);
+    assert_eq!(journal.sync(), None);
+
+    let steps = directory.path().join("python.steps");
+    fault::set(&steps, Fault::Panic, true);
+    store.look();
+    wait("nothing is said of a panic", || store.problem().is_some_and(|problem| problem.contains("panicked")));
+    fault::set(&steps, Fault::Panic, false);
+    wait("the thread that writes files is gone", || {
+        store.problem().is_none() && store.snapshot().iter().all(|table| table.unspilled().next().is_none())
+    });
+    assert_eq!(
+        store.snapshot().iter().flat_map(|table| table.all_files()).map(|file| file.whole().rows).sum::<usize>(),
+        60
+    );
+}
+
+#[test]
+fn no_question_costs_a_row() {
+    const DISK: u64 = 2 << 20;
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let mut fast = Fast::start(directory.path(), DISK);
+    for _ in 0..60 {
+        runtime.block_on(fast.steps(200));
+    }
+    // One more, so that there always are rows that only the journal has.
+    fast.metric();
+    let Begun { queries, log, events, store, journal, .. } = &fast.world.begun;
+    let asker = Asker { who: "token:a".into(), peer: None };
+    let text = "x".repeat(60 << 10);
+    let call = v1::EvalCall { code: text.clone(), ..v1::EvalCall::default() };
+    for _ in 0..40 {
+        queries.failed(&asker, &text, None, &crate::error::Error::usage("no"));
+        log.refuse(&asker, &call, "no");
+        let details = serde_json::json!({ "text": &text });
+        events.note(super::super::events::Event::new("a", super::super::events::Severity::Info, "b").with(&details));
+        let status = v1::Status { problem: text.clone(), ..v1::Status::default() };
+        let what = Some(said::What::Status(status));
+        let connection = fast.world.agents[0].connection;
+        journal.record(record::Record::Said(v1::Said { connection, what, unix_ns: 0 }));
+        journal.sync();
+        let all = on_disk(directory.path(), "");
+        assert!(all <= DISK, "{all} bytes");
+    }
+    assert!(store.evicted().is_empty(), "{:?}", store.evicted());
+    assert_eq!(fast.count(&runtime, "SELECT COUNT(*) FROM python.steps"), 12_000);
+}
+
+#[test]
+fn a_failing_query_is_written_down_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::start_with(directory.path(), 64 << 20, 1 << 30);
+    let before = world.begun.journal.size().0;
+    let asker = Asker { who: "token:a".into(), peer: None };
+    let text = "x".repeat(60 << 10);
+    world.begun.queries.failed(&asker, &text, None, &crate::error::Error::usage("no"));
+    world.begun.queries.begin(&asker, &text, None).finish(None);
+    assert_eq!(world.begun.journal.sync(), None);
+    let more = world.begun.journal.size().0 - before;
+    assert!(more < 2 * (60 << 10) + 2000, "{more}");
+    // What was not said again is there all the same when another collector goes on.
+    world.kill();
+    let world = World::start_with(directory.path(), 64 << 20, 1 << 30);
+    let rows = crate::query::SystemTable::rows(&*world.begun.queries);
+    assert_eq!(rows.batch.rows, 2);
+    assert!(rows.strings.since(0).unwrap().values.contains(&text));
+    let engine = Engine::new(Arc::clone(&world.begun.store), vec![Arc::clone(&world.begun.queries) as _]).unwrap();
+    let batches: Vec<RecordBatch> = runtime().block_on(async {
+        let sql = "SELECT CAST(SUM(length(sql)) AS BIGINT) FROM probe.queries WHERE status IN ('ok', 'error')";
+        engine.query(sql, None).await.unwrap().try_collect().await.unwrap()
+    });
+    assert_eq!(batches[0].column(0).as_primitive::<Int64Type>().value(0), 2 * (60 << 10));
+}
+
+#[test]
+fn a_query_that_holds_what_had_to_go_says_so() {
+    use datafusion::prelude::{SessionConfig, SessionContext};
+    const DISK: u64 = 1 << 20;
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let mut fast = Fast::start(directory.path(), DISK);
+    fast.world.begun.store.shrink(100_000);
+    for _ in 0..60 {
+        runtime.block_on(fast.steps(200));
+    }
+    let engine = Engine::new(Arc::clone(&fast.world.begun.store), Vec::new()).unwrap();
+    let tables = engine.catalog(None).schema("python").unwrap();
+    let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+    let mut rows = runtime.block_on(async {
+        let table = tables.table("steps").await.unwrap().unwrap();
+        session
+            .read_table(table)
+            .unwrap()
+            .select_columns(&["step", "duration"])
+            .unwrap()
+            .execute_stream()
+            .await
+            .unwrap()
+    });
+    assert!(runtime.block_on(rows.try_next()).unwrap().is_some());
+    for batch in 0..100 {
+        runtime.block_on(fast.steps(200));
+        let all = on_disk(directory.path(), "");
+        assert!(all <= DISK, "{all} bytes after batch {batch}");
+    }
+    let error = loop {
+        match runtime.block_on(rows.try_next()) {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("rows that had gone were read"),
+            Err(error) => break crate::query::from_datafusion(&error),
+        }
+    };
+    assert!(error.to_string().contains("had to go") && error.hint_text().is_some(), "{error}");
+}

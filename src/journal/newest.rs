@@ -1,0 +1,173 @@
+//! The newest of what is numbered: rows of `probe.evals`, `probe.events` and `probe.queries`. Bounded in number and in
+//! bytes, the oldest go first; numbers go on, so that those that have gone are counted.
+
+use std::collections::VecDeque;
+
+use probe_proto::v1;
+
+/// So many are kept.
+pub(crate) const MOST_ROWS: usize = 10_000;
+/// So many bytes of them are kept, where nobody says less.
+pub(crate) const MOST_BYTES: usize = 16 << 20;
+/// What a row takes beside its text.
+const ROW: usize = 100;
+
+/// What is kept like this. A later row of the same number takes the place of the one before.
+pub(crate) trait Numbered {
+    /// Numbers begin at 1.
+    fn number(&self) -> i64;
+
+    /// What it takes, in bytes.
+    fn bytes(&self) -> usize;
+
+    /// Takes from the row before it what it does not say again.
+    fn complete(&mut self, _before: Self)
+    where
+        Self: Sized,
+    {
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Newest<T> {
+    rows: VecDeque<T>,
+    bytes: usize,
+    newest: i64,
+    most_bytes: usize,
+}
+
+impl<T> Default for Newest<T> {
+    fn default() -> Self {
+        Self { rows: VecDeque::new(), bytes: 0, newest: 0, most_bytes: MOST_BYTES }
+    }
+}
+
+/// What is kept, whatever the bound.
+impl<T: PartialEq> PartialEq for Newest<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rows == other.rows
+    }
+}
+
+impl<T: Numbered> Newest<T> {
+    /// All of them, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.rows.iter()
+    }
+
+    /// Number of the newest that ever was; 0 before there was one.
+    pub(crate) fn newest(&self) -> i64 {
+        self.newest
+    }
+
+    /// Adds one, or puts it in the place of the one with its number; one that has gone stays gone.
+    pub(crate) fn put(&mut self, row: T) {
+        if row.number() > self.newest {
+            self.newest = row.number();
+            self.bytes += row.bytes();
+            self.rows.push_back(row);
+        } else if let Ok(place) = self.rows.binary_search_by_key(&row.number(), T::number) {
+            let before = std::mem::replace(&mut self.rows[place], row);
+            self.bytes -= before.bytes();
+            self.rows[place].complete(before);
+            self.bytes += self.rows[place].bytes();
+        }
+        self.shrink();
+    }
+
+    /// From now on no more bytes are kept than `most`, but always the newest row.
+    pub(crate) fn bound(&mut self, most: usize) {
+        self.most_bytes = most.min(MOST_BYTES);
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
+        while self.rows.len() > MOST_ROWS || (self.bytes > self.most_bytes && self.rows.len() > 1) {
+            let Some(gone) = self.rows.pop_front() else { return };
+            self.bytes -= gone.bytes();
+        }
+    }
+}
+
+impl<T: Numbered> FromIterator<T> for Newest<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(rows: I) -> Self {
+        let mut newest = Self::default();
+        rows.into_iter().for_each(|row| newest.put(row));
+        newest
+    }
+}
+
+fn length(text: Option<&String>) -> usize {
+    text.map_or(0, String::len)
+}
+
+impl Numbered for v1::Eval {
+    fn number(&self) -> i64 {
+        self.id
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = [&self.peer, &self.session, &self.ranks, &self.error];
+        let texts: usize = texts.into_iter().map(|text| length(text.as_ref())).sum();
+        ROW + texts + self.code.len() + self.hash.len() + self.asked_by.len()
+    }
+
+    fn complete(&mut self, before: Self) {
+        if self.code.is_empty() {
+            self.code = before.code;
+        }
+    }
+}
+
+impl Numbered for v1::Event {
+    fn number(&self) -> i64 {
+        self.id
+    }
+
+    fn bytes(&self) -> usize {
+        ROW + self.message.len() + length(self.details.as_ref()) + length(self.host.as_ref())
+    }
+}
+
+impl Numbered for v1::Query {
+    fn number(&self) -> i64 {
+        self.id
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = length(self.peer.as_ref()) + length(self.error.as_ref());
+        ROW + texts + self.sql.len() + self.hash.len() + self.asked_by.len()
+    }
+
+    fn complete(&mut self, before: Self) {
+        if self.sql.is_empty() {
+            self.sql = before.sql;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(id: i64, sql: &str, status: &str) -> v1::Query {
+        v1::Query { id, sql: sql.into(), status: status.into(), ..v1::Query::default() }
+    }
+
+    #[test]
+    fn old_rows_make_room_and_are_not_brought_back() {
+        let mut kept: Newest<v1::Query> = (1..=MOST_ROWS as i64 + 5).map(|id| query(id, "SELECT 1", "")).collect();
+        assert_eq!((kept.rows.len(), kept.rows[0].id, kept.newest()), (MOST_ROWS, 6, MOST_ROWS as i64 + 5));
+        kept.put(query(3, "SELECT 1", "ok"));
+        assert_eq!((kept.rows.len(), kept.rows[0].id), (MOST_ROWS, 6));
+        // What a later row does not say again is there still.
+        kept.put(query(7, "", "ok"));
+        assert_eq!((kept.rows[1].sql.as_str(), kept.rows[1].status.as_str()), ("SELECT 1", "ok"));
+        kept.bound(10 * kept.rows[1].bytes());
+        assert!((8..=10).contains(&kept.rows.len()));
+        kept.put(query(MOST_ROWS as i64 + 6, &"x".repeat(10_000), ""));
+        assert_eq!(kept.rows.len(), 1);
+        assert_eq!(kept.bytes, kept.rows[0].bytes());
+    }
+}
