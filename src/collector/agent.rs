@@ -2,6 +2,7 @@
 
 pub(crate) mod pace;
 mod state;
+mod status;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use self::pace::Pace;
+pub(crate) use self::status::cut_status;
+use self::status::{MOST_ENTRIES, MOST_LATE};
 use super::clock;
 use super::recovery::AllWritten;
 use crate::journal::Journal;
@@ -22,16 +25,6 @@ use crate::store::{Identity, Origin, Rows, Store};
 
 /// Frames on their way down to an agent.
 pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
-
-/// An agent may have this many (table, reason) pairs, layers, settings; what is more is not kept.
-const MOST_ENTRIES: usize = 256;
-
-/// Process groups of an agent whose state is kept, and pending operations of each.
-const MOST_GROUPS: usize = 1024;
-const MOST_PENDING: usize = 64;
-
-/// Late plans of one report that are looked at.
-const MOST_LATE: usize = 8;
 
 /// Longest text of an agent that is shown (bytes): a problem, a reason, a name.
 pub(crate) const LONGEST_TEXT: usize = 1024;
@@ -387,33 +380,33 @@ impl Agent {
         state.durable_seq
     }
 
-    /// Takes a report. Returns plans that came late and that no report had said before.
+    /// Takes a report, which is [cut](cut_status). Returns plans that came late and that no report had said before.
     pub(crate) fn report(&self, status: v1::Status) -> Vec<v1::LatePlan> {
         let now = clock::unix_ns();
         let mut state = self.state();
         let more = status.step.saturating_sub(state.step);
         state.pace.note(status.step, more, Instant::now());
         state.step = status.step;
-        state.groups = status.groups.into_iter().take(MOST_GROUPS).map(cut_group).collect();
+        state.groups = status.groups;
         (state.last_record_ns, state.said_ns) = (status.last_record_ns, status.unix_ns);
         state.steps_per_second =
             if status.steps_per_second.is_finite() { status.steps_per_second.max(0.0) } else { 0.0 };
         state.reported = Instant::now();
         state.last_seen = now;
         state.clock_offset = Some(clock::seconds(status.unix_ns.saturating_sub(now)));
-        state.problem = cut(status.problem, LONGEST_TEXT);
-        state.layers = few(status.layers);
-        state.settings = few(status.config);
+        state.problem = status.problem;
+        state.layers = status.layers.into_iter().collect();
+        state.settings = status.config.into_iter().collect();
         state.cost = status.cost;
         state.plan = (status.plan, status.plan_late);
         let more = usize::try_from(status.late_plans.saturating_sub(state.late_plans)).unwrap_or(usize::MAX);
         state.late_plans = state.late_plans.max(status.late_plans);
         let known = status.late.len().saturating_sub(more);
         for (table, rows) in status.recorded {
-            state.recorded(&cut(table, LONGEST_TEXT), rows);
+            state.recorded(&table, rows);
         }
         for drop in status.drops {
-            let key = (cut(drop.table, LONGEST_TEXT), cut(drop.reason, LONGEST_TEXT));
+            let key = (drop.table, drop.reason);
             if state.lost_there.len() >= MOST_ENTRIES && !state.lost_there.contains_key(&key) {
                 continue;
             }
@@ -424,18 +417,6 @@ impl Agent {
         }
         status.late.into_iter().skip(known).take(MOST_LATE).collect()
     }
-}
-
-/// What an agent says of a group, no longer than it should be.
-fn cut_group(mut group: v1::GroupState) -> v1::GroupState {
-    group.name = cut(group.name, LONGEST_TEXT);
-    group.pending.truncate(MOST_PENDING);
-    for operation in &mut group.pending {
-        operation.operation_type = cut(std::mem::take(&mut operation.operation_type), LONGEST_TEXT);
-        operation.backend = cut(std::mem::take(&mut operation.backend), LONGEST_TEXT);
-        operation.dtype = operation.dtype.take().map(|dtype| cut(dtype, LONGEST_TEXT));
-    }
-    group
 }
 
 /// Where rows go.
@@ -460,9 +441,4 @@ pub(crate) struct Source<'a> {
 pub(crate) fn cut(mut text: String, most: usize) -> String {
     text.truncate(text.floor_char_boundary(most));
     text
-}
-
-fn few(map: std::collections::HashMap<String, String>) -> BTreeMap<String, String> {
-    let entries = map.into_iter().take(MOST_ENTRIES);
-    entries.map(|(key, value)| (cut(key, LONGEST_TEXT), cut(value, LONGEST_TEXT))).collect()
 }

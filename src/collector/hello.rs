@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use probe_proto::{PROTOCOL, VERSION, tables, v1};
+use prost::Message;
 
 use super::agent::{About, cut};
 use crate::store::{Identity, Mapping, Store};
@@ -14,6 +15,8 @@ const LONGEST_COMMAND: usize = 4096;
 /// Tables an agent may declare, and columns of each.
 const MOST_TABLES: usize = 128;
 const MOST_COLUMNS: usize = 256;
+/// Their names and columns together (bytes); every connection keeps them.
+const LONGEST_TABLES: usize = 256 << 10;
 
 /// A Hello that was understood.
 #[derive(Debug)]
@@ -45,6 +48,20 @@ pub(crate) enum Unwelcome {
     Malformed(String),
 }
 
+/// A Hello as it is kept, here and in the journal: with no text that is longer than what is shown of it.
+pub(crate) fn cut_hello(hello: v1::Hello) -> v1::Hello {
+    v1::Hello {
+        run: cut(hello.run, LONGEST_NAME),
+        host: cut(hello.host, LONGEST_NAME),
+        role: cut(hello.role, LONGEST_NAME),
+        agent_version: cut(hello.agent_version, LONGEST_NAME),
+        python_version: cut(hello.python_version, LONGEST_NAME),
+        torch_version: cut(hello.torch_version, LONGEST_NAME),
+        command: cut(hello.command, LONGEST_COMMAND),
+        ..hello
+    }
+}
+
 /// Understands a Hello for a collector that keeps `run` in `store`, which takes in the tables that the program declared.
 pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Result<Greeting, Unwelcome> {
     if hello.protocol != PROTOCOL {
@@ -65,6 +82,10 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         return Err(Unwelcome::Malformed(format!(
             "Hello declares more than {MOST_TABLES} tables or {MOST_COLUMNS} columns of one"
         )));
+    }
+    let declared: usize = hello.tables.iter().map(Message::encoded_len).sum();
+    if declared > LONGEST_TABLES {
+        return Err(Unwelcome::Malformed(format!("Hello declares its tables in {declared} bytes")));
     }
     let mut remarks = Vec::new();
     if !hello.run.is_empty() && *hello.run != **run && run.split('@').next() != Some(hello.run.as_str()) {
@@ -167,9 +188,18 @@ mod tests {
             check(|h| h.instance = "x".repeat(1000)),
             check(|h| h.pid = u32::MAX),
             check(|h| h.tables = vec![h.tables[0].clone(); 129]),
+            check(|h| h.tables[0].name = "x".repeat(LONGEST_TABLES)),
         ] {
             assert!(matches!(wrong, Err(Unwelcome::Malformed(_))), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_hello_is_bounded() {
+        let long = || "x".repeat(1 << 20);
+        let kept = cut_hello(v1::Hello { command: long(), host: long(), run: long(), role: long(), ..hello() });
+        assert!(kept.encoded_len() < 3 * LONGEST_NAME + LONGEST_COMMAND + hello().encoded_len() + 100);
+        assert_eq!(cut_hello(hello()), hello());
     }
 
     #[test]

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
-use super::agent::{Agent, Downlink, Keep, LONGEST_TEXT, Source, Superseded, cut};
+use super::agent::{Agent, Downlink, Keep, LONGEST_TEXT, Source, Superseded, cut, cut_status};
 use super::ends::{self, Peer};
 use super::events::{Event, Severity};
-use super::hello::{DeclaredTable, Unwelcome, understand};
+use super::hello::{DeclaredTable, Unwelcome, cut_hello, understand};
 use super::{Shared, clock};
 use crate::store::{Identity, Rows, Strings};
 
@@ -211,6 +211,8 @@ struct Session {
     identity: Arc<Identity>,
     tables: Vec<DeclaredTable>,
     strings: Strings,
+    /// There was no room for some.
+    no_more_text: bool,
     /// Newest sequence number that is done.
     done: u64,
     /// Newest one that the agent was told of.
@@ -219,6 +221,7 @@ struct Session {
 
 impl Session {
     fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
+        let hello = cut_hello(hello);
         let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
         let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
         let connected = shared.registry.connect(
@@ -265,6 +268,7 @@ impl Session {
             identity: greeting.identity,
             tables: greeting.tables,
             strings: Strings::default(),
+            no_more_text: false,
             done,
             acknowledged,
         })
@@ -286,6 +290,7 @@ impl Session {
             identity: greeting.identity,
             tables: greeting.tables,
             strings: Strings::default(),
+            no_more_text: false,
             done,
             acknowledged: done,
         })
@@ -308,6 +313,20 @@ impl Session {
         }
     }
 
+    /// Whether there is room for so much text more. From the first that finds none on, none of this connection is taken:
+    /// ids follow from what came before.
+    fn has_room(&mut self, shared: &Shared, strings: &v1::Strings) -> bool {
+        let bytes = strings.values.iter().map(String::len).sum();
+        if self.no_more_text || (shared.store.has_room_for_text(bytes) && shared.journal.has_room_for_text(bytes)) {
+            return !self.no_more_text;
+        }
+        self.no_more_text = true;
+        let what = "rows with new text are not kept: the text of all processes together takes what PROBE_MEMORY and \
+                    PROBE_DISK have for it";
+        self.agent.state().remark(what.into());
+        false
+    }
+
     fn take_what(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), End> {
         self.take(shared, AgentFrame { frame: Some(frame) })
     }
@@ -317,6 +336,9 @@ impl Session {
         match frame.frame {
             Some(Frame::Batch(batch)) => self.batch(shared, batch),
             Some(Frame::Strings(strings)) => {
+                if !self.has_room(shared, &strings) {
+                    return Ok(());
+                }
                 self.strings.extend(strings.clone()).map_err(|error| End::Malformed(error.to_string()))?;
                 self.write_down(shared, said::What::Strings(strings));
                 Ok(())
@@ -329,6 +351,7 @@ impl Session {
                 if self.agent.state().connection != self.connection {
                     return Err(Superseded.into());
                 }
+                let status = cut_status(status);
                 for late in self.agent.report(status.clone()) {
                     shared.events.note(came_late(late, &self.identity));
                 }
@@ -353,6 +376,7 @@ impl Session {
 
     /// Something of the identity has become known: rows from now on belong to the new one.
     fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
+        let hello = cut_hello(hello);
         let opened = v1::Opened { connection: self.connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
         let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
         if greeting.instance != self.instance {
@@ -408,6 +432,11 @@ impl Session {
                 if batch.rows as usize > MAX_ROWS || batch.seq - self.done > LONGEST_GAP {
                     // Its numbers cannot be believed either.
                     return Err(End::Malformed(problem));
+                }
+                if self.no_more_text {
+                    self.agent.lose(&from, u64::from(batch.rows), "no room for text", &shared.journal)?;
+                    self.done = batch.seq;
+                    return Ok(());
                 }
                 // Counted and done with: sent again after the reconnect it would be as malformed as it is now.
                 self.agent.lose(&from, u64::from(batch.rows), "malformed", &shared.journal)?;

@@ -11,8 +11,9 @@ use super::Store;
 use super::table::TableSnapshot;
 use crate::query::{SystemRows, SystemTable};
 
-/// What the journal's row is called.
+/// What the journal's row is called, and that of the strings that rows in memory refer to.
 const JOURNAL: &str = "(journal)";
+const TEXTS: &str = "(texts)";
 
 /// The table `probe.store` of a store.
 #[derive(Debug)]
@@ -49,20 +50,26 @@ impl SystemTable for Census {
                 builder.push(store::Row { run, table_name: strings.id(&name), problem, ..row(&snapshot, evicted) });
             }
         }
+        let no_rows = store::Row {
+            run,
+            rows: None,
+            rows_in_memory: None,
+            rows_growing: None,
+            rows_on_disk: None,
+            rows_evicted: None,
+            problem,
+            ..row(&TableSnapshot::default(), 0)
+        };
+        let texts = self.store.text_bytes();
+        if texts > 0 {
+            builder.push(store::Row { table_name: strings.id(TEXTS), bytes_in_memory: whole(texts as u64), ..no_rows });
+        }
         if let Some((bytes, files)) = self.store.journal_size() {
-            let nothing = row(&TableSnapshot::default(), 0);
             builder.push(store::Row {
-                run,
                 table_name: strings.id(JOURNAL),
-                rows: None,
-                rows_in_memory: None,
-                rows_growing: None,
-                rows_on_disk: None,
-                rows_evicted: None,
                 bytes_on_disk: whole(bytes),
                 files: whole(files),
-                problem,
-                ..nothing
+                ..no_rows
             });
         }
         SystemRows { batch: builder.take(), strings }

@@ -68,6 +68,10 @@ use crate::error::{Error, Result};
 /// Past the memory limit segments go whole, so none may take more than this part of it.
 const SEGMENTS_IN_LIMIT: usize = 32;
 
+/// Strings of connections may take this part of it, and so many bytes in any case.
+const TEXT_IN_LIMIT: usize = 4;
+const LEAST_TEXT: usize = 1 << 20;
+
 /// Files of a run directory that hold no rows for anybody.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOver {
@@ -189,9 +193,23 @@ impl Store {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// What all rows in memory take, in bytes.
+    /// What all rows in memory take, in bytes, and their text. No row goes for text that is past its share.
     pub fn memory(&self) -> usize {
-        self.counters.memory.load(Ordering::Relaxed)
+        self.counters.memory.load(Ordering::Relaxed) + self.text_bytes().min(self.most_text())
+    }
+
+    /// What strings of connections take in memory, in bytes.
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.counters.texts.load(Ordering::Relaxed)
+    }
+
+    fn most_text(&self) -> usize {
+        self.limit() / TEXT_IN_LIMIT
+    }
+
+    /// Whether connections may bring so many bytes of strings more.
+    pub(crate) fn has_room_for_text(&self, bytes: usize) -> bool {
+        self.text_bytes() + bytes <= self.most_text().max(LEAST_TEXT)
     }
 
     /// Batches appended so far.

@@ -30,7 +30,7 @@ pub(crate) struct Segment {
     pub(crate) origin: Option<Origin>,
     pub(crate) batches: Vec<Arc<Batch>>,
     pub(crate) rows: usize,
-    /// What all of it takes in memory.
+    /// What its rows take in memory; the strings are its connection's.
     pub(crate) bytes: usize,
     /// Number of its first append: the same through the segment's growth.
     pub(crate) id: u64,
@@ -75,7 +75,7 @@ impl Segment {
             identity: self.identity.clone(),
             origin: self.origin.clone().map(|origin| Origin { last_seq, ..origin }),
             rows: batches.iter().map(|batch| batch.rows).sum(),
-            bytes: batches.iter().map(|batch| batch.bytes).sum::<usize>() + strings.bytes(),
+            bytes: batches.iter().map(|batch| batch.bytes).sum(),
             batches,
             id: self.id,
             began: self.began,

@@ -3,8 +3,8 @@
 //! Text is kept at rest as ids (four bytes a row); a scan turns them into Arrow string views by gathering from the
 //! [`Dictionary`], which shares its string data with every array made from it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, StringViewArray, StringViewBuilder};
 use probe_proto::decode::{Malformed, ReceivedStrings};
@@ -18,19 +18,33 @@ const BLOCK: u32 = 32 << 10;
 pub struct Strings {
     received: ReceivedStrings,
     builder: StringViewBuilder,
-    lineage: u64,
     current: Dictionary,
+}
+
+/// What all dictionaries of a connection share. Their memory is counted once, however many segments have one, until
+/// the last of them is gone.
+#[derive(Debug, Default)]
+struct Lineage {
+    bytes: AtomicUsize,
+    /// Where it is counted.
+    total: OnceLock<Arc<AtomicUsize>>,
+}
+
+impl Drop for Lineage {
+    fn drop(&mut self) {
+        if let Some(total) = self.total.get() {
+            total.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+        }
+    }
 }
 
 impl Default for Strings {
     fn default() -> Self {
-        static LINEAGES: AtomicU64 = AtomicU64::new(1);
-        let lineage = LINEAGES.fetch_add(1, Ordering::Relaxed);
+        let values = Arc::new(StringViewArray::from_iter_values([""; 0]));
         Self {
             received: ReceivedStrings::default(),
             builder: StringViewBuilder::new().with_fixed_block_size(BLOCK),
-            lineage,
-            current: Dictionary { lineage, values: Arc::new(StringViewArray::from_iter_values([""; 0])) },
+            current: Dictionary { lineage: Arc::default(), values },
         }
     }
 }
@@ -60,7 +74,7 @@ impl Strings {
     /// All of them as they are now.
     pub(crate) fn dictionary(&mut self) -> Dictionary {
         if self.current.values.len() < self.len() {
-            self.current = Dictionary { lineage: self.lineage, values: Arc::new(self.builder.finish_cloned()) };
+            self.current.values = Arc::new(self.builder.finish_cloned());
         }
         self.current.clone()
     }
@@ -69,14 +83,14 @@ impl Strings {
 /// Strings by id. One of a lineage continues every older one of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Dictionary {
-    lineage: u64,
+    lineage: Arc<Lineage>,
     values: Arc<StringViewArray>,
 }
 
 impl Dictionary {
     /// Whether ids of one mean the same in the other.
     pub(crate) fn related(&self, other: &Self) -> bool {
-        self.lineage == other.lineage
+        Arc::ptr_eq(&self.lineage, &other.lineage)
     }
 
     /// The longer of two related ones.
@@ -89,8 +103,11 @@ impl Dictionary {
         &self.values
     }
 
-    /// What it takes in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.values.get_buffer_memory_size()
+    /// Counts what it takes in memory in `total`, beyond what older ones of its connection are counted with already.
+    pub(crate) fn count(&self, total: &Arc<AtomicUsize>) {
+        let total = self.lineage.total.get_or_init(|| Arc::clone(total));
+        let bytes = self.values.get_buffer_memory_size();
+        let before = self.lineage.bytes.fetch_max(bytes, Ordering::Relaxed);
+        total.fetch_add(bytes.saturating_sub(before), Ordering::Relaxed);
     }
 }

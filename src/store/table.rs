@@ -85,6 +85,8 @@ pub(crate) struct TableStore {
 pub(crate) struct Counters {
     /// What all rows take in memory, in bytes.
     pub(crate) memory: AtomicUsize,
+    /// What strings of connections take beside them, for as long as a connection or a row needs them.
+    pub(crate) texts: Arc<AtomicUsize>,
     /// Batches appended.
     pub(crate) appends: AtomicU64,
 }
@@ -132,6 +134,7 @@ impl TableStore {
         segment_bytes: usize,
         counters: &Counters,
     ) -> Appended {
+        rows.strings.count(&counters.texts);
         self.change(|next| {
             // Under the lock: whoever has had it after us sees the rows of every smaller number.
             let number = counters.appends.fetch_add(1, Ordering::Relaxed);

@@ -10,8 +10,8 @@ crate::table! {
         "SELECT SUM(bytes_on_disk) AS bytes_on_disk, MAX(problem) AS problem FROM probe.store",
     ];
     run: Text, "", "The run.";
-    table_name: Text, "", "The table: python.torch_trace. (journal) is what makes rows durable before they are in files.";
-    rows: Option<i64>, "rows", "Rows that can be asked for; NULL for the journal, as all counts of rows.";
+    table_name: Text, "", "The table: python.torch_trace. (journal) is what makes rows durable before they are in files, (texts) the text of rows in memory.";
+    rows: Option<i64>, "rows", "Rows that can be asked for; NULL for (journal) and (texts), as all counts of rows.";
     rows_in_memory: Option<i64>, "rows", "Of them, those in memory; they can be on disk too.";
     bytes_in_memory: i64, "bytes", "What those take.";
     rows_growing: Option<i64>, "rows", "Of those in memory, the ones in segments that still grow; they are in no file.";

@@ -252,3 +252,38 @@ fn blank() -> Row {
         thread: 0,
     }
 }
+
+#[test]
+fn text_of_a_connection_is_counted_once_however_many_segments_use_it() {
+    use super::{Origin, Store};
+    use probe_proto::tables::steps;
+
+    let store = Store::new(8 << 20);
+    let (_, mut texts) = strings();
+    let long = vec!["x".repeat(1 << 10); 1500];
+    texts.extend(v1::Strings { first: TEXTS.len() as u32, values: long }).unwrap();
+    let steps_of = Mapping::new(&steps::TABLE.wire_schema()).unwrap();
+    for rank in 0..4 {
+        let who = Arc::new(Identity { rank: Some(rank), ..Identity::clone(&identity()) });
+        let trace = Rows::decode(&mapping(), &encode(&[blank()]), &mut texts).unwrap();
+        let mut builder = BatchBuilder::new(&steps::TABLE);
+        builder.push(steps::Row::of_a_second(1));
+        let step = Rows::decode(&steps_of, &builder.take(), &mut texts).unwrap();
+        for rows in [trace, step] {
+            store.append(&who, Origin { instance: "agent".into(), first_seq: 1, last_seq: 1 }, rows);
+        }
+    }
+    // Eight segments: as many times the text would have made rows go.
+    assert_eq!(store.snapshot().iter().flat_map(|table| table.segments()).count(), 8);
+    assert!((1_500_000..2_000_000).contains(&store.memory()), "{}", store.memory());
+    assert!(store.evicted().is_empty());
+    // It stays for as long as rows or the connection need it.
+    drop(texts);
+    assert!(store.text_bytes() > 1_500_000);
+    for table in &store.tables {
+        while let Some(id) = table.snapshot().active.first().map(|segment| segment.id) {
+            table.remove(id, &store.counters);
+        }
+    }
+    assert_eq!((store.memory(), store.text_bytes()), (0, 0));
+}

@@ -1,5 +1,8 @@
 //! What agents send is there, once, and what can't be is counted.
 
+use probe_proto::encode::BatchBuilder;
+use probe_proto::table::Text;
+use probe_proto::tables::steps;
 use probe_proto::v1::{self, agent_frame::Frame, collector_frame};
 use tonic::Code;
 
@@ -289,4 +292,29 @@ async fn what_does_not_fit_the_disk_is_evicted_and_counted() {
     assert_eq!(number(1) + number(2), number(3), "{account:?}");
     assert_eq!(number(3), sent * 512);
     assert_eq!(number(4), sent * 512 - 1, "the newest stay");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_without_room_costs_the_rows_that_need_it_and_no_others() {
+    // What all connections' texts have is 64 KiB then.
+    let bench = Bench::with(|options| options.disk = 1 << 20).await;
+    let mut agent = bench.agent("a").await;
+    agent.send_steps(1, 0, 10).await;
+    let values = vec!["x".repeat(100 << 10)];
+    agent.send(Frame::Strings(v1::Strings { first: 1, values })).await;
+    let (_, batch) = agent.steps(2, 10, 5);
+    let texts = steps::TABLE.columns.iter().position(|column| column.name == "clock").unwrap();
+    let mut needs_it = batch.clone();
+    // The id of the text that there was no room for, in every row.
+    let mut builder = BatchBuilder::new(&steps::TABLE);
+    (10..15).for_each(|step| builder.push(steps::Row { clock: Text(1), ..steps::Row::of_a_second(step) }));
+    needs_it.columns[texts] = builder.take().columns.remove(texts);
+    agent.send(Frame::Batch(needs_it)).await;
+    agent.send(Frame::Batch(v1::Batch { seq: 3, recorded: 20, ..batch })).await;
+    agent.acknowledged(3).await;
+    let drops = bench.rows("SELECT table_name, reason, at, rows FROM probe.drops").await;
+    assert_eq!(drops, [["python.steps", "no room for text", "collector", "5"]]);
+    assert_eq!(bench.rows("SELECT COUNT(*) FROM python.steps").await, [["15"]]);
+    let problem = bench.rows("SELECT problem LIKE '%PROBE_DISK%' FROM probe.agents").await;
+    assert_eq!(problem, [["true"]]);
 }

@@ -1,0 +1,103 @@
+//! What of an agent's report is kept, here and in the journal's ledger: no more of it, and none of it longer, than is shown.
+
+use std::collections::HashMap;
+
+use probe_proto::v1;
+use prost::Message;
+
+use super::{LONGEST_TEXT, cut};
+
+/// An agent may have this many (table, reason) pairs, layers, settings; what is more is not kept.
+pub(super) const MOST_ENTRIES: usize = 256;
+
+/// Process groups of an agent whose state is kept, and pending operations of each.
+const MOST_GROUPS: usize = 1024;
+const MOST_PENDING: usize = 64;
+
+/// Late plans of one report that are looked at.
+pub(super) const MOST_LATE: usize = 8;
+
+/// So much of a report is kept (bytes); where it is longer, groups are left out, and then all but numbers.
+const LONGEST: usize = 64 << 10;
+
+/// A report as it is kept.
+pub(crate) fn cut_status(status: v1::Status) -> v1::Status {
+    let drops = status.drops.into_iter().take(MOST_ENTRIES);
+    let late = status.late.len().saturating_sub(MOST_LATE);
+    let mut status = v1::Status {
+        problem: cut(status.problem, LONGEST_TEXT),
+        layers: few(status.layers, short),
+        config: few(status.config, short),
+        recorded: few(status.recorded, |rows| rows),
+        drops: drops.map(|drop| v1::Drop { table: short(drop.table), reason: short(drop.reason), ..drop }).collect(),
+        late: status.late.into_iter().skip(late).collect(),
+        groups: status.groups.into_iter().take(MOST_GROUPS).map(cut_group).collect(),
+        ..status
+    };
+    while status.encoded_len() > LONGEST && !status.groups.is_empty() {
+        status.groups.truncate(status.groups.len() / 2);
+    }
+    if status.encoded_len() > LONGEST {
+        status = v1::Status { layers: HashMap::new(), config: HashMap::new(), ..status };
+    }
+    while status.encoded_len() > LONGEST && !status.drops.is_empty() {
+        status.drops.truncate(status.drops.len() / 2);
+    }
+    if status.encoded_len() > LONGEST {
+        status.recorded.clear();
+    }
+    status
+}
+
+/// What an agent says of a group, no longer than it should be.
+fn cut_group(mut group: v1::GroupState) -> v1::GroupState {
+    group.name = short(group.name);
+    group.pending.truncate(MOST_PENDING);
+    for operation in &mut group.pending {
+        operation.operation_type = short(std::mem::take(&mut operation.operation_type));
+        operation.backend = short(std::mem::take(&mut operation.backend));
+        operation.dtype = operation.dtype.take().map(short);
+    }
+    group
+}
+
+fn short(text: String) -> String {
+    cut(text, LONGEST_TEXT)
+}
+
+fn few<V, W>(map: HashMap<String, V>, value: impl Fn(V) -> W) -> HashMap<String, W> {
+    map.into_iter().take(MOST_ENTRIES).map(|(key, of)| (short(key), value(of))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_bounded_however_long_it_is() {
+        let long = || "x".repeat(1 << 16);
+        let texts = || (0..1000).map(|n| (format!("{n} {}", long()), long())).collect();
+        let rows = (0..1000).map(|n| (format!("{n} {}", long()), 1)).collect();
+        let pending = vec![v1::PendingOperation { backend: long(), ..v1::PendingOperation::default() }; 100];
+        let group = v1::GroupState { name: long(), pending, ..v1::GroupState::default() };
+        let drop = v1::Drop { table: long(), reason: long(), rows: 1 };
+        let status = v1::Status {
+            step: 7,
+            problem: long(),
+            layers: texts(),
+            config: texts(),
+            recorded: rows,
+            drops: vec![drop; 1000],
+            groups: vec![group; 100],
+            ..v1::Status::default()
+        };
+        let kept = cut_status(status);
+        assert!(kept.encoded_len() <= LONGEST && kept.step == 7 && kept.problem.len() == LONGEST_TEXT);
+        let usual = v1::Status {
+            groups: vec![v1::GroupState { name: "0".into(), size: 2, issued: 5, pending: Vec::new() }],
+            layers: [("forward".to_owned(), "tp_call".to_owned())].into(),
+            ..v1::Status::default()
+        };
+        assert_eq!(cut_status(usual.clone()), usual);
+    }
+}
