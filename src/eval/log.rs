@@ -13,6 +13,7 @@ use crate::collector::clock;
 use crate::journal::{Journal, Newest, Numbered};
 use crate::query::{SystemRows, SystemTable};
 use crate::server::audit::hash;
+use crate::server::pace::Pace;
 use crate::server::peer::Asker;
 
 /// A row of `probe.evals`.
@@ -85,6 +86,7 @@ pub(crate) struct Log {
     records: Mutex<Newest<Record>>,
     /// Where they are written down, for whoever goes on after this collector.
     journal: OnceLock<Arc<Journal>>,
+    pace: Pace,
 }
 
 impl Numbered for Record {
@@ -107,7 +109,7 @@ impl Log {
     /// What the log of the collector before had. What was under way then has ended with it.
     pub(crate) fn restore(evals: &Newest<v1::Eval>) -> Self {
         let records = evals.iter().cloned().map(Record::of_message).collect();
-        Self { records: Mutex::new(records), journal: OnceLock::new() }
+        Self { records: Mutex::new(records), journal: OnceLock::new(), pace: Pace::default() }
     }
 
     /// Writes down what is asked from now on.
@@ -119,6 +121,14 @@ impl Log {
     fn write_down(&self, eval: v1::Eval) {
         if let Some(journal) = self.journal.get() {
             journal.record(record::Record::Eval(eval));
+        }
+    }
+
+    /// Resolves when a snippet of this length may be asked for, or is to be refused: whoever asks for more than is
+    /// written down waits.
+    pub(crate) async fn turn(&self, asked_by: &Asker, code: &str) {
+        if let Some(journal) = self.journal.get() {
+            self.pace.turn(&asked_by.who, code.len().min(LONGEST_CODE), journal.asked()).await;
         }
     }
 

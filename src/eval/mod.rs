@@ -67,6 +67,13 @@ impl Broker {
         Self { run, registry, routes, log, turn: Arc::default(), running }
     }
 
+    /// Resolves when it is the caller's turn ([`Log::turn`]). What a key asks for is not written down.
+    pub(crate) async fn turn(&self, call: &EvalCall, asked_by: &Asker) {
+        if call.complete.is_empty() || !call.code.is_empty() {
+            self.log.turn(asked_by, &call.code).await;
+        }
+    }
+
     /// Starts a snippet; dropping what is returned cancels it. Errors are of the call: nothing has run. One that came
     /// `over_tcp` runs only in processes that allow it.
     pub(crate) fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker, over_tcp: bool) -> Result<Events> {

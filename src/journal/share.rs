@@ -14,6 +14,9 @@ const LEAST_FILE: u64 = 4 << 10;
 /// Texts of open connections may take this much in any case, and no more however large the disk.
 const LEAST_TEXTS: u64 = 64 << 10;
 const MOST_TEXTS: u64 = 256 << 20;
+/// One who asks may have this much written down in a second in any case, and no more however large the disk.
+const LEAST_ASKED: u64 = 16 << 10;
+const MOST_ASKED: u64 = 1 << 20;
 /// Each list of rows may take this much in any case.
 const LEAST_LIST: u64 = 16 << 10;
 
@@ -42,6 +45,11 @@ impl Share {
     /// Texts of all open connections.
     pub(super) fn texts(self) -> u64 {
         (self.disk / 64).clamp(LEAST_TEXTS, MOST_TEXTS)
+    }
+
+    /// What one who asks may have written down in a second.
+    pub(super) fn asked(self) -> u64 {
+        (self.disk / 1024).clamp(LEAST_ASKED, MOST_ASKED)
     }
 
     /// Each of the ledger's lists of rows.

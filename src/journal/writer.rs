@@ -257,6 +257,11 @@ impl Journal {
         (texts + bytes) as u64 <= self.inner.share.texts()
     }
 
+    /// Bytes a second that one who asks may have written down.
+    pub(crate) fn asked(&self) -> u64 {
+        self.inner.share.asked()
+    }
+
     /// Every append before `oldest` is in a Parquet file or evicted: files that have nothing newer go. For one caller
     /// at a time.
     pub(crate) fn trim(&self, oldest: u64) {

@@ -9,6 +9,7 @@ use probe_proto::table::{Table, Time};
 use probe_proto::tables::queries;
 use probe_proto::v1::{self, record};
 
+use super::pace::Pace;
 use super::peer::Asker;
 use crate::collector::agent::cut;
 use crate::collector::clock;
@@ -27,6 +28,7 @@ pub struct Audit {
     kept: Mutex<Newest<v1::Query>>,
     /// Where they are written down, for whoever goes on after this collector.
     journal: OnceLock<Arc<Journal>>,
+    pace: Pace,
 }
 
 impl Audit {
@@ -40,13 +42,21 @@ impl Audit {
             "" => v1::Query { status: "cancelled".into(), error: Some("the collector died".into()), ..query.clone() },
             _ => query.clone(),
         };
-        Self { kept: Mutex::new(kept.iter().map(ended).collect()), journal: OnceLock::new() }
+        Self { kept: Mutex::new(kept.iter().map(ended).collect()), journal: OnceLock::new(), pace: Pace::default() }
     }
 
     /// Writes down what is asked from now on.
     pub(crate) fn keep(&self, journal: Arc<Journal>) {
         // There is one journal: a second one is the first.
         let _ = self.journal.set(journal);
+    }
+
+    /// Resolves when a query of this length may be asked, or is to be refused: whoever asks more than is written down
+    /// waits.
+    pub(crate) async fn turn(&self, asker: &Asker, sql: &str) {
+        if let Some(journal) = self.journal.get() {
+            self.pace.turn(&asker.who, sql.len().min(LONGEST_TEXT), journal.asked()).await;
+        }
     }
 
     /// A query was asked.

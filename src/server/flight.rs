@@ -131,11 +131,21 @@ impl Service {
     /// The columns of an answer. A query that has none is never run, so this is where it is written down.
     async fn schema(&self, sql: &str, pid: Option<i32>, extensions: &Extensions) -> Result<SchemaRef, Status> {
         let schema = self.engine.schema(sql, pid).await;
-        Ok(schema.inspect_err(|error| self.audit.failed(&Asker::of(extensions), sql, pid, error))?)
+        if let Err(error) = &schema {
+            self.note_failed(&Asker::of(extensions), sql, pid, error).await;
+        }
+        Ok(schema?)
+    }
+
+    async fn note_failed(&self, asker: &Asker, sql: &str, pid: Option<i32>, error: &Error) {
+        self.audit.turn(asker, sql).await;
+        self.audit.failed(asker, sql, pid, error);
     }
 
     async fn run(&self, query: Query, extensions: &Extensions) -> Reply<Answer> {
-        let mut entry = self.audit.begin(&Asker::of(extensions), &query.sql, query.pid);
+        let asker = Asker::of(extensions);
+        self.audit.turn(&asker, &query.sql).await;
+        let mut entry = self.audit.begin(&asker, &query.sql, query.pid);
         let rows = self.engine.ask(&query.sql, query.asked()).await;
         let rows = rows.inspect_err(|error| entry.finish(Some(error)))?;
         let schema = rows.schema();
@@ -284,7 +294,7 @@ impl FlightSqlService for Service {
         // Says which statement was refused; one that only reads is refused too, for it came by the wrong door.
         self.schema(&command.query, None, request.extensions()).await?;
         let refused = read_only();
-        self.audit.failed(&Asker::of(request.extensions()), &command.query, None, &refused);
+        self.note_failed(&Asker::of(request.extensions()), &command.query, None, &refused).await;
         Err(refused.into())
     }
 

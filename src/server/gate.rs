@@ -142,6 +142,11 @@ impl Gatekeeper {
                 Called::Eval | Called::Query => refused::text(request).await,
                 Called::Agent | Called::Control => Text::default(),
             };
+            // Whoever may not ask is not to fill what is kept of those who may.
+            match called {
+                Called::Eval => self.evals.turn(&caller.asker, &text.0).await,
+                Called::Agent | Called::Control | Called::Query => self.queries.turn(&caller.asker, &text.0).await,
+            }
             self.note(called, &caller.asker, &text, &error.to_string());
             return Err(error);
         }

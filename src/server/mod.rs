@@ -8,6 +8,7 @@ mod connections;
 pub mod flight;
 mod gate;
 mod listen;
+pub(crate) mod pace;
 pub(crate) mod peer;
 mod refused;
 mod revoked;
