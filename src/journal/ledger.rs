@@ -3,6 +3,7 @@
 //! The writer keeps one beside its files and writes it at the head of each; a replay arrives at the same one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use probe_proto::v1::{self, record, said};
 
@@ -17,7 +18,7 @@ pub(crate) struct Ledger {
     /// By instance.
     pub(crate) agents: BTreeMap<String, v1::AgentRecord>,
     /// Those that are open.
-    pub(crate) connections: BTreeMap<u64, v1::Connection>,
+    connections: BTreeMap<u64, Open>,
     /// In the order in which rows went.
     pub(crate) evicted: Vec<v1::Evicted>,
     pub(crate) evals: Newest<v1::Eval>,
@@ -27,15 +28,56 @@ pub(crate) struct Ledger {
     texts: usize,
 }
 
+/// An open connection: what later records of it need. A copy shares the long parts.
+#[derive(Debug, Default, Clone)]
+struct Open {
+    instance: String,
+    hello: Option<Arc<v1::Hello>>,
+    /// As they came, one behind the other.
+    strings: Vec<Arc<Vec<String>>>,
+}
+
+/// Strings are the same however many at a time they came.
+impl PartialEq for Open {
+    fn eq(&self, other: &Self) -> bool {
+        self.instance == other.instance && self.hello == other.hello && self.strings().eq(other.strings())
+    }
+}
+
+impl Open {
+    fn of_message(open: v1::Connection) -> Self {
+        let v1::Connection { instance, hello, strings, .. } = open;
+        Self { instance, hello: hello.map(Arc::new), strings: vec![Arc::new(strings)] }
+    }
+
+    fn to_message(&self, connection: u64) -> v1::Connection {
+        v1::Connection {
+            connection,
+            instance: self.instance.clone(),
+            hello: self.hello.as_deref().cloned(),
+            strings: self.strings().cloned().collect(),
+        }
+    }
+
+    fn strings(&self) -> impl Iterator<Item = &String> {
+        self.strings.iter().flat_map(|strings| strings.iter())
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.strings().map(String::len).sum()
+    }
+}
+
 impl Ledger {
     /// The one at the head of a file.
     pub(crate) fn from_message(ledger: v1::Ledger) -> Self {
         let instance = |agent: &v1::AgentRecord| agent.hello.as_ref().map(|hello| hello.instance.clone());
-        let texts = ledger.connections.iter().map(text_bytes).sum();
+        let connections: BTreeMap<u64, Open> =
+            ledger.connections.into_iter().map(|open| (open.connection, Open::of_message(open))).collect();
         Self {
-            texts,
+            texts: connections.values().map(Open::text_bytes).sum(),
+            connections,
             agents: ledger.agents.into_iter().filter_map(|agent| Some((instance(&agent)?, agent))).collect(),
-            connections: ledger.connections.into_iter().map(|open| (open.connection, open)).collect(),
             evicted: ledger.evicted,
             evals: ledger.evals.into_iter().collect(),
             events: ledger.events.into_iter().collect(),
@@ -65,7 +107,7 @@ impl Ledger {
     pub(crate) fn to_message(&self) -> v1::Ledger {
         v1::Ledger {
             agents: self.agents.values().cloned().collect(),
-            connections: self.connections.values().cloned().collect(),
+            connections: self.connections.iter().map(|(connection, open)| open.to_message(*connection)).collect(),
             evicted: self.evicted.clone(),
             evals: self.evals.iter().cloned().collect(),
             events: self.events.iter().cloned().collect(),
@@ -83,7 +125,7 @@ impl Ledger {
             Some(Record::Lost(lost)) => self.lose(lost),
             Some(Record::Closed(closed)) => {
                 let Some(gone) = self.connections.remove(&closed.connection) else { return };
-                self.texts -= text_bytes(&gone);
+                self.texts -= gone.text_bytes();
                 if let Some(agent) = self.agents.get_mut(&gone.instance) {
                     agent.bye = closed.bye;
                     agent.last_seen = closed.unix_ns;
@@ -113,9 +155,8 @@ impl Ledger {
         agent.bye = false;
         agent.last_seen = opened.unix_ns;
         let connection = self.connections.entry(opened.connection).or_default();
-        connection.connection = opened.connection;
         connection.instance.clone_from(&hello.instance);
-        connection.hello = Some(hello.clone());
+        connection.hello = Some(Arc::new(hello.clone()));
         if self.agents.len() > MOST_AGENTS {
             self.forget_oldest();
         }
@@ -137,10 +178,11 @@ impl Ledger {
         match &said.what {
             Some(said::What::Strings(strings)) => {
                 // They continue the table, or repeat what is there.
-                let known = connection.strings.len().saturating_sub(strings.first as usize);
-                let new = strings.values.iter().skip(known);
-                self.texts += new.clone().map(String::len).sum::<usize>();
-                connection.strings.extend(new.cloned());
+                let there: usize = connection.strings.iter().map(|strings| strings.len()).sum();
+                let known = there.saturating_sub(strings.first as usize);
+                let new: Vec<String> = strings.values.iter().skip(known).cloned().collect();
+                self.texts += new.iter().map(String::len).sum::<usize>();
+                connection.strings.push(Arc::new(new));
             }
             Some(said::What::Batch(batch)) => {
                 let tables = connection.hello.as_ref().map(|hello| &hello.tables);
@@ -205,10 +247,6 @@ impl Ledger {
     }
 }
 
-fn text_bytes(open: &v1::Connection) -> usize {
-    open.strings.iter().map(String::len).sum()
-}
-
 /// Changes the number kept for a table; a name that is known costs no allocation.
 fn change(counts: &mut HashMap<String, u64>, table: &str, change: impl FnOnce(u64) -> u64) {
     match counts.get_mut(table) {
@@ -220,6 +258,7 @@ fn change(counts: &mut HashMap<String, u64>, table: &str, change: impl FnOnce(u6
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use prost::Message;
 
@@ -248,5 +287,27 @@ mod tests {
         fill(&mut ledger);
         assert!((2 << 20..3 << 20).contains(&ledger.to_message().encoded_len()));
         assert_eq!((ledger.evals.newest(), ledger.evals.iter().last().map(|eval| eval.id)), (300, Some(300)));
+    }
+
+    #[test]
+    fn a_copy_shares_what_is_long() {
+        let mut ledger = Ledger::default();
+        let hello = v1::Hello { instance: "one".into(), ..v1::Hello::default() };
+        let mut apply = |record| ledger.apply(&v1::Record { record: Some(record) });
+        apply(record::Record::Opened(v1::Opened { connection: 1, hello: Some(hello), unix_ns: 0 }));
+        for (first, values) in [(0, vec!["a".to_owned()]), (1, vec!["b".to_owned()]), (0, vec!["a".to_owned()])] {
+            let what = Some(said::What::Strings(v1::Strings { first, values }));
+            apply(record::Record::Said(v1::Said { connection: 1, what, unix_ns: 0 }));
+        }
+        apply(record::Record::Query(v1::Query { id: 1, ..v1::Query::default() }));
+        let copy = ledger.clone();
+        assert!(Arc::ptr_eq(&copy.connections[&1].strings[0], &ledger.connections[&1].strings[0]));
+        assert!(std::ptr::eq(copy.queries.iter().next().unwrap(), ledger.queries.iter().next().unwrap()));
+        let message = ledger.to_message();
+        assert_eq!(
+            (&message.connections[0].strings[..], ledger.text_bytes()),
+            (&["a".to_owned(), "b".to_owned()][..], 2)
+        );
+        assert_eq!(Ledger::from_message(message), ledger);
     }
 }

@@ -2,6 +2,7 @@
 //! bytes, the oldest go first; numbers go on, so that those that have gone are counted.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use probe_proto::v1;
 
@@ -13,7 +14,7 @@ pub(crate) const MOST_BYTES: usize = 16 << 20;
 const ROW: usize = 100;
 
 /// What is kept like this. A later row of the same number takes the place of the one before.
-pub(crate) trait Numbered {
+pub(crate) trait Numbered: Clone {
     /// Numbers begin at 1.
     fn number(&self) -> i64;
 
@@ -21,17 +22,13 @@ pub(crate) trait Numbered {
     fn bytes(&self) -> usize;
 
     /// Takes from the row before it what it does not say again.
-    fn complete(&mut self, _before: Self)
-    where
-        Self: Sized,
-    {
-    }
+    fn complete(&mut self, _before: &Self) {}
 }
 
-/// See the module.
+/// See the module. A copy shares its rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Newest<T> {
-    rows: VecDeque<T>,
+    rows: VecDeque<Arc<T>>,
     bytes: usize,
     newest: i64,
     most_bytes: usize,
@@ -53,7 +50,7 @@ impl<T: PartialEq> PartialEq for Newest<T> {
 impl<T: Numbered> Newest<T> {
     /// All of them, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.rows.iter()
+        self.rows.iter().map(Arc::as_ref)
     }
 
     /// Number of the newest that ever was; 0 before there was one.
@@ -62,16 +59,16 @@ impl<T: Numbered> Newest<T> {
     }
 
     /// Adds one, or puts it in the place of the one with its number; one that has gone stays gone.
-    pub(crate) fn put(&mut self, row: T) {
+    pub(crate) fn put(&mut self, mut row: T) {
         if row.number() > self.newest {
             self.newest = row.number();
             self.bytes += row.bytes();
-            self.rows.push_back(row);
-        } else if let Ok(place) = self.rows.binary_search_by_key(&row.number(), T::number) {
-            let before = std::mem::replace(&mut self.rows[place], row);
-            self.bytes -= before.bytes();
-            self.rows[place].complete(before);
-            self.bytes += self.rows[place].bytes();
+            self.rows.push_back(Arc::new(row));
+        } else if let Ok(place) = self.rows.binary_search_by_key(&row.number(), |row| row.number()) {
+            row.complete(&self.rows[place]);
+            self.bytes += row.bytes();
+            self.bytes -= self.rows[place].bytes();
+            self.rows[place] = Arc::new(row);
         }
         self.shrink();
     }
@@ -113,9 +110,9 @@ impl Numbered for v1::Eval {
         ROW + texts + self.code.len() + self.hash.len() + self.asked_by.len()
     }
 
-    fn complete(&mut self, before: Self) {
+    fn complete(&mut self, before: &Self) {
         if self.code.is_empty() {
-            self.code = before.code;
+            self.code.clone_from(&before.code);
         }
     }
 }
@@ -140,9 +137,9 @@ impl Numbered for v1::Query {
         ROW + texts + self.sql.len() + self.hash.len() + self.asked_by.len()
     }
 
-    fn complete(&mut self, before: Self) {
+    fn complete(&mut self, before: &Self) {
         if self.sql.is_empty() {
-            self.sql = before.sql;
+            self.sql.clone_from(&before.sql);
         }
     }
 }

@@ -51,7 +51,7 @@ impl Inner {
         if state.abandoned {
             state.waiting.clear();
         }
-        state.bytes = 0;
+        state.in_flight = std::mem::take(&mut state.bytes) as u64;
         Taken { frames: std::mem::take(&mut state.waiting), position: state.position, last: state.stopping }
     }
 }
@@ -91,6 +91,7 @@ impl Writer {
                 (None, true) => Some(self.next_file(true)),
                 (Some(_), _) => Some(self.write(&taken.frames)),
             }));
+            self.inner.lock().in_flight = 0;
             // A file that it panicked over is not written any further; what comes goes on in the next one.
             let result = attempt.unwrap_or_else(|panic| Some(Err(io::Error::other(panicked(&*panic)))));
             let problem = match result {
@@ -168,7 +169,7 @@ impl Writer {
         let (frames, appends, ledger) = {
             let mut state = self.inner.lock();
             state.bytes = 0;
-            (std::mem::take(&mut state.waiting), state.appends, state.ledger.to_message())
+            (std::mem::take(&mut state.waiting), state.appends, state.ledger.clone())
         };
         if let Some(file) = &mut self.file {
             let more = bytes(&frames);
@@ -178,7 +179,8 @@ impl Writer {
             self.inner.lock().current += more;
         }
         drop(frames);
-        let head = v1::Record { record: Some(record::Record::Ledger(ledger)) };
+        // The long part of it, without the lock.
+        let head = v1::Record { record: Some(record::Record::Ledger(ledger.to_message())) };
         frame::check_length(&head)?;
         let head = frame::encode(&head);
         let length = (frame::MAGIC.len() + head.len()) as u64;

@@ -90,6 +90,8 @@ pub(super) struct State {
     /// Encoded records that are not on disk.
     pub(super) waiting: Vec<Vec<u8>>,
     pub(super) bytes: usize,
+    /// What of them is being written, and waits no more.
+    pub(super) in_flight: u64,
     /// Since when the oldest of them waits.
     pub(super) since: Option<Instant>,
     /// Records so far.
@@ -234,8 +236,9 @@ impl Journal {
     /// Whether it has nearly all that it may take: whoever brings more had better wait for files to be written.
     pub(crate) fn crowded(&self) -> bool {
         let state = self.inner.lock();
-        // With room for the next head, as whoever writes has to have it.
-        state.on_disk() + state.bytes as u64 + state.head > self.inner.share.most(state.head) / 8 * 7
+        // With room for the next head, as whoever writes has to have it, and for what others bring at the same time.
+        let coming = state.in_flight + state.bytes as u64 + state.head;
+        state.on_disk() + coming > self.inner.share.most(state.head) / 4 * 3
     }
 
     /// The newest append that has to be in a Parquet file for the journal's complete files to go; None while they may

@@ -77,7 +77,7 @@ const LEAST_TEXT: usize = 1 << 20;
 pub(crate) struct LeftOver {
     /// Files that can't be read, and why.
     pub(crate) damaged: Vec<(PathBuf, Error)>,
-    /// Files that nobody has finished. Their rows are in the journal.
+    /// Files that nobody has finished, and those of an end that was not finished. Their rows are in the journal.
     pub(crate) unfinished: Vec<PathBuf>,
 }
 
@@ -138,7 +138,12 @@ impl Store {
     /// # Errors
     /// There is no such directory.
     pub(crate) fn left(directory: &Path) -> Result<(Arc<Self>, LeftOver)> {
-        let found = files::find(directory)?;
+        let mut found = files::find(directory)?;
+        // It says how things were at an end that was not one.
+        for files in &mut found.tables {
+            let ends = files.extract_if(.., |file| file.path.file_name().is_some_and(|name| name == write::FILE));
+            found.unfinished.extend(ends.map(|file| file.path.clone()));
+        }
         let store = Self::of(found.tables, Declared::of(found.declared), usize::MAX);
         Ok((store, LeftOver { damaged: found.damaged, unfinished: found.unfinished }))
     }

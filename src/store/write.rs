@@ -16,7 +16,7 @@ use crate::query::{SystemTable, segments_beside, system_segment};
 const SEGMENTS: usize = 16;
 
 /// The name that no file of rows has: those are numbered.
-const FILE: &str = "end.parquet";
+pub(super) const FILE: &str = "end.parquet";
 
 /// Writes what `system` has now, and an empty file for every one of `tables` without one: whoever reads the directory finds all
 /// tables with their columns.
