@@ -94,6 +94,8 @@ impl Events {
 
     /// Writes down what is noticed from now on.
     pub(crate) fn keep(&self, journal: Arc<Journal>) {
+        // No more than the next collector would have, and than a run's directory has in the end.
+        self.lock().bound(journal.list());
         // There is one journal: a second one is the first.
         let _ = self.journal.set(journal);
     }

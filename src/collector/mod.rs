@@ -304,9 +304,8 @@ struct Begun {
 
 /// Takes up what a run's directory has, which for a new run is nothing.
 fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
-    let recovered = recovery::recover(directory, run)?;
-    let Recovered { store, registry, log, events, queries, mut begin, remarks, left_over } = recovered;
-    begin.disk = disk;
+    let recovered = recovery::recover(directory, run, disk)?;
+    let Recovered { store, registry, log, events, queries, begin, remarks, left_over } = recovered;
     for remark in remarks {
         tracing::warn!("{run}: {remark}");
     }

@@ -52,7 +52,7 @@ pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
         return Ok((Engine::with_limits(Store::open(directory)?, Vec::new(), limits)?, Vec::new()));
     }
     let run: Arc<str> = RunInfo::read(directory)?.run.into();
-    let recovered = recover(directory, &run)?;
+    let recovered = recover(directory, &run, u64::MAX)?;
     let Recovered { registry, store, log, events, queries, .. } = &recovered;
     let system = system_tables(&run, registry, store, log, events, queries);
     Ok((Engine::with_limits(recovered.store, system, limits)?, recovered.remarks))
@@ -78,9 +78,9 @@ pub(super) fn system_tables(
     ]
 }
 
-/// Puts together what there is of a run; writes nothing.
-pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
-    let (store, left_over) = Store::left(directory)?;
+/// Puts together what there is of a run, for whoever may then have `disk` bytes of it on disk; writes nothing.
+pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Recovered> {
+    let (store, left_over) = Store::left(directory, disk)?;
     let left = replay::find(directory)?;
     let mut taking = Taking {
         run,
@@ -134,7 +134,7 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>) -> Result<Recovered> {
     let log = Arc::new(Log::restore(&ledger.evals));
     let events = Arc::new(Events::restore(run, &ledger.events));
     let queries = Arc::new(Audit::restore(&ledger.queries));
-    let begin = Begin { ledger, older: left.files, number: left.next, appends: store.appends(), disk: u64::MAX };
+    let begin = Begin { ledger, older: left.files, number: left.next, appends: store.appends(), disk };
     Ok(Recovered { store, registry, log, events, queries, begin, remarks, left_over })
 }
 

@@ -114,6 +114,8 @@ impl Log {
 
     /// Writes down what is asked from now on.
     pub(crate) fn keep(&self, journal: Arc<Journal>) {
+        // No more than the next collector would have, and than a run's directory has in the end.
+        self.lock().bound(journal.list());
         // A log has one journal: a second one is the first.
         let _ = self.journal.set(journal);
     }

@@ -220,12 +220,12 @@ impl Ledger {
         }
     }
 
-    /// The journal begins after append `oldest` by now: of evictions before it only the sums matter, because no batch
+    /// The journal has no appends below `oldest` by now: of evictions before it only the sums matter, because no batch
     /// of theirs can come back.
     pub(super) fn settle(&mut self, oldest: u64) {
         let mut kept: Vec<v1::Evicted> = Vec::new();
         for evicted in std::mem::take(&mut self.evicted) {
-            if evicted.appends >= oldest {
+            if evicted.appends > oldest {
                 kept.push(evicted);
                 continue;
             }

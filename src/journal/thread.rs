@@ -233,8 +233,8 @@ impl Inner {
     /// As [`super::Journal::overdue`].
     pub(super) fn overdue(&self) -> Option<u64> {
         let state = self.lock();
-        let newest = state.closed.back().map(|(_, newest, _)| *newest);
-        newest.filter(|_| state.complete() > self.share.most_complete(state.head))
+        let appends = state.closed.back().map(|(_, appends, _)| *appends);
+        appends.filter(|_| state.complete() > self.share.most_complete(state.head))
     }
 }
 

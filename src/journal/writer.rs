@@ -97,9 +97,9 @@ pub(super) struct State {
     /// Records so far.
     pub(super) position: u64,
     pub(super) ledger: Ledger,
-    /// Newest append that a record is of.
+    /// All appends that a record is of have lower numbers.
     pub(super) appends: u64,
-    /// Files that are complete, oldest first, with the newest append in each and their size.
+    /// Files that are complete, oldest first, with what `appends` was at the end of each, and their size.
     pub(super) closed: VecDeque<(PathBuf, u64, u64)>,
     /// Size of the one that is written.
     pub(super) current: u64,
@@ -162,7 +162,7 @@ impl Journal {
         state.position += 1;
         state.bytes += frame.len();
         state.waiting.push(frame);
-        state.appends = state.appends.max(append.unwrap_or(0));
+        state.appends = state.appends.max(append.map_or(0, |number| number + 1));
         if state.since.is_none() {
             state.since = Some(Instant::now());
             self.inner.wake.notify_one();
@@ -241,8 +241,8 @@ impl Journal {
         state.on_disk() + coming > self.inner.share.most(state.head) / 4 * 3
     }
 
-    /// The newest append that has to be in a Parquet file for the journal's complete files to go; None while they may
-    /// stay.
+    /// All appends below this number have to be in Parquet files for the journal's complete files to go; None while these
+    /// may stay.
     pub(crate) fn overdue(&self) -> Option<u64> {
         self.inner.overdue()
     }
@@ -260,6 +260,11 @@ impl Journal {
         (texts + bytes) as u64 <= self.inner.share.texts()
     }
 
+    /// Bytes that each list of rows that it knows may take.
+    pub(crate) fn list(&self) -> usize {
+        self.inner.share.list()
+    }
+
     /// Bytes a second that one who asks may have written down.
     pub(crate) fn asked(&self) -> u64 {
         self.inner.share.asked()
@@ -272,10 +277,10 @@ impl Journal {
             let state = self.inner.lock();
             // The newest file stays in any case: it has the newest ledger.
             let most = if state.current > 0 { state.closed.len() } else { state.closed.len().saturating_sub(1) };
-            let gone = state.closed.iter().take(most).take_while(|(_, newest, _)| *newest < oldest);
-            gone.map(|(path, newest, _)| (path.clone(), *newest)).collect()
+            let gone = state.closed.iter().take(most).take_while(|(_, appends, _)| *appends <= oldest);
+            gone.map(|(path, appends, _)| (path.clone(), *appends)).collect()
         };
-        let Some((_, newest)) = gone.last() else { return };
+        let Some((_, appends)) = gone.last() else { return };
         // Without the lock, which everybody who records has to have.
         for (path, _) in &gone {
             // One that stays is replayed in vain, and gone with the directory.
@@ -283,7 +288,7 @@ impl Journal {
         }
         let mut state = self.inner.lock();
         state.closed.drain(..gone.len());
-        state.ledger.settle(newest.saturating_add(1));
+        state.ledger.settle(*appends);
     }
 
     /// Writes what there is and ends.

@@ -104,12 +104,7 @@ impl Kept {
 
     /// No file is made larger than this, about.
     pub(super) fn most_file(&self) -> u64 {
-        (self.disk_limit / FILES_ON_DISK).max(LEAST_FILE)
-    }
-
-    /// What is in memory before it becomes a file takes more there than in the file.
-    pub(super) fn most_file_in_memory(&self) -> usize {
-        usize::try_from(self.most_file()).unwrap_or(usize::MAX)
+        most_file(self.disk_limit)
     }
 
     /// What files may take together, so that the journal has room for its share.
@@ -131,6 +126,7 @@ impl Store {
         disk: u64,
     ) -> Result<Keeper> {
         self.limit.store(memory, Ordering::Relaxed);
+        self.segment_bytes.store(most_file_in_memory(disk), Ordering::Relaxed);
         let next = self
             .snapshot()
             .iter()
@@ -209,7 +205,7 @@ impl Store {
 
     /// Rows may take only so much memory from now on.
     #[cfg(test)]
-    pub(crate) fn shrink(&self, memory: usize) {
+    pub(crate) fn limit_memory(&self, memory: usize) {
         self.limit.store(memory, Ordering::Relaxed);
     }
 
@@ -228,7 +224,7 @@ impl Store {
     fn spill(&self, kept: &Kept, all: bool) -> Result<()> {
         let pressed = self.memory() > self.soft_limit();
         let overdue = kept.journal.overdue();
-        let pins = |segment: &Segment| overdue.is_some_and(|newest| segment.id <= newest);
+        let pins = |segment: &Segment| overdue.is_some_and(|appends| segment.id < appends);
         for (place, table) in self.tables.iter().enumerate() {
             table.seal(|segment| all || pressed || pins(segment) || segment.began.elapsed() >= SEAL_AFTER);
             while let Some(chunk) = self.next_chunk(kept, place) {
@@ -248,7 +244,7 @@ impl Store {
         // Eviction takes this too: what it has taken is not in the snapshot that is read here.
         let mut writing = kept.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.tables[place].snapshot();
-        let most_bytes = (self.limit() / 8).min(kept.most_file_in_memory());
+        let most_bytes = (self.limit() / 8).min(most_file_in_memory(kept.disk_limit));
         let (mut rows, mut bytes) = (0, 0);
         let chunk = snapshot.sealed.iter().take_while(|sealed| {
             let more: usize = sealed.segments().iter().map(|segment| segment.bytes).sum();
@@ -285,7 +281,17 @@ impl Store {
         let appended = self.counters.appends.load(Ordering::Relaxed);
         let oldest = self.tables.iter().filter_map(|table| table.oldest_unspilled()).min();
         kept.journal.trim(oldest.unwrap_or(appended).min(appended));
+        self.relief.notify_waiters();
     }
+}
+
+fn most_file(disk: u64) -> u64 {
+    (disk / FILES_ON_DISK).max(LEAST_FILE)
+}
+
+/// What is in memory before it becomes a file takes more there than in the file.
+pub(super) fn most_file_in_memory(disk: u64) -> usize {
+    usize::try_from(most_file(disk)).unwrap_or(usize::MAX)
 }
 
 impl Keeper {

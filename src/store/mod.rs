@@ -106,6 +106,8 @@ pub struct Store {
     limit: AtomicUsize,
     counters: Counters,
     losses: Losses,
+    /// No segment takes more, so that no file of one segment is too large for the disk.
+    segment_bytes: AtomicUsize,
     /// Where rows are kept on disk, once that is known.
     kept: OnceLock<Kept>,
     /// Memory was made free.
@@ -133,11 +135,11 @@ impl Store {
     }
 
     /// The same for a run whose collector died. Files that can't be read are left out, and told of with those that
-    /// nobody has finished. Its memory is unlimited until it keeps rows (`keep`).
+    /// nobody has finished. Its memory is unlimited until it keeps rows (`keep`), on so many bytes of disk.
     ///
     /// # Errors
     /// There is no such directory.
-    pub(crate) fn left(directory: &Path) -> Result<(Arc<Self>, LeftOver)> {
+    pub(crate) fn left(directory: &Path, disk: u64) -> Result<(Arc<Self>, LeftOver)> {
         let mut found = files::find(directory)?;
         // It says how things were at an end that was not one.
         for files in &mut found.tables {
@@ -145,6 +147,7 @@ impl Store {
             found.unfinished.extend(ends.map(|file| file.path.clone()));
         }
         let store = Self::of(found.tables, Declared::of(found.declared), usize::MAX);
+        store.segment_bytes.store(keep::most_file_in_memory(disk), Ordering::Relaxed);
         Ok((store, LeftOver { damaged: found.damaged, unfinished: found.unfinished }))
     }
 
@@ -157,6 +160,7 @@ impl Store {
             limit: AtomicUsize::new(limit),
             counters: Counters::default(),
             losses: Losses::default(),
+            segment_bytes: AtomicUsize::new(usize::MAX),
             kept: OnceLock::new(),
             relief: Notify::new(),
             taking: RwLock::default(),
@@ -176,8 +180,7 @@ impl Store {
         if rows.is_empty() {
             return None;
         }
-        let most = self.kept.get().map_or(usize::MAX, Kept::most_file_in_memory);
-        let segment_bytes = (self.limit() / SEGMENTS_IN_LIMIT).min(most);
+        let segment_bytes = (self.limit() / SEGMENTS_IN_LIMIT).min(self.segment_bytes.load(Ordering::Relaxed));
         let appended = self.tables[place].append(identity, origin, rows, segment_bytes, &self.counters);
         if self.memory() > self.soft_limit() {
             self.unload();

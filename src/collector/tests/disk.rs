@@ -170,19 +170,48 @@ fn a_quiet_table_does_not_keep_the_journal() {
 fn what_goes_is_what_has_no_new_rows() {
     let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
     let mut fast = Fast::start(directory.path(), 2 << 20);
-    // Small files of both tables become one each, of which the quiet one has the older beginning.
-    for _ in 0..10 {
+    let store = Arc::clone(&fast.world.begun.store);
+    // The quiet table's files become one, which begins before all files of the other and ends after many of them.
+    fast.metric();
+    store.keep_up(true).unwrap();
+    for _ in 0..30 {
+        runtime.block_on(fast.steps(250));
+        store.keep_up(true).unwrap();
+    }
+    for _ in 0..7 {
         fast.metric();
-        runtime.block_on(fast.steps(250));
-        fast.world.begun.store.keep_up(true).unwrap();
+        store.keep_up(true).unwrap();
     }
-    let files = |table: &str| std::fs::read_dir(directory.path().join(table)).unwrap().count();
-    assert!(files("python.metrics") < 4, "{}", files("python.metrics"));
-    while fast.world.begun.store.evicted().is_empty() {
+    let files = std::fs::read_dir(directory.path().join("python.metrics")).unwrap().count();
+    assert_eq!((files, store.evicted().len()), (1, 0));
+    while store.evicted().is_empty() {
         runtime.block_on(fast.steps(250));
     }
-    let evicted: Vec<_> = fast.world.begun.store.evicted().iter().map(|evicted| evicted.table.full_name()).collect();
+    let evicted: Vec<_> = store.evicted().iter().map(|evicted| evicted.table.full_name()).collect();
     assert_eq!(evicted, ["python.steps"]);
+}
+
+#[test]
+fn a_disk_that_has_become_smaller_is_kept_to_from_the_start() {
+    const DISK: u64 = 2 << 20;
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let mut fast = Fast::start(directory.path(), 1 << 30);
+    // No segment is full, so that none becomes a file.
+    fast.world.begun.store.limit_memory(1 << 30);
+    for _ in 0..100 {
+        runtime.block_on(fast.steps(500));
+    }
+    fast.world.begun.journal.sync();
+    fast.world.kill();
+    assert!(on_disk(directory.path(), ".log") > DISK, "all of it is in the journal");
+    let world = World::start_with(directory.path(), 64 << 20, DISK);
+    let all = on_disk(directory.path(), "");
+    assert!((DISK / 10 * 8..=DISK).contains(&all), "{all} bytes");
+    assert_eq!(world.begun.store.problem(), None);
+    let evicted: u64 = world.begun.store.evicted().iter().map(|evicted| evicted.rows).sum();
+    let steps = world.begun.store.snapshot();
+    let stored: usize = steps.iter().flat_map(|table| table.all_files()).map(|file| file.whole().rows).sum();
+    assert_eq!(stored as u64 + evicted, 50_000);
 }
 
 #[test]
@@ -354,7 +383,7 @@ fn a_query_that_holds_what_had_to_go_says_so() {
     const DISK: u64 = 1 << 20;
     let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
     let mut fast = Fast::start(directory.path(), DISK);
-    fast.world.begun.store.shrink(100_000);
+    fast.world.begun.store.limit_memory(100_000);
     for _ in 0..60 {
         runtime.block_on(fast.steps(200));
     }
