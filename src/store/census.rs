@@ -60,11 +60,9 @@ impl SystemTable for Census {
             problem,
             ..row(&TableSnapshot::default(), 0)
         };
-        let texts = self.store.text_bytes();
-        if texts > 0 {
-            builder.push(store::Row { table_name: strings.id(TEXTS), bytes_in_memory: whole(texts as u64), ..no_rows });
-        }
         if let Some((bytes, files)) = self.store.journal_size() {
+            let texts = whole(self.store.text_bytes() as u64);
+            builder.push(store::Row { table_name: strings.id(TEXTS), bytes_in_memory: texts, ..no_rows });
             builder.push(store::Row {
                 table_name: strings.id(JOURNAL),
                 bytes_on_disk: whole(bytes),
