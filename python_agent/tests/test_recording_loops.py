@@ -287,7 +287,8 @@ def compiled(agent: bool) -> dict[str, Any]:
     if agent:
         from probe_agent import _native
 
-        assert len(_native.take_rows()["python.steps"]) == 4 * 6 and _native.problem() == NO_PROBLEM
+        # Steps in which the function is compiled may have none: slots are reset, and it calls no module where steps before did.
+        assert 4 * 6 - 2 <= len(_native.take_rows()["python.steps"]) <= 4 * 6 and _native.problem() == NO_PROBLEM
     return found
 
 

@@ -271,14 +271,17 @@ def test_slots_come_back_after_fx_where_no_optimizer_of_torch_steps(recorder: Re
         model(x)
         recorder.native.mark_step()
     recorder.take()
-    torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
-    model(x)  # Not seen: this step gets no row that says its forward took no time.
-    recorder.native.mark_step()
-    model(x)
-    recorder.native.mark_step()
-    rows = recorder.take()
-    assert len([row for row in rows["python.torch_trace"] if row["stage"] == "forward"]) == 3
-    assert [row["forward_time"] > 0 for row in rows["python.steps"]] == [True]
+    for has_backward in (False, True):
+        torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+        loss = model(x).sum()  # Not seen: this step gets no row that says its forward took no time.
+        if has_backward:
+            loss.backward()
+        recorder.native.mark_step()
+        model(x)
+        recorder.native.mark_step()
+        rows = recorder.take()
+        assert len([row for row in rows["python.torch_trace"] if row["stage"] == "forward"]) == 3
+        assert [row["forward_time"] > 0 for row in rows["python.steps"]] == [True]
 
 
 class Tracing(nn.Linear):

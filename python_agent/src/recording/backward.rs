@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::boundary::{DETAIL, SUSPENSIONS};
+use super::boundary::{self, DETAIL, SUSPENSIONS};
 use super::clock::ticks;
 use super::forward::beside_error;
 use super::policy::{self, Layer};
@@ -39,7 +39,7 @@ fn run_backward<'py>(
         when_silent.call0()?;
     }
     // torch.compile compiles a backward pass when it first comes to it, and resets slots meanwhile.
-    thread::with(|state| slot::put_back(engine.py(), state, false));
+    thread::with(|state| slot::put_back(engine.py(), state, boundary::may_lack_forward(state)));
     result
 }
 
