@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from probe_agent import signals
-
 # Imported at the start of every interpreter: the rest of what is needed is imported where it is used.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,6 +76,8 @@ def identity_changed() -> None:
         try:
             native.set_identity(*identity())
         except Exception as error:
+            from probe_agent import signals
+
             if signals.is_of_the_program(error):
                 raise
             native.set_problem(f"rank not known: {error}")

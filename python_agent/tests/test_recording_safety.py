@@ -149,6 +149,7 @@ def test_what_fails_in_our_own_code_is_not_the_programs(recorder: Recorder) -> N
     nn.Linear(2, 2)(torch.ones(1, 2))
     signal.signal(signal.SIGUSR1, before)
     assert "the first connection" in recorder.native.problem()
+    recorder.native.set_problem("")
 
 
 def test_uninstall_puts_torch_back(recorder: Recorder) -> None:
