@@ -80,7 +80,8 @@ fn syntax(error: &ParserError) -> Error {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
         ParserError::RecursionLimitExceeded => {
-            return Error::limit("the query is nested too deeply");
+            return Error::failed("the query is nested too deeply")
+                .hint("WITH name AS (SELECT …) takes a query out of the brackets");
         }
     };
     match message.rsplit_once(" at Line: ") {

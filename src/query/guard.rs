@@ -8,14 +8,23 @@ use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement as Sql, Visit, V
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use std::ops::ControlFlow;
 
+use super::complexity;
 use super::errors::from_datafusion;
 use crate::error::{Error, Result};
 
-/// Expressions and subqueries may be nested so deep.
-const DEPTH: usize = 100;
+/// Expressions and subqueries may be nested so deep: a bracket is up to three levels to the parser.
+const DEPTH: usize = 3 * complexity::MAX_NESTING;
+
+/// Parses the text of one query, and refuses what is not one or costs too much to plan.
+pub(super) fn parse(sql: &str) -> Result<Statement> {
+    let statement = parse_text(sql)?;
+    complexity::check_statement(&statement)?;
+    Ok(statement)
+}
 
 /// Parses the text of one query, and refuses what is not one.
-pub(super) fn parse(sql: &str) -> Result<Statement> {
+pub(super) fn parse_text(sql: &str) -> Result<Statement> {
+    complexity::check_text(sql)?;
     let parser = DFParserBuilder::new(sql).with_dialect(&GenericDialect {}).with_recursion_limit(DEPTH).build();
     let statements =
         parser.and_then(|mut parser| parser.parse_statements()).map_err(|error| from_datafusion(&error))?;
@@ -86,12 +95,13 @@ fn body(expression: &SetExpr) -> ControlFlow<&'static str> {
 pub(super) fn verify(plan: &LogicalPlan) -> Result<()> {
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     options.verify_plan(plan).map_err(|error| Error::denied(format!("not allowed: {}", error.strip_backtrace())))?;
-    let mut found = None;
+    let (mut found, mut unnests) = (None, false);
     let walk = plan.apply_with_subqueries(|node| {
         let writes = matches!(
             node,
             LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Copy(_) | LogicalPlan::Statement(_)
         );
+        unnests |= matches!(node, LogicalPlan::Unnest(_));
         if writes {
             found = Some(node.display().to_string());
             return Ok(TreeNodeRecursion::Stop);
@@ -99,6 +109,11 @@ pub(super) fn verify(plan: &LogicalPlan) -> Result<()> {
         Ok(TreeNodeRecursion::Continue)
     });
     walk.map_err(|error| from_datafusion(&error))?;
+    if unnests {
+        // It repeats all columns of a row for each item of its list.
+        return Err(Error::failed("UNNEST is not available in queries")
+            .hint("rows that count come from generate_series: SELECT value FROM generate_series(1, 10)"));
+    }
     found.map_or(Ok(()), |what| Err(refused(&what)))
 }
 

@@ -6,11 +6,13 @@ mod admission;
 mod answer;
 mod by_process;
 mod catalog;
+mod complexity;
 mod errors;
 mod guard;
 mod known_sums;
 mod limits;
 mod names;
+mod nested_projections;
 mod output;
 mod part;
 mod percentile;
@@ -94,7 +96,7 @@ struct Planner {
 /// # Errors
 /// It is no SQL, more than one statement, or one that would not only read.
 pub fn understand(sql: &str) -> Result<String> {
-    guard::parse(sql).map(|statement| statement.to_string())
+    threads::with_stack(|| guard::parse(sql).map(|statement| statement.to_string()))?
 }
 
 impl Engine {
@@ -123,6 +125,7 @@ impl Engine {
             .with_config(config)
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
+            .with_optimizer_rules(nested_projections::rules())
             .with_physical_optimizer_rule(Arc::new(GroupByProcess))
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();

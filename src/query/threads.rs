@@ -12,6 +12,10 @@ use crate::error::Result;
 /// enough for an answer while a training on the same processors takes all it can.
 const NICENESS: i32 = 5;
 
+/// The stack of such a thread. The deepest statement that is let in (`complexity`) takes less than half of it in the
+/// development build, whose frames are the largest: a test asks such statements. Memory is taken only of what is used.
+pub(super) const STACK: usize = 64 << 20;
+
 /// Some threads.
 #[derive(Debug)]
 pub(super) struct Threads(Option<Runtime>);
@@ -22,6 +26,7 @@ impl Threads {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let runtime = Builder::new_multi_thread()
             .worker_threads(cores)
+            .thread_stack_size(STACK)
             .thread_name("probe-query")
             .on_thread_start(lower_priority)
             .enable_time()
@@ -45,6 +50,14 @@ impl Drop for Threads {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Does something here and now that takes as much stack as the deepest statement.
+pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work)?;
+        thread.join().map_err(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn lower_priority() {

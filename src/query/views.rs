@@ -57,6 +57,11 @@ pub(super) fn find(schema: &str, name: &str) -> Option<&'static View> {
 }
 
 impl View {
+    /// Its text.
+    pub(super) fn sql(&self) -> &'static str {
+        self.sql
+    }
+
     /// Its plan over the tables that `state` knows.
     pub(super) async fn plan(&self, state: &SessionState) -> Result<Arc<dyn TableProvider>> {
         let plan = state.create_logical_plan(self.sql).await?;

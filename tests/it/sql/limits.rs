@@ -168,13 +168,6 @@ async fn errors_while_running_are_told_plainly() {
 }
 
 #[tokio::test]
-async fn nesting_is_bounded() {
-    let engine = data::live();
-    let sql = format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000));
-    assert_eq!(error(&engine, &sql).await.kind(), Kind::Limit);
-}
-
-#[tokio::test]
 async fn a_scope_shows_one_process() {
     let directory = tempfile::tempdir().unwrap();
     data::store().write(directory.path(), &data::system()).unwrap();

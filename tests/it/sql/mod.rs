@@ -5,6 +5,7 @@ mod bounds;
 pub(crate) mod data;
 mod disk;
 mod flight;
+mod large;
 mod limits;
 mod percentiles;
 mod scans;

@@ -1,0 +1,492 @@
+//! What a statement costs to plan, counted before it is planned.
+//!
+//! The parser, the planner and the optimizer go down a statement by recursion, and nobody can stop them in the middle. So a
+//! statement is held to bounds that any thread of queries has the stack for (`threads`), and that it is told by name
+//! where it is over one. How deep its tree is follows from what it is written with: its brackets, and the words and
+//! operators of SQL that can stand in a chain. Names, constants and commas make a tree wide but not deep.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::LazyLock;
+
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, GroupByExpr, GroupByWithModifier, ObjectName, ObjectNamePart, Query, Select, SetExpr, Statement as Sql,
+    TableFactor, Visit, Visitor,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+
+use probe_proto::table::Table;
+
+use super::views;
+use crate::error::{Error, Result};
+
+/// Bytes of text.
+pub(super) const MAX_TEXT: usize = 256 << 10;
+/// Operators, and words of SQL that link expressions or queries. A tree is never deeper than that.
+pub(super) const MAX_OPERATORS: usize = 500;
+/// Brackets within one another.
+pub(super) const MAX_NESTING: usize = 50;
+/// EXPLAIN of EXPLAIN.
+const MAX_EXPLAINS: usize = 4;
+/// Commas: items of lists, of which the planner makes a value each.
+pub(super) const MAX_ITEMS: usize = 20_000;
+/// Tables and what stands for one, where a name from WITH or of a view counts as all that stands behind it.
+pub(super) const MAX_RELATIONS: usize = 50;
+/// The same as they are written, used or not.
+const MAX_WRITTEN_RELATIONS: usize = 4 * MAX_RELATIONS;
+/// Expressions, counted as tables are.
+pub(super) const MAX_EXPRESSIONS: usize = 50_000;
+/// Queries within expressions of queries, names expanded: the optimizer goes through each of them twice, and so 2^n times.
+pub(super) const MAX_SUBQUERIES: usize = 8;
+/// Ways of grouping that GROUPING SETS, ROLLUP and CUBE come to.
+pub(super) const MAX_GROUPINGS: usize = 64;
+
+/// Holds a text to its bounds, before anything is parsed.
+pub(super) fn check_text(sql: &str) -> Result<()> {
+    if sql.len() > MAX_TEXT {
+        let (size, most) = (sql.len() >> 10, MAX_TEXT >> 10);
+        return Err(Error::failed(format!("the query is {size} KiB of text, and at most {most} KiB are taken"))
+            .hint("ask in parts, or for a range in place of a list: WHERE step BETWEEN 1 AND 1000"));
+    }
+    // What is no SQL to the tokenizer is none to the parser either, which says where.
+    let Ok(tokens) = Tokenizer::new(&GenericDialect {}, sql).tokenize() else { return Ok(()) };
+    count(&tokens).check()
+}
+
+/// What a text is written with.
+#[derive(Debug, Default)]
+struct Written {
+    operators: usize,
+    nesting: usize,
+    items: usize,
+    explains: usize,
+}
+
+impl Written {
+    fn check(&self) -> Result<()> {
+        if self.operators > MAX_OPERATORS {
+            let operators = self.operators;
+            return Err(Error::failed(format!(
+                "the query has {operators} operators (+, AND, LIKE, UNION), and at most {MAX_OPERATORS} are taken"
+            ))
+            .hint("write a list in place of a chain: step IN (1, 2, 3), VALUES (1), (2); or ask in parts"));
+        }
+        if self.nesting > MAX_NESTING {
+            let nesting = self.nesting;
+            return Err(Error::failed(format!(
+                "the query is nested too deeply: {nesting} brackets in one another, and at most {MAX_NESTING} are taken"
+            ))
+            .hint("WITH name AS (SELECT …) takes a query out of the brackets"));
+        }
+        if self.items > MAX_ITEMS {
+            let items = self.items;
+            return Err(Error::failed(format!(
+                "the query's lists have {items} items, and at most {MAX_ITEMS} are taken"
+            ))
+            .hint("ask in parts, or for a range in place of a list: WHERE step BETWEEN 1 AND 1000"));
+        }
+        if self.explains > MAX_EXPLAINS {
+            return Err(Error::failed("EXPLAIN explains a query, and not an EXPLAIN").hint("say EXPLAIN once"));
+        }
+        Ok(())
+    }
+}
+
+fn count(tokens: &[Token]) -> Written {
+    let tokens: Vec<&Token> = tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
+    let mut written = Written::default();
+    let (mut open, mut periods) = (0_usize, 0_usize);
+    for (place, token) in tokens.iter().copied().enumerate() {
+        let before = place.checked_sub(1).and_then(|before| tokens.get(before)).copied();
+        let after = tokens.get(place + 1).copied();
+        match token {
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                open += 1;
+                written.nesting = written.nesting.max(open);
+            }
+            Token::RParen | Token::RBracket | Token::RBrace => open = open.saturating_sub(1),
+            _ => {}
+        }
+        // catalog.schema.table.column has three; what has more are fields of fields.
+        periods = match token {
+            Token::Period => periods + 1,
+            Token::Word(_) if before == Some(&Token::Period) => periods,
+            _ => 0,
+        };
+        match token {
+            Token::Word(word) => {
+                written.operators += usize::from(is_operator(word.keyword, after) && !is_name(&word.value));
+                written.explains += usize::from(matches!(word.keyword, Keyword::EXPLAIN | Keyword::DESCRIBE));
+            }
+            Token::Comma => written.items += 1,
+            Token::Period => written.operators += usize::from(periods > 3),
+            // A number's sign.
+            Token::Minus | Token::Plus
+                if matches!(before, Some(Token::Comma | Token::LParen)) && matches!(after, Some(Token::Number(..))) => {
+            }
+            Token::LParen | Token::RParen | Token::RBracket | Token::RBrace | Token::SemiColon | Token::EOF => {}
+            token if is_constant(token) => {}
+            _ => written.operators += 1,
+        }
+    }
+    written
+}
+
+/// Whether a word can be a link of a chain. All of SQL can, but for what begins a part of a query, what stands in the
+/// list of a CASE, and what stands for a value or before its text.
+fn is_operator(keyword: Keyword, after: Option<&Token>) -> bool {
+    use Keyword as K;
+    match keyword {
+        K::NoKeyword | K::AS | K::NULL | K::TRUE | K::FALSE => false,
+        K::SELECT
+        | K::DISTINCT
+        | K::FROM
+        | K::WHERE
+        | K::GROUP
+        | K::BY
+        | K::HAVING
+        | K::ORDER
+        | K::LIMIT
+        | K::OFFSET => false,
+        K::ASC | K::DESC | K::NULLS | K::FIRST | K::LAST | K::WITH | K::VALUES => false,
+        K::JOIN | K::INNER | K::LEFT | K::RIGHT | K::FULL | K::OUTER | K::CROSS | K::ON | K::USING => false,
+        K::CASE | K::WHEN | K::THEN | K::ELSE | K::END => false,
+        K::OVER | K::PARTITION | K::ROWS | K::FILTER | K::COUNT | K::SUM | K::MIN | K::MAX | K::AVG => false,
+        K::DATE | K::TIME | K::TIMESTAMP => !after.is_some_and(is_constant),
+        _ => true,
+    }
+}
+
+/// Whether a word is a table or column of ours: some are words of SQL too, like step and rank.
+fn is_name(word: &str) -> bool {
+    static NAMES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let of =
+            |table: &'static Table| table.columns.iter().map(|column| column.name).chain([table.schema, table.name]);
+        views::relations().flat_map(of).collect()
+    });
+    NAMES.contains(word.to_lowercase().as_str())
+}
+
+fn is_constant(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::Number(..)
+            | Token::Char(_)
+            | Token::SingleQuotedString(_)
+            | Token::DoubleQuotedString(_)
+            | Token::TripleSingleQuotedString(_)
+            | Token::TripleDoubleQuotedString(_)
+            | Token::DollarQuotedString(_)
+            | Token::SingleQuotedByteStringLiteral(_)
+            | Token::DoubleQuotedByteStringLiteral(_)
+            | Token::SingleQuotedRawStringLiteral(_)
+            | Token::DoubleQuotedRawStringLiteral(_)
+            | Token::NationalStringLiteral(_)
+            | Token::EscapedStringLiteral(_)
+            | Token::UnicodeStringLiteral(_)
+            | Token::HexStringLiteral(_)
+            | Token::Placeholder(_)
+    )
+}
+
+/// Holds a statement to the bounds of what it comes to: names of WITH and of views stand for all that is behind them,
+/// as often as they are used.
+pub(super) fn check_statement(statement: &Statement) -> Result<()> {
+    match statement {
+        Statement::Explain(explain) => check_statement(&explain.statement),
+        Statement::Statement(sql) => measure(sql, &of_view)?.check(),
+        _ => Ok(()),
+    }
+}
+
+/// What a query comes to.
+#[derive(Debug, Default, Clone, Copy)]
+struct Size {
+    relations: usize,
+    expressions: usize,
+    /// How deep it has queries within expressions.
+    subqueries: usize,
+}
+
+impl Size {
+    fn add(&mut self, other: Self) {
+        self.relations = self.relations.saturating_add(other.relations);
+        self.expressions = self.expressions.saturating_add(other.expressions);
+        self.subqueries = self.subqueries.max(other.subqueries);
+    }
+
+    fn check(self) -> Result<()> {
+        let hint = "a name from WITH counts as the query behind it each time it is used; ask in parts";
+        if self.relations > MAX_RELATIONS {
+            let relations = self.relations;
+            return Err(Error::failed(format!(
+                "the query comes to {relations} tables, and at most {MAX_RELATIONS} are taken"
+            ))
+            .hint(hint));
+        }
+        if self.subqueries > MAX_SUBQUERIES {
+            let deep = self.subqueries;
+            return Err(Error::failed(format!(
+                "the query has queries within expressions {deep} deep, and at most {MAX_SUBQUERIES} are taken"
+            ))
+            .hint("join them: FROM a JOIN b ON … in place of (SELECT … FROM b WHERE …)"));
+        }
+        if self.expressions > MAX_EXPRESSIONS {
+            let expressions = self.expressions;
+            return Err(Error::failed(format!(
+                "the query comes to {expressions} expressions, and at most {MAX_EXPRESSIONS} are taken"
+            ))
+            .hint(hint));
+        }
+        Ok(())
+    }
+}
+
+fn measure(sql: &Sql, view: &dyn Fn(&str, &str) -> Option<Size>) -> Result<Size> {
+    let mut measurer = Measurer { view, queries: vec![Open::default()], written: 0, within: HashSet::new() };
+    match sql.visit(&mut measurer) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(measurer.queries.first().map_or(Size::default(), |whole| whole.size)),
+    }
+}
+
+/// Goes through a statement and adds up.
+struct Measurer<'a> {
+    view: &'a dyn Fn(&str, &str) -> Option<Size>,
+    /// The queries that are being visited, the innermost last.
+    queries: Vec<Open>,
+    /// Relations that have been visited.
+    written: usize,
+    /// Queries within expressions, by where they stand in memory.
+    within: HashSet<*const Query>,
+}
+
+/// A query that is being visited.
+#[derive(Default)]
+struct Open {
+    size: Size,
+    /// What of its WITH has been visited, by name.
+    named: HashMap<String, Size>,
+    /// The queries of its WITH by where they stand in memory, and their names.
+    names: HashMap<*const Query, String>,
+}
+
+impl Measurer<'_> {
+    /// Counts what stands here.
+    fn see(&mut self, size: Size) -> ControlFlow<Error> {
+        self.written += usize::from(size.relations > 0);
+        if self.written > MAX_WRITTEN_RELATIONS {
+            let text = format!("the query names more than {MAX_WRITTEN_RELATIONS} tables");
+            return ControlFlow::Break(Error::failed(text).hint("ask in parts"));
+        }
+        self.add(size)
+    }
+
+    fn add(&mut self, size: Size) -> ControlFlow<Error> {
+        if let Some(query) = self.queries.last_mut() {
+            query.size.add(size);
+            if let Err(error) = query.size.check() {
+                return ControlFlow::Break(error);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn relation(&self, name: &ObjectName) -> Size {
+        let parts: Vec<&str> =
+            name.0.iter().filter_map(ObjectNamePart::as_ident).map(|part| part.value.as_str()).collect();
+        let found = match parts[..] {
+            [name] => self.queries.iter().rev().find_map(|query| query.named.get(&name.to_lowercase()).copied()),
+            [.., schema, name] => (self.view)(&schema.to_lowercase(), &name.to_lowercase()),
+            [] => None,
+        };
+        let mut size = found.unwrap_or_default();
+        size.add(Size { relations: 1, ..Size::default() });
+        size
+    }
+}
+
+impl Visitor for Measurer<'_> {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
+        let mut open = Open::default();
+        for named in query.with.iter().flat_map(|with| &with.cte_tables) {
+            open.names.insert(&raw const *named.query, named.alias.name.value.to_lowercase());
+        }
+        self.queries.push(open);
+        self.see(Size { relations: values(&query.body), ..Size::default() })
+    }
+
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
+        let mut size = self.queries.pop().map_or(Size::default(), |query| query.size);
+        size.subqueries += usize::from(self.within.contains(&(&raw const *query)));
+        if let Some(outer) = self.queries.last_mut()
+            && let Some(name) = outer.names.get(&(&raw const *query))
+        {
+            // It counts where it is used.
+            outer.named.insert(name.clone(), size);
+            return ControlFlow::Continue(());
+        }
+        self.add(size)
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
+        let (groupings, by) = match &select.group_by {
+            GroupByExpr::Expressions(by, modifiers) => (groupings(by, modifiers), by.len()),
+            GroupByExpr::All(_) => (1, 0),
+        };
+        if groupings > MAX_GROUPINGS {
+            return ControlFlow::Break(
+                Error::failed(format!(
+                    "the query groups in more than {MAX_GROUPINGS} ways: that is what its CUBE, ROLLUP and GROUPING SETS \
+                     come to"
+                ))
+                .hint("name the groups that are wanted: GROUPING SETS ((run), (run, rank))"),
+            );
+        }
+        let relations = usize::from(select.from.is_empty());
+        self.see(Size { relations, expressions: groupings.saturating_mul(by), subqueries: 0 })
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Error> {
+        let size = match factor {
+            TableFactor::Table { name, .. } => self.relation(name),
+            _ => Size { relations: 1, ..Size::default() },
+        };
+        self.see(size)
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<Error> {
+        if let Expr::Subquery(query) | Expr::InSubquery { subquery: query, .. } | Expr::Exists { subquery: query, .. } =
+            expression
+        {
+            self.within.insert(&raw const **query);
+        }
+        self.add(Size { expressions: 1, ..Size::default() })
+    }
+}
+
+/// How often a query's body, beside its SELECTs, says VALUES.
+fn values(body: &SetExpr) -> usize {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => values(left) + values(right),
+        SetExpr::Values(_) => 1,
+        _ => 0,
+    }
+}
+
+/// The ways of grouping that one GROUP BY comes to.
+fn groupings(by: &[Expr], modifiers: &[GroupByWithModifier]) -> usize {
+    let powers =
+        |sets: usize| u32::try_from(sets).ok().and_then(|sets| 2_usize.checked_pow(sets)).unwrap_or(usize::MAX);
+    let of = |expression: &Expr| match expression {
+        Expr::Cube(sets) => powers(sets.len()),
+        Expr::Rollup(sets) => sets.len() + 1,
+        Expr::GroupingSets(sets) => sets.len(),
+        _ => 1,
+    };
+    let written = by.iter().map(of).fold(1_usize, usize::saturating_mul);
+    let modified = modifiers.iter().map(|modifier| match modifier {
+        GroupByWithModifier::Rollup => by.len() + 1,
+        GroupByWithModifier::Cube => powers(by.len()),
+        _ => 1,
+    });
+    modified.fold(written, usize::saturating_mul)
+}
+
+/// What the view `schema.name` comes to.
+fn of_view(schema: &str, name: &str) -> Option<Size> {
+    static VIEWS: LazyLock<Vec<Size>> = LazyLock::new(|| {
+        let size = |view: &views::View| {
+            let parsed = super::guard::parse_text(view.sql());
+            // Views are over tables. One that can't be read, which a test would see, is as large as can be.
+            let Ok(Statement::Statement(sql)) = parsed else {
+                return Size { relations: usize::MAX, ..Size::default() };
+            };
+            measure(&sql, &|_, _| None).unwrap_or(Size { relations: usize::MAX, ..Size::default() })
+        };
+        views::VIEWS.iter().map(size).collect()
+    });
+    let place = views::VIEWS.iter().position(|view| view.table.schema == schema && view.table.name == name)?;
+    VIEWS.get(place).copied()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn written(sql: &str) -> Written {
+        count(&Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap())
+    }
+
+    fn size(sql: &str) -> Result<Size> {
+        let Statement::Statement(statement) = super::super::guard::parse_text(sql)? else { panic!("{sql}") };
+        measure(&statement, &of_view)
+    }
+
+    #[test]
+    fn what_makes_a_tree_deep_is_counted_and_what_makes_it_wide_is_not() {
+        for (sql, operators) in [
+            ("SELECT 1+1+1", 2),
+            ("SELECT a.b.c.d, b FROM s.t /* + + + */ -- + +", 0),
+            ("SELECT a.b.c.d.e.f", 2),
+            ("SELECT x IN (-1, -2, 3, NULL, 'a + b', TIMESTAMP '2026-01-01', TRUE) AS y", 1),
+            ("SELECT 1 - 1, x::int::text", 5),
+            ("SELECT step, rank, pid FROM python.steps", 0),
+            ("SELECT NOT NOT - - x[1][2]", 6),
+            ("SELECT CASE WHEN a = 1 THEN b END, COUNT(*) FROM t LEFT JOIN u ON a = b GROUP BY c ORDER BY 1 DESC", 3),
+        ] {
+            assert_eq!(written(sql).operators, operators, "{sql}");
+        }
+        assert_eq!(written("((1, 2), [3])").nesting, 2);
+        assert_eq!(written("((1, 2), [3])").items, 2);
+        assert_eq!(written("EXPLAIN EXPLAIN SELECT 1").explains, 2);
+    }
+
+    #[test]
+    fn a_name_counts_as_what_it_stands_for() {
+        for (sql, relations) in [
+            ("SELECT 1", 1),
+            ("SELECT * FROM a, b JOIN c ON true", 3),
+            ("SELECT 1 UNION ALL SELECT 2 UNION SELECT 3", 3),
+            ("SELECT (SELECT 1), x IN (SELECT y FROM t)", 3),
+            ("WITH a AS (SELECT * FROM t) SELECT * FROM A x, a y", 2 + 2),
+            // The inner a hides the outer one.
+            ("WITH a AS (SELECT * FROM t, t, t) SELECT * FROM (WITH a AS (SELECT 1) SELECT * FROM a)", 1 + 2),
+            ("VALUES (1), (2) UNION VALUES (3)", 2),
+        ] {
+            assert_eq!(size(sql).unwrap().relations, relations, "{sql}");
+        }
+        let view = size("SELECT * FROM python.rank_balance").unwrap().relations;
+        assert!(view > 4, "{view}");
+        assert_eq!(size("SELECT * FROM b.python.rank_balance x, python.rank_balance y").unwrap().relations, 2 * view);
+    }
+
+    #[test]
+    fn doublings_are_found_before_they_are_made() {
+        let mut sql = "WITH a0 AS (SELECT 1 AS x)".to_owned();
+        for level in 1..60 {
+            sql += &format!(", a{level} AS (SELECT l.x FROM a{0} l JOIN a{0} r ON l.x = r.x)", level - 1);
+        }
+        let error = size(&format!("{sql} SELECT * FROM a59")).unwrap_err();
+        assert!(error.to_string().contains("tables, and at most 50 are taken"), "{error}");
+        let chained = (1..20).fold("WITH a0 AS (SELECT 1 AS x)".to_owned(), |sql, level| {
+            sql + &format!(", a{level} AS (SELECT (SELECT x FROM a{}) AS x)", level - 1)
+        });
+        let error = size(&format!("{chained} SELECT * FROM a19")).unwrap_err();
+        assert!(error.to_string().contains("queries within expressions 9 deep"), "{error}");
+        for word in ["AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "UNION", "COLLATE", "ZONE", "INTERVAL"] {
+            assert!(!is_name(word), "{word}");
+        }
+        for by in ["CUBE (a, b, c, d, e, f, g)", "CUBE (a, b, c), ROLLUP (d, e, f, g, h, i, j, k)"] {
+            let error = size(&format!("SELECT 1 FROM t GROUP BY {by}")).unwrap_err();
+            assert!(error.to_string().contains("groups in more than 64 ways"), "{error}");
+        }
+        assert!(size("SELECT 1 FROM t GROUP BY CUBE (a, b, c, d, e, f)").is_ok());
+    }
+}
