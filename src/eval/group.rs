@@ -8,6 +8,9 @@ use probe_proto::v1::EvalCall;
 use crate::collector::agent::Agent;
 use crate::error::{Error, Result};
 
+/// What to do where not all ranks can run a snippet together.
+pub(super) const ALONE: &str = "--rank N runs it on one rank alone, which must not take part in collectives then";
+
 /// A process that a snippet may run in.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
@@ -128,8 +131,11 @@ impl Group {
             None => Ok(()),
             Some(target) => {
                 let what = "its agent is older than the collector and does not say where it waits";
-                Err(Error::denied(format!("not run: a snippet between steps runs on all ranks, and {}: {what}", target.name()))
-                    .hint("training has to be started with the wheel of the collector; --rank N runs it on one rank alone, which must not take part in collectives then"))
+                Err(Error::denied(format!(
+                    "not run: a snippet between steps runs on all ranks, and {}: {what}",
+                    target.name()
+                ))
+                .hint(format!("training has to be started with the wheel of the collector; {ALONE}")))
             }
         }
     }

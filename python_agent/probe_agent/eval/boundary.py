@@ -5,7 +5,6 @@ Recording calls :func:`run_pending` on the training thread at the boundary, when
 
 from __future__ import annotations
 
-import _thread
 import sys
 import threading
 import time
@@ -47,23 +46,17 @@ def is_wanted() -> bool:
 
 def run_pending() -> None:
     """The calling thread trains and is between two steps: runs the snippet whose step this is. Raises nothing but what
-    the program's signal handlers raise meanwhile."""
-    interrupted = False
+    is the program's: Ctrl-C, and what its signal handlers raise meanwhile."""
     try:
         job = _pending
         if job is not None:
             _at_boundary(job)
     except SnippetEnded:
         pass
-    except KeyboardInterrupt:
-        interrupted = True
     except BaseException as error:
         if signals.is_of_the_program(error):
             raise
         _say(error)
-    if interrupted:
-        # Ctrl-C was meant for training, which gets it as soon as it runs again.
-        _thread.interrupt_main()
 
 
 def _at_boundary(job: Job) -> None:

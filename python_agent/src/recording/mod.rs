@@ -37,6 +37,7 @@ mod names;
 pub(crate) mod operators;
 mod optimizer;
 mod overhead;
+mod pending_call;
 pub mod policy;
 mod program_errors;
 mod record_function;
@@ -66,8 +67,8 @@ static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> = LazyLock::new(|| Mute
 /// Whether it was one of ours, or none.
 fn swallow(py: Python<'_>, what: &str, result: PyResult<()>) -> bool {
     let Err(error) = result else { return true };
-    if program_errors::is_of_program(py, &error) {
-        return !program_errors::hand_on(error);
+    if program_errors::is_of_program(py, &error) && program_errors::hand_on(py, &error) {
+        return false;
     }
     *shared::lock(&shared::PROBLEM) = format!("{what}: {}", error.value(py));
     true

@@ -4,14 +4,13 @@
 //! the main thread is asked, by a pending call of the interpreter's, to wait at a place where it iterates none; the work
 //! is done by the thread that asks, which has none of the modes that training has switched on.
 
-use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyMemoryError, PyRecursionError, PyRuntimeError};
-use pyo3::ffi;
 use pyo3::prelude::*;
 
+use super::pending_call;
 use crate::shared::lock;
 
 /// Between two places that were not good ones.
@@ -35,8 +34,6 @@ struct Meeting {
     phase: Mutex<Phase>,
     changed: Condvar,
     is_good: Py<PyAny>,
-    /// A forked child has a copy of the interpreter's list.
-    process: u32,
 }
 
 impl Meeting {
@@ -60,58 +57,34 @@ impl Meeting {
 }
 
 /// What the main thread runs. An exception is that of a signal handler, which Python runs on the main thread wherever it
-/// is; the interpreter raises it in the program, where it belongs.
-extern "C" fn meet(meeting: *mut c_void) -> c_int {
-    // SAFETY: `ask` gave this reference to the interpreter, which calls us once for it.
-    let meeting = unsafe { Arc::from_raw(meeting.cast::<Meeting>().cast_const()) };
-    if meeting.process != std::process::id() {
-        // Its Python object belongs to no thread of this process that may let go of it now.
-        std::mem::forget(meeting);
-        return 0;
-    }
-    // SAFETY: the interpreter makes pending calls with the GIL held.
-    let py = unsafe { Python::assume_attached() };
+/// is; it is raised in the program, where it belongs.
+fn meet(py: Python<'_>, meeting: &Meeting) -> PyResult<()> {
     if *lock(&meeting.phase) == Phase::Over {
-        return 0;
+        return Ok(());
     }
-    let is_good = meeting.is_good.call0(py).and_then(|good| good.is_truthy(py));
-    match is_good {
+    match meeting.is_good.call0(py).and_then(|good| good.is_truthy(py)) {
         Ok(true) => {}
         Ok(false) => {
             meeting.set(Phase::Refused);
-            return 0;
+            return Ok(());
         }
         Err(error) => {
             meeting.set(Phase::Refused);
-            if error.is_instance_of::<PyRecursionError>(py) || error.is_instance_of::<PyMemoryError>(py) {
-                // Ours: there was no room to look.
-                return 0;
-            }
-            error.restore(py);
-            return -1;
+            // Ours: there was no room to look.
+            let no_room = error.is_instance_of::<PyRecursionError>(py) || error.is_instance_of::<PyMemoryError>(py);
+            return if no_room { Ok(()) } else { Err(error) };
         }
     }
     {
         let mut phase = lock(&meeting.phase);
         if *phase == Phase::Over {
-            return 0;
+            return Ok(());
         }
         *phase = Phase::Waits;
     }
     meeting.changed.notify_all();
     py.detach(|| meeting.wait_while(Phase::Waits, Instant::now() + LONGEST));
-    0
-}
-
-fn ask(meeting: &Arc<Meeting>) -> bool {
-    let given = Arc::into_raw(Arc::clone(meeting)).cast_mut().cast::<c_void>();
-    // SAFETY: the function takes what it is given here, once.
-    let taken = unsafe { ffi::Py_AddPendingCall(Some(meet), given) } == 0;
-    if !taken {
-        // SAFETY: the interpreter did not take the reference.
-        drop(unsafe { Arc::from_raw(given.cast::<Meeting>().cast_const()) });
-    }
-    taken
+    Ok(())
 }
 
 /// Calls `work()` while the main thread stands still where `is_good()`, called there, says yes. Not for the main thread
@@ -125,11 +98,11 @@ fn while_main_stands(
     timeout_s: f64,
 ) -> PyResult<Option<f64>> {
     let deadline = Instant::now() + Duration::try_from_secs_f64(timeout_s.clamp(0.0, 1e6)).unwrap_or_default();
-    let (phase, process) = (Mutex::new(Phase::Asked), std::process::id());
-    let meeting = Arc::new(Meeting { phase, changed: Condvar::new(), is_good, process });
+    let meeting = Arc::new(Meeting { phase: Mutex::new(Phase::Asked), changed: Condvar::new(), is_good });
     loop {
         meeting.set(Phase::Asked);
-        if !ask(&meeting) {
+        let met = Arc::clone(&meeting);
+        if !pending_call::on_main_thread(move |py| meet(py, &met)) {
             return Err(PyRuntimeError::new_err("the interpreter's list of pending calls is full"));
         }
         let phase = py.detach(|| meeting.wait_while(Phase::Asked, deadline));

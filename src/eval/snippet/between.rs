@@ -10,6 +10,7 @@ use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::agreement::{Agreement, Next};
 use super::{Said, Snippet, Stop};
+use crate::error::Error;
 use crate::eval::feed::Hungup;
 use crate::eval::group;
 
@@ -25,6 +26,11 @@ const LEAST_PATIENCE: f64 = 0.1;
 const MOST_PATIENCE: f64 = 5.0;
 /// Why no rank can run it is waited for so long.
 const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Nothing has run: what was wrong, and what to do.
+fn refused(error: &Error) -> Stop {
+    Stop::Refused(Outcome::Refused, error.to_string(), error.hint_text().unwrap_or_default().into())
+}
 
 /// A rank cannot run it: which, and what it said.
 struct Failed(String);
@@ -44,13 +50,7 @@ impl Snippet {
             }
             return self.collect().await;
         }
-        if let Err(error) = self.group.check_can_meet() {
-            return Err(Stop::Refused(
-                Outcome::Refused,
-                error.to_string(),
-                error.hint_text().unwrap_or_default().into(),
-            ));
-        }
+        self.group.check_can_meet().map_err(|error| refused(&error))?;
         for (place, step) in self.boundaries().into_iter().enumerate() {
             self.arm(place, step);
         }
@@ -96,10 +96,7 @@ impl Snippet {
         loop {
             changes.mark_unchanged();
             let group = group::choose(&self.broker.registry.live(), &self.call, &self.broker.run);
-            self.group = group.map_err(|error| {
-                let hint = error.hint_text().unwrap_or_default().to_owned();
-                Stop::Refused(Outcome::Refused, error.to_string(), hint)
-            })?;
+            self.group = group.map_err(|error| refused(&error))?;
             self.done = vec![None; self.group.targets.len()];
             if self.group.missing.is_empty() {
                 return Ok(());
@@ -112,7 +109,7 @@ impl Snippet {
                     return Err(Stop::Refused(
                         Outcome::Refused,
                         format!("not run: a snippet between steps runs on all ranks, and rank {} is not connected here", missing.join(", ")),
-                        "--rank N runs it on one rank alone, which must not take part in collectives then".into(),
+                        group::ALONE.into(),
                     ));
                 }
             }
@@ -194,11 +191,7 @@ impl Snippet {
                     until = Some(Instant::now() + patience);
                 }
                 Next::Never(why) => {
-                    return Err(Stop::Refused(
-                        Outcome::Refused,
-                        format!("not run: {why}"),
-                        "--rank N runs it on one rank alone, which must not take part in collectives then".into(),
-                    ));
+                    return Err(Stop::Refused(Outcome::Refused, format!("not run: {why}"), group::ALONE.into()));
                 }
             }
         }
