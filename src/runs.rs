@@ -61,6 +61,12 @@ pub fn list_runs_in(places: &Places) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
+/// Whether a collector of this machine keeps a run of this name ("gpt@2"), or another run of the name without its number.
+pub fn is_live(name: &str) -> bool {
+    let base = name.split('@').next().unwrap_or(name);
+    Places::from_environment().is_ok_and(|places| reserve::is_held(&places, base))
+}
+
 /// The directory of the run that `name` means: `gpt@1` is that one, `gpt` the newest, a live one first.
 pub fn resolve(name: &str) -> Result<PathBuf> {
     resolve_in(&Places::from_environment()?, name)

@@ -37,7 +37,6 @@ pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)
         disk: 10 << 30,
         protection: Protection::default(),
         allow_eval: false,
-        exit_when_idle: None,
     };
     let collector = Collector::start(options).await?;
     let (done, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));

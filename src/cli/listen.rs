@@ -1,8 +1,8 @@
 //! Where a collector listens beside its own socket: `--listen unix:PATH` or `--listen HOST:PORT`.
 
+use std::ffi::OsString;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::report;
 use crate::auth::Protection;
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::paths::Listen;
 
 /// Options of every command that is a collector.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, PartialEq, clap::Args)]
 pub(super) struct Listening {
     /// Listen here too, beside the run's own socket (TCP needs tokens: probe token make)
     #[arg(long, value_name = "unix:PATH|HOST:PORT", value_parser = parse)]
@@ -35,7 +35,7 @@ pub(super) struct Listening {
 
 impl Listening {
     /// What a collector is started with.
-    pub(super) fn options(self, run: String, command: String, exit_when_idle: Option<Duration>) -> Result<Options> {
+    pub(super) fn options(self, run: String, command: String) -> Result<Options> {
         let memory = collector::memory_limit()?;
         let disk = collector::disk_limit()?;
         let protection = match (self.tls_cert, self.tls_key) {
@@ -45,7 +45,23 @@ impl Listening {
             _ => Protection::Loopback,
         };
         let (listen, allow_eval) = (self.listen, self.allow_eval);
-        Ok(Options { run, command, resume: false, listen, memory, disk, protection, allow_eval, exit_when_idle })
+        Ok(Options { run, command, resume: false, listen, memory, disk, protection, allow_eval })
+    }
+}
+
+impl Listening {
+    /// The words of a command line that say the same.
+    pub(super) fn words(&self) -> Vec<OsString> {
+        let listen = self.listen.iter().flat_map(|listen| ["--listen".into(), listen.to_string().into()]);
+        let files = [("--tls-cert", &self.tls_cert), ("--tls-key", &self.tls_key)];
+        let files = files.into_iter().filter_map(|(option, file)| Some([option.into(), file.as_ref()?.into()]));
+        let switches = [
+            ("--tls-self-signed", self.tls_self_signed),
+            ("--insecure-no-tls", self.insecure_no_tls),
+            ("--allow-eval", self.allow_eval),
+        ];
+        let switches = switches.into_iter().filter(|(_, on)| *on).map(|(option, _)| option.into());
+        listen.chain(files.flatten()).chain(switches).collect()
     }
 }
 
@@ -67,7 +83,34 @@ fn parse(text: &str) -> Result<Listen, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        listening: Listening,
+    }
+
+    fn parsed(words: &[OsString]) -> Listening {
+        Line::parse_from([OsString::from("probe")].iter().chain(words)).listening
+    }
+
+    #[test]
+    fn a_collector_is_told_what_its_launcher_was() {
+        let lines: [&[&str]; 4] = [
+            &[],
+            &["--listen", "unix:/a b", "--listen", "127.0.0.1:7777", "--tls-self-signed"],
+            &["--listen", "[::1]:7777", "--insecure-no-tls", "--allow-eval"],
+            &["--listen", "127.0.0.1:0", "--tls-cert", "a.pem", "--tls-key", "b.pem"],
+        ];
+        for line in lines {
+            let given = parsed(&line.iter().map(OsString::from).collect::<Vec<_>>());
+            assert_eq!(given.words(), line.iter().map(OsString::from).collect::<Vec<_>>());
+            assert_eq!(parsed(&given.words()), given);
+        }
+    }
 
     #[test]
     fn addresses_and_paths_are_told_apart() {

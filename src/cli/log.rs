@@ -3,17 +3,23 @@
 use std::fmt;
 
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// Shows warnings, or what RUST_LOG asks for.
 pub(super) fn to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     // A second call changes nothing.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).event_format(Words).try_init();
+    let words = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .event_format(Words)
+        // Where nobody reads standard error it would say so on standard error, and panic.
+        .log_internal_errors(false);
+    let _ = tracing_subscriber::registry().with(words.with_filter(filter)).try_init();
 }
 
 /// `probe: warning: …`

@@ -1,21 +1,31 @@
-//! `probe run -- CMD…`: a collector in this process and the training as its child.
+//! `probe run -- CMD…`: a launcher. The command is its child, and so is the collector, which is a process of its own.
+
+mod collector;
+pub(super) mod greeting;
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
-use nix::sys::signal::kill;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use probe_proto::env;
+use probe_proto::v1::{FinishCall, FinishOutcome};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
+use self::collector::{Collector, PATIENCE};
 use super::launch::{self, Missing};
-use super::listen::{self, Listening};
+use super::listen::Listening;
 use super::signals::{Signals, child_had_it};
 use super::{Status, ask, report};
-use crate::collector::Collector;
+use crate::ends;
 use crate::error::{Error, Result};
+
+/// Signals that come so long after the command has ended were sent before.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Start training with the agent in it, and a collector beside it
 ///
@@ -48,47 +58,43 @@ pub(super) fn run(args: Args) -> Result<Status> {
     // A run within a run has its own name, not its parent's, which has a number.
     let told = || std::env::var(env::PROBE_RUN).ok().filter(|name| !name.is_empty() && !name.contains('@'));
     let name = args.name.or_else(told).unwrap_or_else(|| launch::name_of(&args.command));
-    let options = args.listening.options(name, launch::shown(&args.command), None)?;
-    ask::many_threads()?.block_on(async {
+    ask::one_thread()?.block_on(async {
         let mut signals = Signals::listen()?;
-        let collector = Collector::start(options).await?;
+        let mut collector = Collector::start(&name, launch::shown(&args.command), args.listening.words()).await?;
+        let ready = tokio::select! {
+            ready = collector.ready() => ready?,
+            signal = signals.next() => {
+                collector.end().await;
+                return Ok(by_signal(signal));
+            }
+        };
+        if let Some(status) = ready {
+            return Ok(status);
+        }
         let run = collector.run().to_owned();
         let short = run.split('@').next().unwrap_or(&run);
-        report::note(format_args!("run {run} at {}; from another terminal: probe {short} query \"SELECT …\"", collector.endpoint()));
-        listen::say_pin(&collector);
+        let endpoint = collector.endpoint();
+        report::note(format_args!("run {run} at {endpoint}; from another terminal: probe {short} query \"SELECT …\""));
         let child = Command::new(program)
             .args(&args.command[1..])
             .env(env::PROBE, "1")
-            .env(env::PROBE_COLLECTOR, collector.endpoint())
+            .env(env::PROBE_COLLECTOR, endpoint)
             .env(env::PROBE_RUN, &run)
             .spawn();
-        let ended = match child {
-            Ok(child) => {
-                let pid = child.id();
-                let ended = wait(child, &mut signals).await?;
-                if let Some(pid) = pid {
-                    collector.child_ended(pid, ended);
-                }
-                ended
-            }
+        let child = match child {
+            Ok(child) => child,
             Err(error) => {
-                collector.stop(None).await?;
+                collector.end().await;
                 return Err(Error::failed(format!("{} could not be started: {error}", program.to_string_lossy())));
             }
         };
-        let agents = collector.agent_count();
-        let status = ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or_default());
-        // Not the reason for which the command fails: its status is its own.
-        if let Err(error) = collector.stop(Some(status)).await {
-            report::error(&error);
-        }
-        if agents == 0 {
-            report::note("no training process connected, so nothing was recorded");
-            report::hint(
-                "the Python that trains needs the wheel: python -m pip show probe-agent (only processes that import torch and train connect)",
-            );
-        }
-        Ok(status as Status)
+        let pid = child.id().unwrap_or_default();
+        let ended = tokio::select! {
+            ended = wait(child, &mut signals) => ended?,
+            never = collector.watch() => match never {},
+        };
+        finish(&mut collector, FinishCall { pid, wait_status: ended.into_raw() }, &mut signals).await;
+        Ok(ends::shell_status(ended))
     })
 }
 
@@ -104,6 +110,53 @@ async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus>
             },
         }
     }
+}
+
+/// Has the run written, and says what of it a person should know. Whatever comes of it, the command's status is its own.
+async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signals) {
+    let run = collector.run().to_owned();
+    let impatient = async {
+        // One that came with the command's end was meant for the command.
+        let _ = timeout(TOGETHER, async { while signals.next().await != Signal::SIGKILL {} }).await;
+        signals.next().await
+    };
+    let outcome = tokio::select! {
+        outcome = collector.finish(call) => outcome,
+        _ = impatient => {
+            report::note(format_args!("not waiting for the collector, which writes run {run} by itself"));
+            return;
+        }
+    };
+    match outcome {
+        Some(FinishOutcome { agents, problem, hint }) => {
+            if !problem.is_empty() {
+                report::error(&Error::failed(problem).hint(hint));
+            }
+            if agents == 0 {
+                report::note("no training process connected, so nothing was recorded");
+                report::hint(
+                    "the Python that trains needs the wheel: python -m pip show probe-agent (only processes that import torch and train connect)",
+                );
+            }
+        }
+        None if collector.was_ended() => {}
+        None => {
+            let patience = PATIENCE.as_secs();
+            let stopped =
+                collector.pid().map(|pid| format!("if it is stopped, kill -CONT {pid} lets it write the run; "));
+            report::note(format_args!(
+                "the collector of run {run} has not answered for {patience} s, so the run may not be written"
+            ));
+            report::hint(format_args!(
+                "{}if it is gone, probe {run} query … reads what it kept",
+                stopped.unwrap_or_default()
+            ));
+        }
+    }
+}
+
+fn by_signal(signal: Signal) -> Status {
+    128 + signal as Status
 }
 
 /// Says why the command can't be started, with a shell's exit statuses.

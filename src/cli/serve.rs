@@ -1,14 +1,25 @@
 //! `probe serve`: a collector by itself.
 
+use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
+use nix::unistd::setsid;
 
 use super::listen::{self, Listening};
+use super::run::greeting::{self, Launch, Ready};
 use super::signals::Signals;
 use super::{Status, ask, report};
 use crate::collector::{Collector, Options};
 use crate::error::Result;
+
+/// How long the first process is waited for where the collector is to end when it is idle.
+const FIRST_AGENT: Duration = Duration::from_secs(60);
+/// A collector whose launcher is gone ends when no process has been connected for so long.
+const QUIET: Duration = Duration::from_secs(10);
+/// What the kernel adds to its badness, in thousandths of the memory that there is, and the most that it takes.
+const OOM_SCORE_ABOVE_TRAINING: i32 = 500;
+const OOM_SCORE_MOST: i32 = 1000;
 
 /// Run a collector by itself
 ///
@@ -32,28 +43,93 @@ pub(super) struct Args {
     /// End when no process has been connected for so long
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     exit_when_idle: Option<Duration>,
+    /// Started by probe run, which says the rest on standard input and hears on standard output where the collector is
+    #[arg(long, hide = true)]
+    launched: bool,
 }
 
 pub(super) fn run(args: Args) -> Result<Status> {
     // Whoever started it may have blocked them all, as an agent does for its threads, and a mask is inherited.
     let _ = SigSet::empty().thread_set_mask();
+    let launch = if args.launched { Some(launched()?) } else { None };
+    end_before_training();
     let resume = args.resume.is_some();
     let name = args.resume.unwrap_or(args.name);
-    let options = Options { resume, ..args.listening.options(name, String::new(), args.exit_when_idle)? };
+    let command = launch.map(|launch| launch.command).unwrap_or_default();
+    let options = Options { resume, ..args.listening.options(name, command)? };
     ask::many_threads()?.block_on(async {
-        let mut signals = Signals::listen()?;
+        let signals = Signals::listen()?;
         let collector = Collector::start(options).await?;
-        let endpoint = collector.endpoint();
-        // The run's own socket comes first.
-        let listening: Vec<String> = collector.listening().iter().skip(1).map(|listen| format!(", {listen}")).collect();
-        report::note(format_args!("run {} at {endpoint}{}", collector.run(), listening.concat()));
-        listen::say_pin(&collector);
-        report::note(format_args!("train with: PROBE=1 PROBE_COLLECTOR={endpoint} python train.py"));
-        tokio::select! {
-            _ = signals.next() => {}
-            () = collector.idle() => report::note("idle, ending"),
+        if args.launched {
+            listen::say_pin(&collector);
+            Ready { run: collector.run().to_owned(), endpoint: collector.endpoint() }.say();
+        } else {
+            say(&collector);
+            listen::say_pin(&collector);
         }
-        collector.stop(None).await?;
-        Ok(0)
+        let exit_status = until_over(&collector, signals, args.exit_when_idle, args.launched).await?;
+        match collector.stop(exit_status).await {
+            // The launcher has heard it, and says it.
+            Err(error) if exit_status.is_some() => Ok(error.kind() as Status),
+            stopped => stopped.map(|()| 0),
+        }
     })
+}
+
+/// Waits until the collector is to end; with the command's exit status where its launcher says that.
+async fn until_over(
+    collector: &Collector,
+    mut signals: Signals,
+    exit_when_idle: Option<Duration>,
+    launched: bool,
+) -> Result<Option<i32>> {
+    if launched {
+        // Whoever ends a whole job sends signals to all of its processes. The command may take its time to end, and what
+        // it does meanwhile is recorded: its launcher says when it has ended.
+        tokio::select! {
+            status = collector.command_ended() => return Ok(Some(status)),
+            gone = greeting::launcher_gone() => gone?,
+        }
+        signals = Signals::listen()?;
+    }
+    let idle = async {
+        match (exit_when_idle, launched) {
+            (Some(quiet), _) => collector.idle(quiet, FIRST_AGENT).await,
+            (None, true) => collector.idle(QUIET, QUIET).await,
+            (None, false) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = signals.next() => Ok(None),
+        status = collector.command_ended() => Ok(Some(status)),
+        () = idle => {
+            report::note("idle, ending");
+            Ok(None)
+        }
+    }
+}
+
+/// Away from the launcher's terminal, whose Ctrl-C is for the command.
+fn launched() -> Result<Launch> {
+    // Whoever leads a process group has been started in one of its own, and can't.
+    let _ = setsid();
+    Launch::read()
+}
+
+/// Where memory runs out, the kernel ends a collector rather than training: another one takes the run up.
+fn end_before_training() {
+    let path = "/proc/self/oom_score_adj";
+    let inherited = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    if let Some(inherited) = inherited {
+        let _ = fs::write(path, (inherited + OOM_SCORE_ABOVE_TRAINING).min(OOM_SCORE_MOST).to_string());
+    }
+}
+
+/// Where it listens, and how to train with it.
+fn say(collector: &Collector) {
+    let endpoint = collector.endpoint();
+    // The run's own socket comes first.
+    let listening: Vec<String> = collector.listening().iter().skip(1).map(|listen| format!(", {listen}")).collect();
+    report::note(format_args!("run {} at {endpoint}{}", collector.run(), listening.concat()));
+    report::note(format_args!("train with: PROBE=1 PROBE_COLLECTOR={endpoint} python train.py"));
 }

@@ -131,6 +131,11 @@ impl Live {
         self.told(self.control().hang(request).await)
     }
 
+    pub(super) async fn finish(&mut self, call: v1::FinishCall) -> Result<tonic::Streaming<v1::FinishProgress>> {
+        let request = self.request(call);
+        self.told(self.control().finish(request).await)
+    }
+
     fn told<T>(&self, answer: std::result::Result<Response<T>, Status>) -> Result<T> {
         answer.map(Response::into_inner).map_err(|status| self.hinted(from_status(status)))
     }

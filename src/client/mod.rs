@@ -167,6 +167,11 @@ impl Client {
         self.live("asked why it hangs")?.hang().await
     }
 
+    /// Says that the command of the run has ended; what comes back says how the writing of the run gets on.
+    pub async fn finish(&mut self, call: v1::FinishCall) -> Result<tonic::Streaming<v1::FinishProgress>> {
+        self.live("ended")?.finish(call).await
+    }
+
     fn live(&mut self, what: &str) -> Result<&mut live::Live> {
         match &mut self.way {
             Way::Live(live) => Ok(live),

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use probe_proto::VERSION;
 use probe_proto::v1::control_server::Control;
 use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
+use probe_proto::v1::{FinishCall, FinishProgress};
 use probe_proto::v1::{HangAnswer, HangCall, StackMethod, StacksAnswer, StacksCall};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::Shared;
 use super::events::{Event, Severity};
 use super::hang::Hangs;
 use super::stacks::Stacks;
+use super::{Shared, finish};
 use crate::auth::Scope;
 use crate::error::{Error, Result};
 use crate::eval::Broker;
@@ -119,5 +120,18 @@ impl Control for ControlService {
             self.require(&caller, Scope::Eval, "stop training to read its stacks")?;
         }
         Ok(Response::new(self.stacks.take(call, &caller.asker).await?))
+    }
+
+    type FinishStream = ReceiverStream<Result<FinishProgress, Status>>;
+
+    async fn finish(&self, request: Request<FinishCall>) -> Result<Response<Self::FinishStream>, Status> {
+        let caller = Caller::of(request.extensions());
+        if caller.over_tcp {
+            let error = Error::denied("a run is ended by its launcher, over the unix socket, and not over TCP");
+            let message = format!("{} was refused: {error}", caller.asker.name());
+            self.shared.events.note(Event::new("refused", Severity::Warning, message));
+            return Err(error.into());
+        }
+        Ok(Response::new(ReceiverStream::new(finish::tell(&self.shared, request.get_ref()))))
     }
 }

@@ -138,11 +138,7 @@ fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, left: 
         Some(rank) => format!("rank {rank} (process {})", process.pid),
         None => format!("process {}", process.pid),
     };
-    let how = match (&end.signal, end.exit_status) {
-        (Some(signal), _) => format!("was ended by {signal}"),
-        (None, Some(status)) => format!("ended with exit status {status}"),
-        (None, None) => "is gone, and how it ended is not known".to_owned(),
-    };
+    let how = end.how();
     let cause = end.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
     let inside: Vec<_> = left
         .open

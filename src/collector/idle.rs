@@ -4,9 +4,6 @@ use std::time::{Duration, Instant};
 
 use super::registry::{Attendance, Registry};
 
-/// How long the first agent is waited for.
-pub(super) const FIRST_AGENT: Duration = Duration::from_secs(60);
-
 /// Resolves when nobody has been there for `quiet`, or nobody ever came for `first`.
 pub(super) async fn wait(registry: &Registry, quiet: Duration, first: Duration) {
     let mut changes = registry.changes();

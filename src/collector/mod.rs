@@ -9,6 +9,7 @@ pub(crate) mod clock;
 mod control;
 mod ends;
 pub(crate) mod events;
+mod finish;
 mod flight_recorder;
 mod governor;
 mod gpus;
@@ -55,6 +56,7 @@ use crate::runs::{Reservation, RunInfo};
 use crate::server::{Audit, Bound, Gatekeeper, Locks, Servers, flight};
 use crate::store::{Keeper, Store};
 use events::Events;
+use finish::Finish;
 use recovery::Recovered;
 use registry::Registry;
 use settings::Settings;
@@ -78,8 +80,6 @@ pub struct Options {
     pub protection: Protection,
     /// Snippets may come over TCP.
     pub allow_eval: bool,
-    /// How long no agent may be live before [`Collector::idle`] resolves; None: it never does.
-    pub exit_when_idle: Option<Duration>,
 }
 
 /// What all services of a collector share.
@@ -99,6 +99,8 @@ pub(crate) struct Shared {
     events: Arc<Events>,
     settings: Settings,
     routes: Arc<Routes>,
+    /// The end of the command, and of the run.
+    finish: Finish,
     /// Cancelled when streams of agents are to end.
     stopping: CancellationToken,
 }
@@ -115,7 +117,6 @@ pub struct Collector {
     servers: Servers,
     endpoint: Listen,
     pin: Option<Pin>,
-    exit_when_idle: Option<Duration>,
     /// Dropped, streams of agents end.
     _stopping: DropGuard,
 }
@@ -181,6 +182,7 @@ impl Collector {
             events,
             settings: Settings::default(),
             routes: Arc::default(),
+            finish: Finish::default(),
             stopping: CancellationToken::new(),
         });
         let registry = Arc::clone(&shared.registry);
@@ -227,23 +229,10 @@ impl Collector {
         let unix = listeners.iter().rev().map(Bound::listen).find(|listen| matches!(listen, Listen::Unix(_)));
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
         let servers = Servers::start(listeners, &services, &gate);
-        let exit_when_idle = options.exit_when_idle;
         let _stopping = shared.stopping.clone().drop_guard();
         tokio::spawn(governor::run(Arc::clone(&shared)));
         let pin = locks.identity.map(|identity| identity.pin);
-        Ok(Self {
-            shared,
-            keeper,
-            system,
-            engine,
-            reservation,
-            info,
-            servers,
-            endpoint,
-            pin,
-            exit_when_idle,
-            _stopping,
-        })
+        Ok(Self { shared, keeper, system, engine, reservation, info, servers, endpoint, pin, _stopping })
     }
 
     /// The run with its number: "gpt@2".
@@ -271,23 +260,20 @@ impl Collector {
         &self.engine
     }
 
-    /// This process was the parent of `pid`, which has ended with `status`.
-    pub fn child_ended(&self, pid: u32, status: std::process::ExitStatus) {
-        ends::told(&self.shared, pid, std::os::unix::process::ExitStatusExt::into_raw(status));
-    }
-
     /// Agents that are or were connected.
     pub fn agent_count(&self) -> usize {
         self.shared.registry.all().len()
     }
 
-    /// Resolves when [`Options::exit_when_idle`] holds: there was an agent and none has been live for so long, or none
-    /// came within a minute.
-    pub async fn idle(&self) {
-        match self.exit_when_idle {
-            Some(quiet) => idle::wait(&self.shared.registry, quiet, idle::FIRST_AGENT).await,
-            None => std::future::pending().await,
-        }
+    /// Resolves when nobody needs it any more: there was an agent and none has been live for `quiet`, or none came within
+    /// `first`.
+    pub async fn idle(&self, quiet: Duration, first: Duration) {
+        idle::wait(&self.shared.registry, quiet, first).await;
+    }
+
+    /// Resolves when its launcher says that the command has ended, with the command's exit status as a shell says it.
+    pub async fn command_ended(&self) -> i32 {
+        self.shared.finish.command_ended().await
     }
 }
 

@@ -44,12 +44,14 @@ impl Collector {
             journal::remove(&directory)
         });
         let written = written.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())));
-        servers.stop(CALLS_TIMEOUT).await;
-        drop(reservation);
-        written.map_err(|error| {
+        let written = written.map_err(|error| {
             let what = Error::failed(format!("the run was not written to {}: {error}", shared.directory.display()));
             error.hint_text().map_or(what.clone(), |hint| what.hint(hint))
-        })
+        });
+        shared.finish.over(shared.registry.all().len(), written.as_ref().err());
+        servers.stop(CALLS_TIMEOUT).await;
+        drop(reservation);
+        written
     }
 }
 

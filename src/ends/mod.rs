@@ -6,6 +6,8 @@ mod pidfd;
 mod zombie;
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -31,7 +33,26 @@ pub(crate) struct End {
     pub(crate) cause: Option<String>,
 }
 
+/// An exit status as shells say it: the command's own, or 128 and the signal.
+pub(crate) fn shell_status(ended: ExitStatus) -> u8 {
+    ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or_default()) as u8
+}
+
 impl End {
+    /// Of a child.
+    pub(crate) fn of(ended: ExitStatus) -> Self {
+        Self::of_wait_status(ended.into_raw())
+    }
+
+    /// What it did: "was ended by SIGKILL".
+    pub(crate) fn how(&self) -> String {
+        match (&self.signal, self.exit_status) {
+            (Some(signal), _) => format!("was ended by {signal}"),
+            (None, Some(status)) => format!("ended with exit status {status}"),
+            (None, None) => "is gone, and how it ended is not known".to_owned(),
+        }
+    }
+
     /// From a wait status, as the kernel keeps it.
     pub(crate) fn of_wait_status(status: i32) -> Self {
         match status & 0x7f {

@@ -81,7 +81,6 @@ impl Reader {
         let tasks = processes::tasks(self.pid);
         let mut stopped = 0.0;
         let (traces, moving) = if paused || self.native {
-            may_pause(self.pid)?;
             let began = Instant::now();
             let traces = self.read_paused()?;
             stopped = began.elapsed().as_secs_f64();
@@ -217,21 +216,4 @@ fn frame(frame: &py_spy::Frame) -> StackFrame {
 /// An error with its causes.
 fn words(error: &impl std::fmt::Display) -> String {
     format!("{error:#}")
-}
-
-/// A parent hears of the stops of its child as of its end. Since Linux 5.3 tokio waits for a child by pidfd, which does
-/// not; before that a stop would look like the end of the training.
-fn may_pause(pid: i32) -> Result<()> {
-    if processes::parent(pid) != Some(std::process::id()) || has_pidfd() {
-        return Ok(());
-    }
-    Err(Error::failed(format!("process {pid} can't be paused by the one that started it on a kernel before 5.3"))
-        .hint("without --pause it is read while it runs"))
-}
-
-fn has_pidfd() -> bool {
-    let Ok(about) = nix::sys::utsname::uname() else { return false };
-    let release = about.release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or_default());
-    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) >= (5, 3)
 }

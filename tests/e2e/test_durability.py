@@ -160,3 +160,19 @@ def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) 
     info = home.directory / "state/runs/alone@1/run.json"
     wait_for("the run's end", lambda: json.loads(info.read_text())["state"] == "ended")
     assert home.query("alone@1", by_rank) == there
+
+
+def test_a_collector_that_was_killed_under_its_launcher_costs_training_nothing(home: Home) -> None:
+    run = home.train("python", "examples/train_gpt.py", "--steps", "300", "--batch-size", "2")
+    run.wait_for_step(20)
+    info = home.directory / "state/runs/gpt@1/run.json"
+    first = json.loads(info.read_text())["pid"]
+    assert first != run.process.pid
+    os.kill(first, signal.SIGKILL)
+    run.finish()
+    assert json.loads(info.read_text())["pid"] != first
+    assert json.loads(info.read_text())["exit_status"] == 0
+    assert "the collector of run gpt@1 was ended by SIGKILL" in run.errors
+    assert run.query(STEPS) == [{"n": 300, "steps": 300, "last": 299}]
+    assert run.query("SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
+    assert run.query("SELECT state, exit_status FROM probe.agents") == [{"state": "ended", "exit_status": 0}]

@@ -85,15 +85,16 @@ def test_captures_survive_the_collector(home: Home) -> None:
     first = stacks(run)
     # On disk within a second, as rows of agents are.
     run.query("SELECT 1")
-    collector = run.process.pid
-    # Killed, it ends nobody: torchrun and its workers are for this test to end.
+    collector = json.loads((home.directory / "state" / "runs" / "gpt@1" / "run.json").read_text())["pid"]
+    # Killed, they end nobody: torchrun and its workers are for this test to end.
     workers = [row["pid"] for row in run.query("SELECT pid FROM probe.agents")]
     launcher = int(pathlib.Path(f"/proc/{workers[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
     journal = home.directory / "state" / "runs" / "gpt@1" / "journal"
     wait_for("the capture to be written", lambda: any(b"stand_still" in f.read_bytes() for f in journal.iterdir()))
-    os.kill(collector, signal.SIGKILL)
+    # Nobody is to bring the collector back.
+    run.process.kill()
     run.process.wait()
-    for pid in (launcher, *workers):
+    for pid in (launcher, *workers, collector):
         os.kill(pid, signal.SIGKILL)
     kept = home.query("gpt@1", "SELECT rank, function, depth, thread FROM python.stacks WHERE main AND capture = 1")
     shown = [(r["rank"], r["function"], r["depth"]) for r in first if r["main"]]

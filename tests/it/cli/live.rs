@@ -91,6 +91,12 @@ impl Control for Answering {
         Ok(Response::new(v1::ConfigAnswer { agents: vec![agent(1), agent(0)] }))
     }
 
+    type FinishStream = ReceiverStream<Result<v1::FinishProgress, Status>>;
+
+    async fn finish(&self, _: Request<v1::FinishCall>) -> Result<Response<Self::FinishStream>, Status> {
+        Err(Status::unimplemented("no launcher has started this one"))
+    }
+
     async fn hang(&self, _: Request<v1::HangCall>) -> Result<Response<v1::HangAnswer>, Status> {
         Ok(Response::new(crate::cli::stacks::hang()))
     }

@@ -9,6 +9,7 @@ mod doors;
 mod errors;
 mod files;
 mod formats;
+mod launcher;
 mod live;
 mod native;
 mod pages;

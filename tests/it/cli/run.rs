@@ -13,7 +13,7 @@ use probe::runs::{RunInfo, State};
 use crate::cli::support::Home;
 
 /// Waits for a condition.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {
         assert!(Instant::now() < deadline, "not within 30 s: {what}");
@@ -35,7 +35,7 @@ fn first_line(stream: impl std::io::Read) -> String {
     line
 }
 
-fn info(home: &Home, run: &str) -> RunInfo {
+pub(super) fn info(home: &Home, run: &str) -> RunInfo {
     RunInfo::read(&home.places().runs().join(run)).unwrap()
 }
 
@@ -116,10 +116,10 @@ fn signals_are_handed_on_and_the_run_is_written() {
     for (number, sent) in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT].into_iter().enumerate() {
         let script = format!("trap 'echo got {sent:?}; exit 3' TERM HUP INT; echo ready; while :; do sleep 0.01; done");
         let command = home.command(["run", "--name", "trapped", "--", "sh", "-c", &script]);
-        // Of a session of its own: no terminal could have sent the signal to the child.
+        // Of a session of its own: no terminal could have sent the signal to the child. It is the launcher's process:
+        // setsid starts another one only where it leads a group.
         let mut child = start(
             Command::new("setsid")
-                .arg("--wait")
                 .arg(command.get_program())
                 .args(command.get_args())
                 .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))),
@@ -128,8 +128,9 @@ fn signals_are_handed_on_and_the_run_is_written() {
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        let collector = info(&home, &format!("trapped@{}", number + 1)).pid;
-        kill(Pid::from_raw(collector as i32), sent).unwrap();
+        // Whoever ends a whole job sends it to the collector too, which ends with the command all the same.
+        kill(Pid::from_raw(info(&home, &format!("trapped@{}", number + 1)).pid as i32), sent).unwrap();
+        signal(&child, sent);
         line.clear();
         stdout.read_line(&mut line).unwrap();
         assert_eq!(line, format!("got {sent:?}\n"));

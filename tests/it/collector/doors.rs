@@ -12,7 +12,7 @@ use probe::paths::Listen;
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::control_client::ControlClient;
 use probe_proto::v1::eval_reply::Reply;
-use probe_proto::v1::{At, DescribeCall, Done, EvalCall, Outcome};
+use probe_proto::v1::{At, DescribeCall, Done, EvalCall, FinishCall, Outcome};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
@@ -244,4 +244,14 @@ async fn eval_over_tcp_needs_the_collector_the_token_and_the_process() {
         let rows = "SELECT asked_by, peer LIKE 'tcp:127.0.0.1:%', status, code, COALESCE(error, '') FROM probe.evals";
         bench.until(rows, &[&["token:me", "true", status, "secret_sauce()", says]]).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_ends_a_run_over_tcp() {
+    let (bench, channel, file) = on_tcp(|_| {}).await;
+    let token = format!("Bearer {}", file.make("me", "eval,ingest,query".parse().unwrap()).unwrap());
+    let asked = ControlClient::new(channel.clone()).finish(request(FinishCall::default(), Some(&token))).await;
+    assert_eq!(Error::from(asked.unwrap_err()).kind(), Kind::Denied);
+    assert_eq!(describe(channel, Some(&token)).await.unwrap(), "gpt@1");
+    bench.until("SELECT COUNT(*) FROM probe.events WHERE kind = 'refused'", &[&["1"]]).await;
 }

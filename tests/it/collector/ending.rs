@@ -9,7 +9,7 @@ use probe::store::Store;
 use probe_proto::v1::{self, agent_frame::Frame};
 use tonic::Code;
 
-use crate::collector::support::{Bench, options, query, soon};
+use crate::collector::support::{Bench, PATIENCE, options, query, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_has_ended_answers_from_its_directory() {
@@ -117,15 +117,39 @@ async fn a_run_that_cannot_be_written_is_an_error_and_does_not_count_as_ended() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_nobody_needs_any_more_says_so() {
     let quiet = Duration::from_millis(30);
-    let bench = Bench::with(|options| options.exit_when_idle = Some(quiet)).await;
-    assert!(tokio::time::timeout(quiet * 4, bench.collector.idle()).await.is_err(), "the first agent is waited for");
+    let bench = Bench::start().await;
+    assert!(
+        tokio::time::timeout(quiet * 4, bench.collector.idle(quiet, PATIENCE)).await.is_err(),
+        "the first agent is waited for"
+    );
     let agent = bench.agent("a").await;
-    assert!(tokio::time::timeout(quiet * 4, bench.collector.idle()).await.is_err(), "one is live");
+    assert!(tokio::time::timeout(quiet * 4, bench.collector.idle(quiet, PATIENCE)).await.is_err(), "one is live");
     agent.send(Frame::Status(v1::Status::default())).await;
     agent.bye().await;
-    soon(bench.collector.idle()).await;
+    soon(bench.collector.idle(quiet, PATIENCE)).await;
+}
 
-    let never = Bench::start().await;
-    never.agent("a").await.bye().await;
-    assert!(tokio::time::timeout(quiet * 4, never.collector.idle()).await.is_err(), "nobody asked for it");
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launcher_says_that_the_command_has_ended_and_hears_that_the_run_is_written() {
+    let bench = Bench::start().await;
+    bench.agent("a").await.bye().await;
+    let directory = bench.places.runs().join("gpt@1");
+    let call = v1::FinishCall { pid: 7, wait_status: 3 << 8 };
+    let mut control = bench.control().await;
+    let mut progress = soon(control.finish(call)).await.unwrap().into_inner();
+    // A launcher whose connection broke says it again; what it said first holds.
+    let mut again = soon(control.finish(v1::FinishCall { wait_status: 9, ..call })).await.unwrap().into_inner();
+    let status = soon(bench.collector.command_ended()).await;
+    assert_eq!(status, 3);
+    let first = soon(progress.message()).await.unwrap().unwrap();
+    assert_eq!(first.outcome, None, "it is said that the run is still being written");
+    bench.collector.stop(Some(status)).await.unwrap();
+    assert_eq!(RunInfo::read(&directory).unwrap().exit_status, Some(3));
+    for progress in [&mut progress, &mut again] {
+        let mut outcome = None;
+        while let Ok(Some(said)) = soon(progress.message()).await {
+            outcome = said.outcome;
+        }
+        assert_eq!(outcome, Some(v1::FinishOutcome { agents: 1, ..Default::default() }));
+    }
 }

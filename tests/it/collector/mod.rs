@@ -7,4 +7,4 @@ mod ending;
 mod eval;
 mod heavy;
 mod ingest;
-mod support;
+pub(crate) mod support;

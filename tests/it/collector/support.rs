@@ -44,7 +44,6 @@ pub fn options(run: &str) -> Options {
         disk: 1 << 30,
         protection: Protection::Loopback,
         allow_eval: false,
-        exit_when_idle: None,
     }
 }
 

@@ -1,0 +1,70 @@
+//! The end of the command that a launcher started. The launcher says so, waits while the run is written, and hears what
+//! came of it.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use probe_proto::v1::{FinishCall, FinishOutcome, FinishProgress};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::{Shared, ends};
+use crate::ends::shell_status;
+use crate::error::Error;
+
+/// A launcher hears so often that the run is still being written.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// What is known of the end.
+#[derive(Debug, Default)]
+pub(super) struct Finish {
+    /// The command's exit status, as a shell says it.
+    command: watch::Sender<Option<i32>>,
+    /// What came of the run.
+    outcome: watch::Sender<Option<FinishOutcome>>,
+}
+
+impl Finish {
+    /// Resolves when the command has ended.
+    pub(super) async fn command_ended(&self) -> i32 {
+        let mut command = self.command.subscribe();
+        match command.wait_for(Option::is_some).await.map(|status| *status) {
+            Ok(Some(status)) => status,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// All of the run is written, or it could not be.
+    pub(super) fn over(&self, agents: usize, problem: Option<&Error>) {
+        let hint = problem.and_then(Error::hint_text).unwrap_or_default().to_owned();
+        let problem = problem.map(Error::to_string).unwrap_or_default();
+        let agents = u32::try_from(agents).unwrap_or(u32::MAX);
+        self.outcome.send_replace(Some(FinishOutcome { agents, problem, hint }));
+    }
+}
+
+/// Takes the launcher's word, and answers with how the run is getting on until it is over.
+pub(super) fn tell(shared: &Shared, call: &FinishCall) -> mpsc::Receiver<Result<FinishProgress, Status>> {
+    ends::told(shared, call.pid, call.wait_status);
+    let status = i32::from(shell_status(ExitStatus::from_raw(call.wait_status)));
+    // A launcher that has lost the connection says it again.
+    shared.finish.command.send_if_modified(|command| command.is_none() && command.replace(status).is_none());
+    let (progress, heard) = mpsc::channel(1);
+    let mut outcome = shared.finish.outcome.subscribe();
+    tokio::spawn(async move {
+        loop {
+            let outcome = match timeout(PROGRESS, outcome.wait_for(Option::is_some)).await {
+                Ok(Ok(outcome)) => outcome.clone(),
+                Ok(Err(_)) => return,
+                Err(_) => None,
+            };
+            let is_last = outcome.is_some();
+            if progress.send(Ok(FinishProgress { outcome })).await.is_err() || is_last {
+                return;
+            }
+        }
+    });
+    heard
+}
