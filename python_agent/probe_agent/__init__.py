@@ -32,8 +32,8 @@ def start(
     :param detail: which steps have their modules recorded: `every-step`, `auto`, `1/N` or `off`; default `PROBE_DETAIL`,
         else `every-step`.
 
-    `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in forked children, in
-    workers of a DataLoader and in torchrun's launcher. Raises ValueError for a `detail` or `collector` that cannot be;
+    `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in workers of a
+    DataLoader, in torchrun's launcher, and in forked children of a process that has been recorded itself. Raises ValueError for a `detail` or `collector` that cannot be;
     whatever else goes wrong is said on stderr, and training goes on.
     """
     from probe_agent import agent

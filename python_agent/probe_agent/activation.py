@@ -48,8 +48,9 @@ def waiting() -> bool:
 
 
 def _trainer() -> None:
-    from probe_agent import agent
+    from probe_agent import agent, presence
 
+    presence.note("has called no module, stepped no optimizer and joined no process group since")
     agent.install()
 
 
@@ -59,6 +60,9 @@ def _child() -> None:
 
     from torch import distributed
 
+    from probe_agent import presence
+
+    presence.note("is a process that multiprocessing made and joined no process group")
     if not distributed.is_available():
         return
     from torch.distributed import distributed_c10d

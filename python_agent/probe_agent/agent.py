@@ -15,6 +15,8 @@ from probe_agent import activation, collector, process, signals
 FLUSH_SECONDS = 2.0
 # A collector that was just started says nothing for a moment.
 STARTING_SECONDS = 15.0
+# Among what multiprocessing does at the end of a process.
+_LAST = -1000
 PATIENCE_SECONDS = 1.0
 
 
@@ -33,6 +35,15 @@ class _State:
         self.at_install = False
         self.instance = os.urandom(16).hex()
         self.pid = os.getpid()
+        # A forked child of a process that has recorded nothing: what is in place here waits for this one to train.
+        self.in_child = False
+
+    def of_child(self) -> _State:
+        """The same in a forked child that may become an agent of its own."""
+        state = _State()
+        state.installed, state.watches_forks, state.in_child = self.installed, self.watches_forks, True
+        state.run, state.collector = self.run, self.collector
+        return state
 
 
 _state = _State()
@@ -55,11 +66,44 @@ def _failed(what: str, error: BaseException) -> None:
         pass
     hint = "" if "hint:" in words else "; hint: PROBE=0 keeps the agent off"
     _say(f"{what}: {words}; training goes on unobserved{hint}" if hint else f"{what}: {words}")
+    from probe_agent import presence
+
+    presence.note(f"the agent was {what}: {words}")
 
 
 def _elsewhere() -> bool:
     """A forked child: nothing of the agent may run there."""
     return os.getpid() != _state.pid
+
+
+def _forked() -> None:
+    """A forked child is no agent: it may be a worker of a DataLoader's, and our threads are not there. Where the parent was
+    none either, it becomes one at its own first sign of training."""
+    global _state
+    from probe_agent import _native
+
+    _native.forked()
+    if _native.may_begin_in_child():
+        _state = _state.of_child()
+
+
+def _begin_in_child() -> bool:
+    """A forked child trains: everything of ours begins anew. False where it is not to."""
+    from probe_agent import _native
+
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    if getattr(worker, "_worker_info", None) is not None:
+        return False  # A DataLoader's, whose dataset has a model of its own.
+    if not _native.begin_in_child():
+        return False
+    _native.set_enabled(True)
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None and multiprocessing.parent_process() is not None:
+        # It ends without the interpreter's own end.
+        from multiprocessing import util
+
+        util.Finalize(None, _at_exit, exitpriority=_LAST)
+    return True
 
 
 def install() -> None:
@@ -75,7 +119,7 @@ def install() -> None:
 
             if not _state.watches_forks:
                 _state.watches_forks = True
-                os.register_at_fork(after_in_child=_native.forked)
+                os.register_at_fork(after_in_child=_forked)
             for variable, key in (("PROBE_DETAIL", "detail"), ("PROBE_OVERHEAD_BUDGET", "overhead_budget")):
                 value = os.environ.get(variable)
                 if value:
@@ -102,6 +146,10 @@ def connect() -> None:
             return
         _state.connected = True
         try:
+            if _state.in_child:
+                if not _begin_in_child():
+                    return
+                _state.in_child = False
             _connect()
         except BaseException as error:
             if signals.is_of_the_program(error):
@@ -176,14 +224,18 @@ def start(run: str | None, address: str | None, detail: str | None) -> None:
     with _state.lock:
         if not _state.connected:
             _state.run, _state.collector = run or _state.run, address or _state.collector
-        # A process that multiprocessing made imports the script too, and is a trainer only if it joins a group.
-        _state.at_install = process.kind() == "trainer"
+        # A process that multiprocessing made imports the script too, which is nobody's wish to have it recorded.
+        is_child = process.kind() == "child"
+        _state.at_install = not is_child or process.runs_its_own_work()
         activation.begin()
+        if is_child and _state.at_install and "torch" in sys.modules:
+            install()
         if not _state.installed or not _state.at_install:
             return
         from probe_agent import _native
 
-        _native.set_enabled(True)
+        if not _state.in_child:  # which begins anew before it records
+            _native.set_enabled(True)
     connect()
 
 

@@ -36,6 +36,16 @@ def kind() -> Kind:
     return "none" if _is_launcher(arguments) else "trainer"
 
 
+def runs_its_own_work() -> bool:
+    """Of a process that multiprocessing made: whether it has imported the script and does what it was made for, which is
+    not the work of a DataLoader's worker."""
+    import multiprocessing
+
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    is_worker = getattr(worker, "_worker_info", None) is not None
+    return not is_worker and not getattr(multiprocessing.current_process(), "_inheriting", False)
+
+
 def _is_launcher(arguments: list[str]) -> bool:
     """Whether what the interpreter runs starts the processes that train, and does not train."""
     for place, argument in enumerate(arguments[1:], 1):

@@ -2,6 +2,7 @@
 
 mod collector;
 pub(super) mod greeting;
+mod seen;
 
 use std::ffi::OsString;
 use std::io;
@@ -17,12 +18,18 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use self::collector::{Collector, PATIENCE};
+use self::seen::Seen;
 use super::launch::{self, Missing};
 use super::listen::Listening;
 use super::signals::{Signals, child_had_it};
 use super::{Status, ask, report};
 use crate::ends;
 use crate::error::{Error, Result};
+
+/// What to do where no process was heard of.
+const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show probe-agent, with the Python that trains, says whether it has";
+/// What to do where some were, and none became an agent.
+const NONE_TRAINED: &str = "a process is recorded from its first call of a module, step of an optimizer or process group on; probe_agent.start() begins at once";
 
 /// Signals that come so long after the command has ended were sent before.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -75,6 +82,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         let short = run.split('@').next().unwrap_or(&run);
         let endpoint = collector.endpoint();
         report::note(format_args!("run {run} at {endpoint}; from another terminal: probe {short} query \"SELECT …\""));
+        let seen = Seen::begin(endpoint);
         let child = Command::new(program)
             .args(&args.command[1..])
             .env(env::PROBE, "1")
@@ -93,7 +101,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
             ended = wait(child, &mut signals) => ended?,
             never = collector.watch() => match never {},
         };
-        finish(&mut collector, FinishCall { pid, wait_status: ended.into_raw() }, &mut signals).await;
+        finish(&mut collector, FinishCall { pid, wait_status: ended.into_raw() }, &mut signals, &seen).await;
         Ok(ends::shell_status(ended))
     })
 }
@@ -113,7 +121,7 @@ async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus>
 }
 
 /// Has the run written, and says what of it a person should know. Whatever comes of it, the command's status is its own.
-async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signals) {
+async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signals, seen: &Seen) {
     let run = collector.run().to_owned();
     let impatient = async {
         // One that came with the command's end was meant for the command.
@@ -134,9 +142,12 @@ async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signa
             }
             if agents == 0 {
                 report::note("no training process connected, so nothing was recorded");
-                report::hint(
-                    "the Python that trains needs the wheel: python -m pip show probe-agent (only processes that import torch and train connect)",
-                );
+                let sentences = seen.sentences();
+                sentences.iter().for_each(report::note);
+                report::hint(match sentences.is_empty() {
+                    true => NONE_IMPORTED_TORCH,
+                    false => NONE_TRAINED,
+                });
             }
         }
         None if collector.was_ended() => {}

@@ -60,6 +60,14 @@ pub(super) fn prepare() {
     }
 }
 
+/// In a forked child: what waits, and what was lost, is the parent's.
+pub(super) fn forget() {
+    let mut discarded = Sink::default();
+    tables::drain(&mut discarded);
+    exceptions::drain(&mut discarded);
+    COUNTERS.iter().for_each(|(counter, _, _)| counter.store(0, Ordering::Relaxed));
+}
+
 /// Makes rows of everything in the rings. For the background thread: takes no GIL.
 pub fn drain(sink: &mut Sink) {
     drain_now(sink, LAST.swap(false, Ordering::AcqRel));
@@ -70,6 +78,7 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
     if !PREPARED.load(Ordering::Acquire) || fork::is_child() {
         return;
     }
+    fork::begun();
     let mut analyser = shared::lock(&ANALYSER);
     let mut sample = clock::sample();
     if analyser.is_new_at(sample) {

@@ -1,4 +1,5 @@
 //! Forks: a forked child (a DataLoader worker) is not the training process, and everything of ours is switched off in it.
+//! Where the parent had not begun to be an agent, the child may become one itself when it trains: see [`begin_in_child`].
 //!
 //! The child has copies of our locks and none of the threads that may hold them. So the thread that forks takes them
 //! before, and lets go of them on both sides: the child finds each lock free and what it guards whole. All of them are
@@ -13,11 +14,15 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 
-use super::{boundary, collectives, first_use, forward, names, shared_memory, thread};
+use super::{boundary, collectives, drain, first_use, forward, names, ring, shared_memory, thread};
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
 static ONCE: Once = Once::new();
 static IN_CHILD: AtomicBool = AtomicBool::new(false);
+/// This process is an agent: its uplink was started, or its rings were read.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+/// A forked child of a process that was none: nobody had read its rings, and no thread of ours was lost in the fork.
+static MAY_BEGIN: AtomicBool = AtomicBool::new(false);
 /// How long the fork before this one waited for our locks, in nanoseconds.
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -71,12 +76,44 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
+    // A child of one that may still begin is in the same position.
+    let may_begin = !BEGUN.load(Ordering::Relaxed) && (!is_child() || may_begin());
+    MAY_BEGIN.store(may_begin, Ordering::Relaxed);
     IN_CHILD.store(true, Ordering::Relaxed);
     ENABLED.store(false, Ordering::Relaxed);
     BOUNDARY_WANTED.store(false, Ordering::Relaxed);
     let _ = HELD.try_with(|held| drop(held.take()));
     thread::retire();
     shared_memory::leave();
+}
+
+/// This process is an agent from now on: what its children inherit may be half read.
+pub(crate) fn begun() {
+    BEGUN.store(true, Ordering::Relaxed);
+}
+
+/// Whether this forked child may become an agent itself.
+#[inline]
+pub(super) fn may_begin() -> bool {
+    MAY_BEGIN.load(Ordering::Relaxed)
+}
+
+/// Begins anew in a forked child: what the parent had recorded and not sent is the parent's, and stays there. False where
+/// this is none, or where the parent was an agent. Recording is still off afterwards.
+///
+/// Python's forks are made with the GIL held, so nobody was within what takes one of our locks at Python's wish.
+pub(crate) fn begin_in_child() -> bool {
+    if !MAY_BEGIN.swap(false, Ordering::Relaxed) {
+        return false;
+    }
+    ring::forget_all();
+    thread::begin_anew();
+    drain::forget();
+    shared::STEP.store(0, Ordering::Relaxed);
+    shared::TRAINING_THREAD.store(0, Ordering::Relaxed);
+    shared_memory::begin_anew();
+    IN_CHILD.store(false, Ordering::Relaxed);
+    true
 }
 
 /// Switches the agent off in children that this process forks from now on.
@@ -95,9 +132,16 @@ fn fork_waited() -> f64 {
     WAITED_NS.load(Ordering::Relaxed) as f64 * 1e-9
 }
 
+/// See [`may_begin`].
+#[pyfunction]
+fn may_begin_in_child() -> bool {
+    may_begin()
+}
+
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(fork_waited, module)?)
+    module.add_function(wrap_pyfunction!(fork_waited, module)?)?;
+    module.add_function(wrap_pyfunction!(may_begin_in_child, module)?)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::record::Kind;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::Turns;
-use super::{device, first_use, forward_hooks, module_memory, record_function, slot};
+use super::{device, first_use, fork, forward_hooks, module_memory, record_function, slot};
 use crate::analysis::known::Learned;
 use crate::shared::{ENABLED, STEP};
 
@@ -111,6 +111,15 @@ fn is_primary(optimizer: u64) -> bool {
 #[pyfunction]
 fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) {
+        if fork::may_begin() {
+            // A forked child that trains.
+            first_use::happened(py);
+            if ENABLED.load(Ordering::Relaxed) {
+                // Its first step is under way: it counts, and gets no row.
+                super::leave_out_step();
+                return optimizer_begin(optimizer);
+            }
+        }
         return Ok(());
     }
     thread::with(|state| match state.mode.get() {

@@ -84,6 +84,12 @@ impl Lost {
     }
 }
 
+/// In a forked child: the rings are the parent's.
+pub(super) fn forget_all() {
+    RINGS.store(std::ptr::null_mut(), Ordering::Release);
+    HOLD.store(false, Ordering::Relaxed);
+}
+
 /// Losses of all threads since the agent began.
 pub(crate) static LOST: Lost = Lost {
     detail: AtomicU64::new(0),

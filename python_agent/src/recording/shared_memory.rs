@@ -7,8 +7,8 @@
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::fork;
 use super::record::Record;
@@ -35,7 +35,10 @@ pub(super) struct Region {
 const PIECE: u64 = 64 << 10;
 const RECORD: u64 = size_of::<Record>() as u64;
 
-static FILE: OnceLock<Option<Mutex<Writer>>> = OnceLock::new();
+/// Null where there is none. Never let go of.
+static FILE: AtomicPtr<Mutex<Writer>> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether there was to be one.
+static TRIED: AtomicBool = AtomicBool::new(false);
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 static RINGS: AtomicUsize = AtomicUsize::new(0);
 /// What a forked child has to cover: rings, and behind them the log of names.
@@ -45,34 +48,42 @@ static LOGGED: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes the file. Before the first ring; again does nothing.
 pub(super) fn begin() {
-    FILE.get_or_init(|| {
-        // A collector that is reached over TCP is on another node, as far as anybody knows.
-        let collector = std::env::var(probe_proto::env::PROBE_COLLECTOR).unwrap_or_default();
-        if matches!(Address::parse(&collector), Ok(Address::Tcp(_))) {
-            return None;
-        }
-        // SAFETY: the name is a C string; the result is checked.
-        let descriptor = unsafe { libc::memfd_create(c"probe-rings".as_ptr(), libc::MFD_CLOEXEC) };
-        if descriptor < 0 {
-            not_shared(&std::io::Error::last_os_error());
-            return None;
-        }
-        // SAFETY: the kernel gave it to us just now, and nobody else has it.
-        let file = unsafe { File::from_raw_fd(descriptor) };
-        match Writer::begin(file) {
-            Ok(writer) => {
-                DESCRIPTOR.store(descriptor, Ordering::Release);
-                if let Err(error) = map(MOST_RINGS, LOG_AT, LOG_BYTES, LOG_BYTES) {
-                    not_shared(&error);
-                }
-                Some(Mutex::new(writer))
-            }
-            Err(error) => {
+    if TRIED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // A collector that is reached over TCP is on another node, as far as anybody knows.
+    let collector = std::env::var(probe_proto::env::PROBE_COLLECTOR).unwrap_or_default();
+    if matches!(Address::parse(&collector), Ok(Address::Tcp(_))) {
+        return;
+    }
+    // SAFETY: the name is a C string; the result is checked.
+    let descriptor = unsafe { libc::memfd_create(c"probe-rings".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return not_shared(&std::io::Error::last_os_error());
+    }
+    // SAFETY: the kernel gave it to us just now, and nobody else has it.
+    let file = unsafe { File::from_raw_fd(descriptor) };
+    match Writer::begin(file) {
+        Ok(writer) => {
+            DESCRIPTOR.store(descriptor, Ordering::Release);
+            if let Err(error) = map(MOST_RINGS, LOG_AT, LOG_BYTES, LOG_BYTES) {
                 not_shared(&error);
-                None
             }
+            FILE.store(Box::into_raw(Box::new(Mutex::new(writer))), Ordering::Release);
         }
-    });
+        Err(error) => not_shared(&error),
+    }
+}
+
+/// In a forked child that has [left](leave) the parent's file: makes one of its own. What owned the parent's is leaked: its
+/// descriptor is closed, and its number may be another file's by now.
+pub(super) fn begin_anew() {
+    FILE.store(std::ptr::null_mut(), Ordering::Release);
+    MAPPED.iter().for_each(|page| page.store(std::ptr::null_mut(), Ordering::Release));
+    RINGS.store(0, Ordering::Release);
+    LOGGED.store(0, Ordering::Release);
+    TRIED.store(false, Ordering::Release);
+    begin();
 }
 
 /// The file's number in this process, for whoever is to open it.
@@ -82,7 +93,8 @@ pub(crate) fn descriptor() -> Option<u32> {
 
 /// What puts things down in it.
 pub(super) fn writer() -> Option<&'static Mutex<Writer>> {
-    FILE.get()?.as_ref()
+    // SAFETY: null, or what `begin` made and nobody lets go of.
+    unsafe { FILE.load(Ordering::Acquire).as_ref() }
 }
 
 fn not_shared(error: &std::io::Error) {

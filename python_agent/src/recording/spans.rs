@@ -68,6 +68,11 @@ impl OpenSpans {
         }
     }
 
+    /// None is open.
+    pub(super) fn forget(&self) {
+        self.count.set(0);
+    }
+
     fn remove(&self, place: usize) {
         let last = self.count.get() - 1;
         (place..last).for_each(|place| self.open[place].set(self.open[place + 1].get()));

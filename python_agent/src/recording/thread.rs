@@ -31,6 +31,10 @@ impl Bits {
         Self { depth: Cell::new(0), bits: Cell::new(0) }
     }
 
+    fn forget(&self) {
+        self.depth.set(0);
+    }
+
     /// How many intervals are open.
     #[inline(always)]
     pub(crate) fn depth(&self) -> u32 {
@@ -163,6 +167,24 @@ pub(super) fn retire() {
     let _ = STATE.try_with(|state| {
         state.inert.set(true);
         state.ring.set(None);
+    });
+}
+
+/// The thread goes on in a forked child that is an agent of its own: nothing is open there.
+pub(super) fn begin_anew() {
+    with(|state| {
+        state.ring.set(None);
+        state.inert.set(false);
+        state.mode.set(RECORD);
+        state.detail.set(false);
+        state.depth.set(0);
+        for bits in [&state.backward, &state.nodes, &state.optimizers, &state.data, &state.waits, &state.suspensions] {
+            bits.forget();
+        }
+        state.between_steps.set(false);
+        state.forward_before.set(false);
+        state.data_seen.set(false);
+        state.spans.forget();
     });
 }
 

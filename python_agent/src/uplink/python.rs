@@ -12,6 +12,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::recording;
 use crate::shared::{self, lock};
 
 use super::commands::{Command, at_of, outcome_of};
@@ -33,6 +34,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(start, module)?)?;
     module.add_function(wrap_pyfunction!(stop, module)?)?;
     module.add_function(wrap_pyfunction!(forked, module)?)?;
+    module.add_function(wrap_pyfunction!(begin_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(set_identity, module)?)?;
     module.add_function(wrap_pyfunction!(set_enabled, module)?)?;
     module.add_function(wrap_pyfunction!(configure, module)?)?;
@@ -86,6 +88,7 @@ fn start(settings: StartSettings) -> PyResult<bool> {
     if FORKED.load(Ordering::Relaxed) || current.as_ref().is_some_and(|link| link.phase() != Phase::Ended) {
         return Ok(false);
     }
+    recording::begun();
     let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
     let identity = Identity { rank: settings.rank, local_rank: settings.local_rank, world_size: settings.world_size };
     let revival = settings.revival.map(|revival| {
@@ -134,6 +137,16 @@ fn forked() {
     FORKED.store(true, Ordering::Relaxed);
     shared::ENABLED.store(false, Ordering::Relaxed);
     shared::BOUNDARY_WANTED.store(false, Ordering::Relaxed);
+}
+
+/// In a forked child of a process that was not an agent yet: it may be one from now on. False where it can't.
+#[pyfunction]
+fn begin_in_child() -> bool {
+    let begins = recording::begin_in_child();
+    if begins {
+        FORKED.store(false, Ordering::Relaxed);
+    }
+    begins
 }
 
 /// Says who this process is; sent where it has changed.

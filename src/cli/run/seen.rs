@@ -1,0 +1,85 @@
+//! What the launcher is told by processes that import torch and are no agents yet, so that it can say why nothing was
+//! recorded: a file beside the run's socket, to which they append a line each.
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+
+/// So many processes are named.
+const MOST: usize = 5;
+
+/// The file, which goes with this.
+#[derive(Debug)]
+pub(super) struct Seen {
+    path: PathBuf,
+    began: SystemTime,
+}
+
+/// A process that imported torch.
+#[derive(Debug, Deserialize)]
+struct Line {
+    pid: u32,
+    unix_s: f64,
+    command: String,
+    /// What it is or did, after "imported torch".
+    what: String,
+}
+
+impl Seen {
+    /// Makes the file of the run whose collector is at `endpoint`. Without it less can be said, and no more.
+    pub(super) fn begin(endpoint: &str) -> Self {
+        let path = PathBuf::from(endpoint.strip_prefix("unix:").unwrap_or(endpoint)).with_extension("seen");
+        let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        Self { path, began: SystemTime::now() }
+    }
+
+    /// What was seen, a sentence a process.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.path).unwrap_or_default();
+        let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let mut sentences: Vec<String> = lines.iter().take(MOST).map(|line| self.sentence(line).to_string()).collect();
+        if lines.len() > MOST {
+            sentences.push(format!("{} more processes imported torch", lines.len() - MOST));
+        }
+        sentences
+    }
+
+    fn sentence(&self, line: &Line) -> impl fmt::Display {
+        let at = UNIX_EPOCH + Duration::try_from_secs_f64(line.unix_s).unwrap_or_default();
+        let after = at.duration_since(self.began).unwrap_or_default().as_secs_f64();
+        let Line { pid, command, what, .. } = line;
+        let command: String = command.chars().filter(|c| !c.is_control()).collect();
+        format!("process {pid} ({command}) imported torch after {after:.1} s, and {what}")
+    }
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_processes_are_named_and_the_others_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let seen = Seen::begin(&format!("unix:{}/gpt@1.sock", directory.path().display()));
+        assert!(seen.sentences().is_empty());
+        let line = |pid: u32| format!(r#"{{"pid":{pid},"unix_s":0,"command":"python a\u001b.py","what":"left"}}"#);
+        let lines: Vec<String> = (1..=7).map(line).collect();
+        fs::write(directory.path().join("gpt@1.seen"), format!("{}\nhalf a li", lines.join("\n"))).unwrap();
+        let sentences = seen.sentences();
+        assert_eq!(sentences[0], "process 1 (python a.py) imported torch after 0.0 s, and left");
+        assert_eq!((sentences.len(), sentences[5].as_str()), (6, "2 more processes imported torch"));
+        drop(seen);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

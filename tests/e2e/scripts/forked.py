@@ -1,0 +1,76 @@
+"""Processes that the main process forks, after torch was imported and the model made. `ranks`: of a process group, as
+Lightning's ddp_fork and accelerate's notebook_launcher make them; `shared`: without one, on a model in shared memory;
+`spawned`: spawned ones, each of which starts the agent; `worker`: a DataLoader's worker, whose dataset trains a model of its own. `after`: the main process has trained before."""
+
+import multiprocessing
+import os
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 20  # two epochs
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+# Its workers are forked before anything trains.
+batches = torch.utils.data.DataLoader(torch.arange(320.0).reshape(40, 8) / 320, batch_size=4, num_workers=1)
+
+
+def train(model: nn.Module, batches: list[torch.Tensor]) -> float:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in batches:
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def rank(number: int, store: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=2)
+    print(number, repr(train(DistributedDataParallel(model), [*batches, *batches])), flush=True)
+    dist.destroy_process_group()
+
+
+def shares(number: int, store: str) -> None:
+    train(model, [*batches, *batches])
+
+
+def starts(number: int, store: str) -> None:
+    import probe_agent
+
+    probe_agent.start()
+    shares(number, store)
+
+
+class Trains(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, item: int) -> float:
+        return train(nn.Linear(8, 1), [torch.ones(4, 8)] * STEPS)
+
+
+def main(how: str) -> int:
+    if how == "worker":
+        return len([*torch.utils.data.DataLoader(Trains(), num_workers=1, multiprocessing_context="fork")]) - 2
+    if how == "after":
+        train(model, [*batches, *batches])
+    with tempfile.TemporaryDirectory() as directory:
+        store = os.path.join(directory, "store")
+        context = multiprocessing.get_context("spawn" if how == "spawned" else "fork")
+        work = {"ranks": rank, "spawned": starts}.get(how, shares)
+        processes = [context.Process(target=work, args=(number, store)) for number in range(2)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    return max(process.exitcode for process in processes)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
