@@ -6,6 +6,7 @@ mod name;
 mod remove;
 mod reserve;
 mod steps;
+mod writer_lock;
 
 use std::fs;
 use std::path::PathBuf;

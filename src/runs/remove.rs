@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-use super::{Run, RunName, State, list_runs_in, reserve};
+use super::{Run, RunName, State, list_runs_in, reserve, writer_lock};
 use crate::error::{Error, Result};
 use crate::paths::{Places, host_name, named};
 
@@ -55,6 +55,8 @@ pub fn why_it_stays(places: &Places, run: &Run) -> Option<String> {
         State::Lost if run.info.host != here => {
             Some(format!("{name} was begun on {}, and may be live there", run.info.host))
         }
+        // One with another runtime directory.
+        State::Lost if writer_lock::is_written(&run.directory) => Some(format!("a collector is writing {name}")),
         // A collector holds the name whose socket is not there yet, or not any more: it may be this run's.
         State::Lost if reserve::is_held(places, &name.base) && !is_answered(places, &name.base) => {
             Some(format!("{name} is just beginning or ending"))

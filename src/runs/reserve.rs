@@ -5,17 +5,21 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::writer_lock::{WriterLock, Written};
 use super::{RunInfo, RunName, State, check_name};
 use crate::error::{Error, Result};
-use crate::paths::{Places, named};
+use crate::paths::{Places, host_name, named};
 
-/// A run directory that is ours to fill. While it lives, nobody else on this machine can take the same name: the
-/// kernel holds the lock, and lets go of it however this process ends.
+/// A run directory that is ours to fill. While it lives, nobody else who shares the runtime directory can take the same
+/// name, and nobody who shares the home can write to the directory: the kernel holds the locks, and lets go of them however
+/// this process ends.
 #[derive(Debug)]
 pub struct Reservation {
     name: RunName,
     directory: PathBuf,
     _lock: File,
+    /// None where the file system has no locks.
+    writer: Option<WriterLock>,
 }
 
 impl Reservation {
@@ -31,25 +35,47 @@ impl Reservation {
             let directory = runs.join(run.to_string());
             // The directory is the arbiter where the home is shared by several machines.
             match fs::DirBuilder::new().mode(0o700).create(&directory) {
-                Ok(()) => return Ok(Self { name: run, directory, _lock: lock }),
+                Ok(()) => {
+                    // Where there are no locks it is ours all the same: nobody goes on with a run without run.json, and
+                    // that says which host's it is.
+                    let writer = WriterLock::take(&directory).ok();
+                    return Ok(Self { name: run, directory, _lock: lock, writer });
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 Err(error) => return Err(named(&directory, &error)),
             }
         }
     }
 
-    /// Takes a run again, "gpt@2", whose collector died; refused where one of that name is live, or where it has ended.
+    /// Takes a run again, "gpt@2", whose collector died; refused where one of that name is live, where it has ended, and
+    /// where it was begun on another host.
     pub fn resume(places: &Places, name: &str) -> Result<Self> {
         let run = RunName::parse(name)?;
         let directory = super::resolve_in(places, name)?;
         let lock = lock(places, &run.base)?;
+        may_go_on(&RunInfo::read(&directory)?)?;
+        let writer = match WriterLock::take(&directory) {
+            Ok(writer) => Some(writer),
+            Err(Written::BySomebody) => {
+                let info = RunInfo::read(&directory)?;
+                return Err(Error::failed(format!("a collector is writing run {} already", info.run)).hint(format!(
+                    "it is process {} on {} as far as run.json says, and listens in another {}",
+                    info.pid,
+                    info.host,
+                    probe_proto::env::PROBE_RUNTIME_DIR
+                )));
+            }
+            Err(Written::NotKnown(error)) => {
+                let directory = directory.display();
+                tracing::warn!("whether another collector writes {directory} can't be known: no locks there ({error})");
+                None
+            }
+        };
+        // As it is now that nobody else writes it.
         let info = RunInfo::read(&directory)?;
-        if info.state == State::Ended {
-            return Err(Error::failed(format!("run {} has ended, and can't go on", info.run))
-                .hint(format!("begin another one: probe serve --name {}", run.base)));
-        }
+        may_go_on(&info)?;
         let name = RunName::parse(&info.run)?;
-        Ok(Self { name, directory, _lock: lock })
+        Ok(Self { name, directory, _lock: lock, writer })
     }
 
     /// With its number.
@@ -59,6 +85,9 @@ impl Reservation {
 
     /// Gives the name back where nothing came of the run.
     pub fn abandon(self) {
+        if let Some(writer) = self.writer {
+            writer.remove();
+        }
         // Only an empty directory goes: one that something was written to is worth looking at.
         let _ = fs::remove_dir(&self.directory);
     }
@@ -67,6 +96,22 @@ impl Reservation {
     pub fn directory(&self) -> &Path {
         &self.directory
     }
+}
+
+/// An error where a run is over, or another host's to go on with.
+fn may_go_on(info: &RunInfo) -> Result<()> {
+    let another =
+        || format!("begin another one: probe serve --name {}", info.run.split('@').next().unwrap_or_default());
+    if info.state == State::Ended {
+        return Err(Error::failed(format!("run {} has ended, and can't go on", info.run)).hint(another()));
+    }
+    // Nobody answers here; that says nothing about another machine with the same home.
+    let here = host_name();
+    if info.host != here {
+        let what = format!("run {} was begun on {}, and may be live there; this is {here}", info.run, info.host);
+        return Err(Error::failed(what).hint(format!("resume it on {}, or {}", info.host, another())));
+    }
+    Ok(())
 }
 
 fn lock(places: &Places, name: &str) -> Result<File> {
@@ -119,6 +164,48 @@ mod tests {
         drop(first);
         assert_eq!(Reservation::take(&places, "gpt").unwrap().name().to_string(), "gpt@2");
         assert_eq!(Reservation::take(&places, "query").unwrap_err().kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn a_run_of_another_host_is_not_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        let first = Reservation::take(&places, "gpt").unwrap();
+        let info = RunInfo::begin(first.name(), "");
+        RunInfo { host: "node-7".into(), ..info.clone() }.write(first.directory()).unwrap();
+        drop(first);
+        let error = Reservation::resume(&places, "gpt@1").unwrap_err();
+        assert!(error.to_string().starts_with("run gpt@1 was begun on node-7, and may be live there"), "{error}");
+        assert!(error.hint_text().unwrap().contains("resume it on node-7"), "{error:?}");
+        info.write(&places.runs().join("gpt@1")).unwrap();
+        assert_eq!(Reservation::resume(&places, "gpt@1").unwrap().name().to_string(), "gpt@1");
+    }
+
+    /// Two containers, or two hosts of one name, that share a home, or two sessions with runtime directories of their own.
+    #[test]
+    fn whoever_shares_only_the_home_is_kept_from_a_run_that_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        let [here, there] = ["here", "there"].map(|name| Places { home: home.clone(), runtime: dir.path().join(name) });
+        let first = Reservation::take(&here, "gpt").unwrap();
+        RunInfo::begin(first.name(), "").write(first.directory()).unwrap();
+        let error = Reservation::resume(&there, "gpt@1").unwrap_err();
+        assert_eq!(error.to_string(), "a collector is writing run gpt@1 already");
+        let run = super::super::named_runs(&there, &["gpt@1".into()]).unwrap().remove(0);
+        assert_eq!(super::super::why_it_stays(&there, &run).unwrap(), "a collector is writing gpt@1");
+        assert_eq!(Reservation::take(&there, "gpt").unwrap().name().to_string(), "gpt@2");
+        drop(first);
+        assert_eq!(super::super::why_it_stays(&there, &run), None);
+        let second = Reservation::resume(&there, "gpt@1").unwrap();
+        assert!(Reservation::resume(&here, "gpt@1").is_err(), "{second:?} writes it");
+    }
+
+    #[test]
+    fn what_nothing_came_of_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        Reservation::take(&places, "gpt").unwrap().abandon();
+        assert_eq!(fs::read_dir(places.runs()).unwrap().count(), 0);
     }
 
     #[test]
