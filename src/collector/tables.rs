@@ -1,5 +1,6 @@
 //! The tables that the collector fills from what it knows: `probe.agents`, `probe.drops`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use probe_proto::encode::{BatchBuilder, StringTable};
@@ -30,18 +31,26 @@ impl SystemTable for AgentsTable {
     fn rows(&self) -> SystemRows {
         let mut builder = BatchBuilder::new(&agents::TABLE);
         let mut strings = StringTable::default();
-        let evicted = self.store.evicted();
+        let evicted = evicted_rows(self.store.evicted());
         let disk = self.store.problem().map(|problem| format!("rows are in memory only: {problem}"));
         for agent in self.registry.all() {
             let state = agent.state();
-            let own = |evicted: &&Evicted| {
-                (&evicted.identity.host, evicted.identity.pid) == (&state.identity.host, state.identity.pid)
-            };
-            let evicted = evicted.iter().filter(own).map(|evicted| evicted.rows).sum();
+            let process = (Arc::clone(&state.identity.host), state.identity.pid);
+            let evicted = evicted.get(&process).copied().unwrap_or_default();
             builder.push(agent_row(&state, evicted, disk.as_deref(), &mut strings));
         }
         SystemRows { batch: builder.take(), strings }
     }
+}
+
+/// By host and pid, what the store has evicted: there is one of these a process and table, and thousands of either.
+fn evicted_rows(evicted: Vec<Evicted>) -> HashMap<(Arc<str>, i32), u64> {
+    let mut rows: HashMap<(Arc<str>, i32), u64> = HashMap::new();
+    for evicted in evicted {
+        let sum = rows.entry((Arc::clone(&evicted.identity.host), evicted.identity.pid)).or_default();
+        *sum = sum.saturating_add(evicted.rows);
+    }
+    rows
 }
 
 /// `evicted` rows of it were stored once; `disk` is what is wrong with where they are kept.
@@ -150,4 +159,30 @@ impl Drops {
 /// A count as SQL has it.
 fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_proto::tables::{metrics, steps};
+
+    use super::*;
+
+    #[test]
+    fn evicted_rows_are_summed_by_process() {
+        let evicted = |host: &str, pid, rank, table, rows| {
+            let hello = probe_proto::v1::Hello { host: host.into(), pid, rank, ..Default::default() };
+            let identity = Arc::new(Identity::of_hello(&"gpt@1".into(), &hello));
+            Evicted { identity, table, rows, last: std::time::SystemTime::UNIX_EPOCH }
+        };
+        let rows = evicted_rows(vec![
+            evicted("a", 7, None, &steps::TABLE, 1),
+            evicted("b", 7, None, &steps::TABLE, 10),
+            evicted("a", 7, Some(3), &metrics::TABLE, 100),
+            evicted("a", 8, None, &steps::TABLE, u64::MAX),
+            evicted("a", 8, None, &metrics::TABLE, 1),
+        ]);
+        let of = |host: &str, pid| rows.get(&(Arc::from(host), pid)).copied();
+        assert_eq!((of("a", 7), of("b", 7), of("a", 8)), (Some(101), Some(10), Some(u64::MAX)));
+        assert_eq!((of("b", 8), rows.len()), (None, 3));
+    }
 }

@@ -49,7 +49,7 @@ impl Store {
             Some(Evicted { identity: Arc::clone(identity), table, rows: *rows, last: *last })
         };
         let mut all: Vec<Evicted> = losses.iter().filter_map(entry).collect();
-        all.sort_by_key(|e| (e.table.full_name(), e.identity.rank, e.identity.pid));
+        all.sort_by_cached_key(|e| (e.table.full_name(), e.identity.rank, e.identity.pid));
         all
     }
 
