@@ -2,6 +2,7 @@
 
 mod git;
 mod info;
+mod lost;
 mod name;
 mod remove;
 mod reserve;
@@ -12,10 +13,11 @@ use std::fs;
 use std::path::PathBuf;
 
 pub use info::{RunInfo, State};
+pub use lost::reached;
 pub use name::{RESERVED, RunName, check_name};
-pub use remove::{ended, named_runs, remove, size, sweep, why_it_stays};
+pub use remove::{ended, named_runs, remove, size, size_of_files, sweep, why_it_stays};
 pub use reserve::Reservation;
-pub use steps::last_step;
+pub use steps::{Reached, last_step};
 
 use crate::error::{Error, Result};
 use crate::paths::{Places, named};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
-use futures::future::join_all;
+use futures::StreamExt;
 use jiff::Timestamp;
 
 use super::{Status, ask, remove, report};
@@ -14,10 +14,12 @@ use crate::endpoint::{Place, Target};
 use crate::error::Result;
 use crate::output::{Format, rows};
 use crate::paths::Places;
-use crate::runs::{self, Run, State};
+use crate::runs::{self, Reached, Run, State};
 
 /// How long a live run is waited for, which knows better than its file how far it is.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Live runs that are asked at a time.
+const MOST_ASKED: usize = 4;
 
 /// List recorded runs, the newest last, or remove some
 ///
@@ -62,7 +64,12 @@ fn list(format: Format) -> Result<Status> {
         report::hint("probe run -- python train.py records one");
         return Ok(0);
     }
-    let known: Vec<Known> = ask::one_thread()?.block_on(join_all(all.iter().map(known)));
+    // Live ones first: nothing that takes long is done here while one has so long to answer.
+    let is_live = |run: &&Run| run.info.state == State::Live;
+    let asking = futures::stream::iter(all.iter().filter(is_live).map(live)).buffered(MOST_ASKED).collect();
+    let live: Vec<Known> = ask::one_thread()?.block_on(asking);
+    let mut live = live.into_iter();
+    let known: Vec<Known> = all.iter().map(|run| recorded(run).or_else(|| live.next()).unwrap_or_default()).collect();
     let nanoseconds = |time: Timestamp| i64::try_from(time.as_nanosecond()).ok();
     let started = || all.iter().map(|run| run.info.started);
     // People get times that they can take in at a glance; programs get all of them.
@@ -80,7 +87,7 @@ fn list(format: Format) -> Result<Status> {
         ("last_step", rows::integers(known.iter().map(|known| known.last_step))),
         ("ranks", rows::integers(known.iter().map(|known| known.ranks))),
         ("exit_status", rows::integers(all.iter().map(|run| run.info.exit_status.map(i64::from)))),
-        ("bytes", rows::integers(all.iter().map(|run| i64::try_from(runs::size(&run.directory)).ok()))),
+        ("bytes", rows::integers(all.iter().map(|run| i64::try_from(bytes(run)).ok()))),
         ("command", rows::text(all.iter().map(|run| Some(&run.info.command)))),
     ];
     report::left_out(&rows::show_what_fits(columns, &["ranks", "seconds", "bytes", "exit_status"], format)?);
@@ -104,22 +111,29 @@ struct Known {
     ranks: Option<i64>,
 }
 
-async fn known(run: &Run) -> Known {
+/// Of one that is not live. One at a time, since of a lost run the journal is read.
+fn recorded(run: &Run) -> Option<Known> {
     match run.info.state {
-        State::Ended => Known {
+        State::Ended => Some(Known {
             last_step: run.info.last_step.or_else(|| runs::last_step(&run.directory)),
             ranks: Some(ranks(run.info.ranks.len(), run.info.agents)),
-        },
-        // Some of its rows may not be in files yet, so they are asked for.
+        }),
         State::Lost => {
-            let files = Known { last_step: runs::last_step(&run.directory), ranks: None };
-            ask_rows(Place::Directory(run.directory.clone())).await.unwrap_or(files)
+            let Reached { last_step, ranks: numbered } = runs::reached(&run.directory);
+            Some(Known { last_step, ranks: Some(ranks(numbered.len(), usize::from(last_step.is_some()))) })
         }
-        // One that does not answer in time is listed with what is known without it.
-        State::Live => {
-            tokio::time::timeout(PATIENCE, ask_live(run)).await.ok().and_then(Result::ok).unwrap_or_default()
-        }
+        State::Live => None,
     }
+}
+
+/// One that does not answer in time is listed with what is known without it.
+async fn live(run: &Run) -> Known {
+    tokio::time::timeout(PATIENCE, ask_live(run)).await.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+/// An ended run does not change: what it took then need not be added up from all its files.
+fn bytes(run: &Run) -> u64 {
+    run.info.bytes.unwrap_or_else(|| runs::size(&run.directory))
 }
 
 /// Without a process group there is one rank, which has no number.
@@ -128,21 +142,11 @@ fn ranks(numbered: usize, agents: usize) -> i64 {
 }
 
 async fn ask_live(run: &Run) -> Result<Known> {
-    let socket = Place::Socket(Places::from_environment()?.socket_for(&run.name.to_string()));
-    let agents = Client::open(&Target { place: socket.clone(), pid: None }, None).await?.describe().await?.agents;
-    let numbered: BTreeSet<i32> = agents.iter().filter_map(|agent| agent.rank).collect();
-    Ok(Known { ranks: Some(ranks(numbered.len(), agents.len())), ..ask_rows(socket).await? })
-}
-
-/// As its rows say.
-async fn ask_rows(place: Place) -> Result<Known> {
+    let place = Place::Socket(Places::from_environment()?.socket_for(&run.name.to_string()));
     let mut client = Client::open(&Target { place, pid: None }, None).await?;
-    let sql = "SELECT MAX(step) AS last_step, COUNT(DISTINCT rank) AS ranks, COUNT(*) AS rows FROM python.steps";
-    let (_, batches) = collect(client.query(sql).await?).await?;
-    let value = |place: usize| {
-        let mut values = batches.iter().flat_map(|batch| batch.column(place).as_primitive::<Int64Type>().iter());
-        values.next().flatten()
-    };
-    let numbered = usize::try_from(value(1).unwrap_or_default()).unwrap_or_default();
-    Ok(Known { last_step: value(0), ranks: value(2).map(|rows| ranks(numbered, usize::from(rows > 0))) })
+    let agents = client.describe().await?.agents;
+    let numbered: BTreeSet<i32> = agents.iter().filter_map(|agent| agent.rank).collect();
+    let (_, batches) = collect(client.query("SELECT MAX(step) AS last_step FROM python.steps").await?).await?;
+    let last_step = batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().iter()).next();
+    Ok(Known { ranks: Some(ranks(numbered.len(), agents.len())), last_step: last_step.flatten() })
 }

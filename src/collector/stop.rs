@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{Collector, Shared, ends};
 use crate::error::{Error, Result};
 use crate::journal;
-use crate::runs::{RunInfo, State, last_step};
+use crate::runs::{RunInfo, State, last_step, size_of_files};
 use crate::store;
 
 /// How long live agents are given to send what they have and say Bye.
@@ -40,6 +40,7 @@ impl Collector {
             written?;
             // run.json says that the run has ended only when all of it is in files, and only then its journal goes.
             info.last_step = last_step(&directory);
+            info.bytes = Some(size_of_files(&directory));
             info.write(&directory)?;
             journal::remove(&directory)
         });

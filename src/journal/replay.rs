@@ -72,7 +72,23 @@ impl Left {
         Ok(found)
     }
 
-    /// Gives every record to `take`, in order.
+    /// Gives every record to `take`, in order, and adds nothing up.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub(crate) fn each(&self, take: &mut impl Take) -> Result<()> {
+        for path in &self.files {
+            for record in read(path)?.filter_map(|record| record.record) {
+                match record {
+                    record::Record::Ledger(ledger) => take.restart(&ledger.connections),
+                    record => take.take(record),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every record to `take`, in order, and adds them up.
     ///
     /// # Errors
     /// A file can't be read.

@@ -81,6 +81,9 @@ pub struct RunInfo {
     /// The last step that has a row; absent while the run goes on, and where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_step: Option<i64>,
+    /// What its files took on disk when it ended (bytes); absent while the run goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
     /// Where the command was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
@@ -113,6 +116,7 @@ impl RunInfo {
             python_versions: BTreeSet::new(),
             torch_versions: BTreeSet::new(),
             last_step: None,
+            bytes: None,
             directory,
             git_commit: git.commit,
             git_dirty: git.dirty,

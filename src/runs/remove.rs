@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::{Run, RunName, State, list_runs_in, reserve, writer_lock};
 use crate::error::{Error, Result};
+use crate::journal;
 use crate::paths::{Places, host_name, named};
 
 /// Directories of this name hold runs on their way out; one that is left over holds what could not be removed.
@@ -114,6 +115,11 @@ pub fn size(directory: &Path) -> u64 {
     let mut bytes = 0;
     each_file(directory, &mut |file| bytes += file.len());
     bytes
+}
+
+/// The same without the journal.
+pub fn size_of_files(directory: &Path) -> u64 {
+    size(directory).saturating_sub(size(&journal::directory(directory)))
 }
 
 fn newest_change(directory: &Path) -> Option<SystemTime> {

@@ -1,30 +1,52 @@
 //! How far a run came, from the footers of its files: no row is read.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::statistics::Statistics;
 
+/// What rows say of how far a run came.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// The last step that has a row.
+    pub last_step: Option<i64>,
+    /// Ranks that have one.
+    pub ranks: BTreeSet<i32>,
+}
+
 /// The last step that has a row in the files of a run directory. What can't be read counts as nothing: this is for a
 /// list of runs, which a damaged one must not spoil.
 pub fn last_step(directory: &Path) -> Option<i64> {
-    let entries = fs::read_dir(directory.join("python.steps")).ok()?;
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let files = paths.filter(|path| path.extension().is_some_and(|extension| extension == "parquet"));
-    let footers = files.filter_map(|path| {
-        let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip);
-        reader.parse_and_finish(&File::open(path).ok()?).ok()
-    });
-    footers.filter_map(|footer| in_footer(&footer)).max()
+    in_files(directory).last_step
 }
 
-fn in_footer(footer: &ParquetMetaData) -> Option<i64> {
+/// As far as the files of a run directory say, with the same patience.
+pub(super) fn in_files(directory: &Path) -> Reached {
+    let mut reached = Reached::default();
+    let Ok(entries) = fs::read_dir(directory.join("python.steps")) else { return reached };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "parquet")) {
+        let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip);
+        let Some(footer) = File::open(path).ok().and_then(|file| reader.parse_and_finish(&file).ok()) else { continue };
+        let steps = statistics(&footer, "step").filter_map(|statistics| match statistics {
+            Statistics::Int64(values) => values.max_opt().copied(),
+            _ => None,
+        });
+        reached.last_step = reached.last_step.max(steps.max());
+        // A row group has the rows of one process.
+        reached.ranks.extend(statistics(&footer, "rank").filter_map(|statistics| match statistics {
+            Statistics::Int32(values) => values.max_opt().copied(),
+            _ => None,
+        }));
+    }
+    reached
+}
+
+/// Of one column, those of the row groups that have any.
+fn statistics<'a>(footer: &'a ParquetMetaData, column: &str) -> impl Iterator<Item = &'a Statistics> {
     let columns = footer.file_metadata().schema_descr().columns();
-    let place = columns.iter().position(|column| column.path().string() == "step")?;
-    let last = footer.row_groups().iter().filter_map(|group| match group.column(place).statistics()? {
-        Statistics::Int64(values) => values.max_opt().copied(),
-        _ => None,
-    });
-    last.max()
+    let place = columns.iter().position(|found| found.path().string() == column);
+    footer.row_groups().iter().filter_map(move |group| group.column(place?).statistics())
 }

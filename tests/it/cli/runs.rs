@@ -3,10 +3,11 @@
 use std::fs;
 
 use jiff::{SignedDuration, Timestamp};
-use probe::runs::State;
+use probe::runs::{RunInfo, RunName, State};
 
 use crate::cli::live::Live;
 use crate::cli::support::{Home, check};
+use crate::collector::support::Bench;
 
 fn days_ago(days: i64) -> Timestamp {
     Timestamp::now().checked_sub(SignedDuration::from_hours(24 * days)).unwrap()
@@ -54,6 +55,59 @@ fn an_ended_a_lost_and_a_live_run_are_listed() {
         assert!(line[7].parse::<u64>().unwrap() > 1000, "{runs}");
         assert_eq!(line[8], "torchrun --nproc-per-node 2 train.py");
     }
+}
+
+/// What was opened for each of the lost ones at once would be more than this command gets here.
+#[tokio::test]
+async fn a_thousand_runs_of_which_a_hundred_are_lost_are_listed_with_little() {
+    // The journal of a collector that had written none of its files when it died.
+    let bench = Bench::start().await;
+    for rank in 0..2 {
+        let mut agent = bench.rank(rank, 2).await;
+        agent.send_steps(1, 0, 50).await;
+        agent.send_steps(2, 50, 7 + i64::from(rank)).await;
+        agent.acknowledged(2).await;
+    }
+    let home = Home::empty();
+    let mut ended = RunInfo::begin(&RunName::parse("gpt@1").unwrap(), "python train.py");
+    (ended.state, ended.ended) = (State::Ended, Some(ended.started));
+    let run = |number: u32, change: &dyn Fn(&mut RunInfo)| {
+        let name = RunName::parse(&format!("gpt@{number}")).unwrap();
+        let directory = home.places().runs().join(name.to_string());
+        fs::create_dir_all(&directory).unwrap();
+        let mut info = RunInfo { run: name.to_string(), ..ended.clone() };
+        change(&mut info);
+        info.write(&directory).unwrap();
+        directory
+    };
+    for number in 1..=900 {
+        run(number, &|info| (info.last_step, info.bytes) = (Some(4), Some(54_321)));
+    }
+    let written = bench.places.runs().join("gpt@1/journal");
+    for number in 901..=1000 {
+        let journal = run(number, &|info| info.state = State::Live).join("journal");
+        fs::create_dir(&journal).unwrap();
+        for file in fs::read_dir(&written).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), journal.join(file.file_name())).unwrap();
+        }
+    }
+    let probe = home.command(["runs", "--format", "csv"]);
+    // KiB of addresses, of which every thread takes its stack, and open files.
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -v 1500000; ulimit -n 40; exec \"$@\"", "sh"]);
+    limited.arg(probe.get_program()).args(probe.get_args()).env_clear();
+    limited.envs(probe.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = limited.output().unwrap();
+    assert!(output.status.success(), "{}", home.shown(&output));
+    let runs = String::from_utf8(output.stdout).unwrap();
+    let columns = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let lines: Vec<Vec<String>> = runs.lines().skip(1).map(columns).collect();
+    let of = |state: &str| lines.iter().filter(|line| line[1] == state).cloned().collect::<Vec<_>>();
+    let (ended, lost) = (of("ended"), of("lost"));
+    assert_eq!((ended.len(), lost.len()), (900, 100), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(ended.iter().all(|line| (&*line[4], &*line[7]) == ("4", "54321")), "{:?}", ended[0]);
+    assert!(lost.iter().all(|line| (&*line[4], &*line[5]) == ("57", "2")), "{:?}", lost[0]);
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! How far a run came whose collector died: what its files say, and its journal, of which nothing is kept. To list many
+//! lost runs takes no more memory than to look at one.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use probe_proto::decode::{self, Values};
+use probe_proto::table::ColumnType;
+use probe_proto::tables::steps;
+use probe_proto::v1::{self, record, said};
+
+use super::steps::{Reached, in_files};
+use crate::journal::replay::{self, Take};
+
+/// What can't be read counts as nothing, as in [`super::last_step`].
+pub fn reached(directory: &Path) -> Reached {
+    let mut steps = Steps { reached: in_files(directory), connections: HashMap::new() };
+    if let Ok(journal) = replay::find(directory) {
+        // Up to a file that can't be read.
+        let _ = journal.each(&mut steps);
+    }
+    steps.reached
+}
+
+/// Steps in the records of a journal.
+struct Steps {
+    reached: Reached,
+    connections: HashMap<u64, Open>,
+}
+
+/// What batches of a connection mean.
+struct Open {
+    rank: Option<i32>,
+    /// Which of its tables has steps, and which column of that.
+    table: usize,
+    column: usize,
+}
+
+impl Open {
+    /// None where it has no steps to tell of.
+    fn of(hello: &v1::Hello) -> Option<Self> {
+        let name = steps::TABLE.full_name();
+        let table = hello.tables.iter().position(|table| table.name == name)?;
+        let column = hello.tables[table].columns.iter().position(|column| column.name == "step")?;
+        Some(Self { rank: hello.rank, table, column })
+    }
+}
+
+impl Steps {
+    fn open(&mut self, connection: u64, hello: &v1::Hello) {
+        match Open::of(hello) {
+            Some(open) => self.connections.insert(connection, open),
+            None => self.connections.remove(&connection),
+        };
+    }
+
+    fn batch(&mut self, connection: u64, batch: &v1::Batch) {
+        let Some(open) = self.connections.get(&connection) else { return };
+        if batch.table as usize != open.table {
+            return;
+        }
+        let Some(newest) = newest(batch, open.column) else { return };
+        self.reached.last_step = self.reached.last_step.max(Some(newest));
+        self.reached.ranks.extend(open.rank);
+    }
+}
+
+/// The largest of a column of whole numbers.
+fn newest(batch: &v1::Batch, column: usize) -> Option<i64> {
+    let rows = decode::rows(batch).ok().filter(|rows| *rows > 0)?;
+    let decoded = decode::column("step", ColumnType::Int64, false, batch.columns.get(column)?, rows, 0).ok()?;
+    match decoded.values {
+        Values::Constant(step) => Some(step),
+        Values::Ints(steps) => steps.into_iter().max(),
+        Values::Nulls | Values::Floats(_) => None,
+    }
+}
+
+impl Take for Steps {
+    fn restart(&mut self, connections: &[v1::Connection]) {
+        self.connections.clear();
+        for connection in connections {
+            if let Some(hello) = &connection.hello {
+                self.open(connection.connection, hello);
+            }
+        }
+    }
+
+    fn take(&mut self, record: record::Record) {
+        use record::Record;
+        match record {
+            Record::Opened(v1::Opened { connection, hello: Some(hello), .. }) => self.open(connection, &hello),
+            Record::Said(v1::Said { connection, what: Some(said::What::Batch(batch)), .. }) => {
+                self.batch(connection, &batch);
+            }
+            Record::Closed(closed) => {
+                self.connections.remove(&closed.connection);
+            }
+            _ => {}
+        }
+    }
+}
