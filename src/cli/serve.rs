@@ -53,6 +53,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let _ = SigSet::empty().thread_set_mask();
     let launch = if args.launched { Some(launched()?) } else { None };
     end_before_training();
+    crate::server::raise_file_limit();
     let resume = args.resume.is_some();
     let name = args.resume.unwrap_or(args.name);
     let command = launch.map(|launch| launch.command).unwrap_or_default();

@@ -14,7 +14,7 @@ use crate::journal::Ledger;
 use crate::store::Identity;
 
 /// Agents that may be connected at a time.
-const MOST_LIVE: usize = 1024;
+pub(crate) const MOST_LIVE: usize = 1024;
 /// Agents that are remembered, those that are gone included.
 const MOST_KNOWN: usize = 8192;
 

@@ -8,17 +8,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// Connections that may be open over all listeners.
-pub(super) const MOST_CONNECTIONS: usize = 512;
+use super::quota::{Quota, Refused};
+
 /// A handshake that takes longer is none.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A connection too many is gone after this long.
+const LEAVING: Duration = Duration::from_secs(1);
 /// Out of file descriptors, it is tried again after this long.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -44,17 +46,16 @@ impl Accept for TcpListener {
     }
 }
 
-/// Connections of a listener, without end and without errors. One too many is closed at once.
-pub(super) fn incoming<L: Accept>(
-    listener: L,
-    limit: Arc<Semaphore>,
-) -> impl Stream<Item = io::Result<Counted<L::Io>>> {
-    futures::stream::unfold((listener, limit), |(listener, limit)| async move {
+/// Connections of a listener, without end and without errors. One too many hears so and is closed at once.
+pub(super) fn incoming<L: Accept>(listener: L, quota: Arc<Quota>) -> impl Stream<Item = io::Result<Counted<L::Io>>> {
+    futures::stream::unfold((listener, quota), |(listener, quota)| async move {
         loop {
             match listener.accept().await {
-                Ok(io) => match Arc::clone(&limit).try_acquire_owned() {
-                    Ok(permit) => return Some((Ok(Counted { io, _permit: permit }), (listener, limit))),
-                    Err(_) => tracing::warn!("closed a connection: {MOST_CONNECTIONS} are open"),
+                Ok(io) => match quota.take() {
+                    Ok(permit) => return Some((Ok(Counted { io, _permit: permit }), (listener, quota))),
+                    Err(Refused { why, leaving }) => {
+                        drop(leaving.map(|leaving| tokio::spawn(turn_away(io, why, leaving))))
+                    }
                 },
                 Err(error) => {
                     tracing::warn!("a connection could not be accepted: {error}");
@@ -63,6 +64,31 @@ pub(super) fn incoming<L: Accept>(
             }
         }
     })
+}
+
+/// Says why, and waits a moment until that was heard: whoever still writes to a connection that is closed reads no more.
+async fn turn_away(mut io: impl AsyncRead + AsyncWrite + Unpin, why: String, _leaving: OwnedSemaphorePermit) {
+    let heard = async {
+        io.write_all(&go_away(&why)).await?;
+        io.shutdown().await?;
+        tokio::io::copy(&mut io, &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(LEAVING, heard).await;
+}
+
+/// The end of an HTTP/2 connection, in words (RFC 9113, sections 4.1, 6.5 and 6.8): settings, of which there are none, and
+/// that no call was taken because there are too many. With TLS nobody understands it; then the connection just ends.
+fn go_away(why: &str) -> Vec<u8> {
+    const SETTINGS: u8 = 4;
+    const GOAWAY: u8 = 7;
+    const ENHANCE_YOUR_CALM: u32 = 11;
+    let frame = |kind: u8, content: &[u8]| {
+        let length = (content.len() as u32).to_be_bytes();
+        [&length[1..], &[kind, 0, 0, 0, 0, 0], content].concat()
+    };
+    let last_call = 0_u32.to_be_bytes();
+    let content = [&last_call[..], &ENHANCE_YOUR_CALM.to_be_bytes(), why.as_bytes()].concat();
+    [frame(SETTINGS, &[]), frame(GOAWAY, &content)].concat()
 }
 
 /// A connection that counts as open for as long as it lives.
@@ -111,6 +137,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
 pub(super) fn secured(
     connections: impl Stream<Item = io::Result<Counted<TcpStream>>>,
     acceptor: TlsAcceptor,
+    most: usize,
 ) -> impl Stream<Item = io::Result<Secured>> {
     let handshakes = connections.map(move |connection| {
         let acceptor = acceptor.clone();
@@ -119,8 +146,8 @@ pub(super) fn secured(
             handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(Secured)
         }
     });
-    // As many as there can be connections.
-    handshakes.buffer_unordered(MOST_CONNECTIONS).filter_map(async |connection: io::Result<Secured>| match connection {
+    // As many as there can be connections, `most`.
+    handshakes.buffer_unordered(most).filter_map(async |connection: io::Result<Secured>| match connection {
         Ok(connection) => Some(Ok(connection)),
         Err(error) => {
             tracing::debug!("a TLS handshake failed: {error}");
@@ -161,27 +188,66 @@ impl AsyncWrite for Secured {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use hyper_util::rt::TokioIo;
+    use probe_proto::v1::DescribeCall;
+    use probe_proto::v1::control_client::ControlClient;
+    use tokio::io::AsyncReadExt;
+    use tonic::transport::Endpoint;
 
     use super::*;
+    use crate::collector::events::Events;
+    use crate::journal::Newest;
 
     #[tokio::test]
-    async fn one_connection_too_many_is_closed_and_an_ended_one_makes_room() {
+    async fn one_connection_too_many_hears_why_and_an_ended_one_makes_room() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let mut incoming = Box::pin(incoming(UnixListener::bind(&path).unwrap(), Arc::new(Semaphore::new(1))));
+        let events = Arc::new(Events::restore(&"gpt@1".into(), &Newest::default()));
+        let quota = Quota::new("on unix sockets", 1, &events);
+        let mut incoming = Box::pin(incoming(UnixListener::bind(&path).unwrap(), quota));
         let mut first = UnixStream::connect(&path).await.unwrap();
         let mut served = incoming.next().await.unwrap().unwrap();
-        let mut second = UnixStream::connect(&path).await.unwrap();
-        let mut buffer = [0];
-        tokio::select! {
-            _ = incoming.next() => panic!("there was no room"),
-            read = second.read(&mut buffer) => assert_eq!(read.unwrap(), 0, "closed"),
+        for _ in 0..3 {
+            let path = path.clone();
+            let connector = tower::service_fn(move |_| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            });
+            let channel = Endpoint::from_static("http://collector").connect_with_connector_lazy(connector);
+            let mut client = ControlClient::new(channel);
+            tokio::select! {
+                _ = incoming.next() => panic!("there was no room"),
+                answer = client.describe(DescribeCall {}) => {
+                    let said = answer.unwrap_err();
+                    let all = format!("{said:?}");
+                    assert!(all.contains("1 connections are open on unix sockets"), "{all}");
+                    assert_eq!(said.code(), tonic::Code::ResourceExhausted, "{all}");
+                }
+            }
         }
+        let noted = crate::query::SystemTable::rows(&*events);
+        assert_eq!(noted.batch.rows, 2, "of three");
+        let mut buffer = [0];
         served.write_all(b"x").await.unwrap();
         assert_eq!(first.read(&mut buffer).await.unwrap(), 1);
         drop(served);
         let _third = UnixStream::connect(&path).await.unwrap();
         assert!(incoming.next().await.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_comes_over_tcp_keeps_nobody_out_on_the_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = Arc::new(Events::restore(&"gpt@1".into(), &Newest::default()));
+        let [unix, tcp] = Quota::both(true, &events);
+        let taken: Vec<_> = (0..tcp.most()).map(|_| tcp.take().unwrap()).collect();
+        assert!(tcp.take().unwrap_err().why.contains("over TCP"), "{} are taken", taken.len());
+        let path = dir.path().join("s");
+        let mut incoming = Box::pin(incoming(UnixListener::bind(&path).unwrap(), unix));
+        let (mut command, mut buffer) = (UnixStream::connect(&path).await.unwrap(), [0]);
+        tokio::select! {
+            served = incoming.next() => assert!(served.unwrap().is_ok()),
+            _ = command.read(&mut buffer) => panic!("it was turned away"),
+        }
     }
 }

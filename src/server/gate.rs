@@ -81,6 +81,11 @@ impl Gatekeeper {
         Arc::new(Self { tokens, failures: Arc::default(), queries, evals, events })
     }
 
+    /// Where it is written down who was not let in.
+    pub(super) fn events(&self) -> &Arc<Events> {
+        &self.events
+    }
+
     /// Lets calls that are under way end when their token is taken back, for as long as it is polled.
     pub(super) async fn watch_tokens(&self) -> Infallible {
         loop {

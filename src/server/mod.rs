@@ -10,13 +10,13 @@ mod gate;
 mod listen;
 pub(crate) mod pace;
 pub(crate) mod peer;
+mod quota;
 mod refused;
 mod revoked;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -27,8 +27,11 @@ pub use audit::Audit;
 pub(crate) use gate::Gatekeeper;
 pub(crate) use listen::{Bound, Locks};
 
-use connections::{MOST_CONNECTIONS, incoming, secured};
+pub(crate) use quota::raise_file_limit;
+
+use connections::{incoming, secured};
 use gate::GateLayer;
+use quota::Quota;
 
 /// HTTP/2's windows (bytes), so that an agent's batches do not wait for permission to be sent.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -50,15 +53,15 @@ impl Servers {
     /// Serves `routes` on every listener, behind the gate.
     pub(crate) fn start(listeners: Vec<Bound>, routes: &Routes, gate: &Arc<Gatekeeper>) -> Self {
         let stop = CancellationToken::new();
-        let limit = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let over_tcp = listeners.iter().any(|bound| matches!(bound, Bound::Tcp(..)));
+        let [unix, tcp] = Quota::both(over_tcp, gate.events());
         let watch = over_tcp.then(|| {
             let (gate, stop) = (Arc::clone(gate), stop.clone());
             tokio::spawn(async move { stop.run_until_cancelled_owned(gate.watch_tokens()).await.map_or((), |_| ()) })
         });
         let tasks = listeners.into_iter().map(|bound| {
-            let (routes, gate, stop, limit) = (routes.clone(), Arc::clone(gate), stop.clone(), Arc::clone(&limit));
-            tokio::spawn(serve(bound, routes, gate, limit, stop))
+            let quota = Arc::clone(if matches!(bound, Bound::Tcp(..)) { &tcp } else { &unix });
+            tokio::spawn(serve(bound, routes.clone(), Arc::clone(gate), quota, stop.clone()))
         });
         Self { tasks: tasks.chain(watch).collect(), stop }
     }
@@ -91,24 +94,25 @@ fn builder(gate: Arc<Gatekeeper>) -> Server<Stack<GateLayer, Identity>> {
         .layer(GateLayer(gate))
 }
 
-async fn serve(bound: Bound, routes: Routes, gate: Arc<Gatekeeper>, limit: Arc<Semaphore>, stop: CancellationToken) {
+async fn serve(bound: Bound, routes: Routes, gate: Arc<Gatekeeper>, quota: Arc<Quota>, stop: CancellationToken) {
     let stop = stop.cancelled_owned();
     let ended = match bound {
         Bound::Unix(listener, file) => {
             let mut server = builder(gate);
-            let ended = server.add_routes(routes).serve_with_incoming_shutdown(incoming(listener, limit), stop).await;
+            let ended = server.add_routes(routes).serve_with_incoming_shutdown(incoming(listener, quota), stop).await;
             drop(file);
             ended
         }
         Bound::Tcp(listener, _, identity) => {
             let server = builder(gate).http2_keepalive_interval(Some(KEEPALIVE));
             let mut server = server.http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
-            let connections = incoming(listener, limit);
+            let most = quota.most();
+            let connections = incoming(listener, quota);
             let router = server.add_routes(routes);
             match identity {
                 None => router.serve_with_incoming_shutdown(connections, stop).await,
                 Some(identity) => {
-                    let connections = secured(connections, identity.acceptor);
+                    let connections = secured(connections, identity.acceptor, most);
                     router.serve_with_incoming_shutdown(connections, stop).await
                 }
             }

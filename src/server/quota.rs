@@ -1,0 +1,106 @@
+//! How many connections may be open, of each kind of listener: what comes over TCP must not keep commands of this machine out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::collector::events::{Event, Events, Severity};
+use crate::collector::registry::MOST_LIVE;
+
+/// Connections of a kind: all agents that may be live, and as many commands beside them.
+const MOST: usize = MOST_LIVE + 256;
+/// Descriptors for everything else: files of rows, the journal, queries.
+const OTHERS: u64 = 256;
+/// An agent's connection over a unix socket comes with its process's descriptor and that of its rings, and one to spare.
+const PER_UNIX: u64 = 4;
+const PER_TCP: u64 = 1;
+
+/// Lets this process open as many files as it may. For a process of the collector's own: what it starts inherits that, and
+/// a program that calls `select` can't do with numbers above 1023.
+pub(crate) fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // Where it may not, it has fewer connections.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// Connections that each kind may have open, in a process that may have `files` files open.
+fn most(files: u64, over_tcp: bool) -> usize {
+    let each = PER_UNIX + if over_tcp { PER_TCP } else { 0 };
+    let room = files.saturating_sub(OTHERS).max(files / 2) / each;
+    usize::try_from(room).unwrap_or(MOST).clamp(1, MOST)
+}
+
+/// Connections too many that hear why at a time; others are only closed.
+const MOST_LEAVING: usize = 16;
+
+/// One kind of listener.
+#[derive(Debug)]
+pub(super) struct Quota {
+    /// As in "open over TCP".
+    kind: &'static str,
+    most: usize,
+    open: Arc<Semaphore>,
+    leaving: Arc<Semaphore>,
+    refused: AtomicU64,
+    events: Arc<Events>,
+}
+
+impl Quota {
+    /// Of unix sockets and of TCP.
+    pub(super) fn both(over_tcp: bool, events: &Arc<Events>) -> [Arc<Self>; 2] {
+        let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+        let most = most(files, over_tcp);
+        ["on unix sockets", "over TCP"].map(|kind| Self::new(kind, most, events))
+    }
+
+    pub(super) fn new(kind: &'static str, most: usize, events: &Arc<Events>) -> Arc<Self> {
+        let (open, leaving) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(MOST_LEAVING)));
+        Arc::new(Self { kind, most, open, leaving, refused: AtomicU64::new(0), events: Arc::clone(events) })
+    }
+
+    /// How many there may be.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// One connection more. Where there may be none that is written down: of the first, the second, the fourth, the eighth …
+    pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, Refused> {
+        Arc::clone(&self.open).try_acquire_owned().map_err(|_| {
+            let why = format!("{} connections are open {}, and there may be no more", self.most, self.kind);
+            let count = 1 + self.refused.fetch_add(1, Ordering::Relaxed);
+            if count.is_power_of_two() {
+                let times = if count == 1 { String::new() } else { format!(" ({count} by now)") };
+                let message = format!("a connection was refused{times}: {why}");
+                tracing::warn!("{message}");
+                self.events.note(Event::new("refused", Severity::Warning, message));
+            }
+            Refused { why, leaving: Arc::clone(&self.leaving).try_acquire_owned().ok() }
+        })
+    }
+}
+
+/// A connection too many.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) why: String,
+    /// Where it may stay until it has heard that.
+    pub(super) leaving: Option<OwnedSemaphorePermit>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_agents_and_their_commands_find_room_where_there_are_descriptors() {
+        for (files, unix_only, with_tcp) in [(1024, 192, 153), (4096, 960, 768), (1 << 20, MOST, MOST), (16, 2, 1)] {
+            assert_eq!((most(files, false), most(files, true)), (unix_only, with_tcp), "{files}");
+        }
+        assert_eq!((most(u64::MAX, true), most(0, true)), (MOST, 1));
+    }
+}
