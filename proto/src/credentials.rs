@@ -125,7 +125,7 @@ impl Credentials {
                 message: format!("{} {what}", crate::env::PROBE_TLS_PIN),
                 hint: "`probe serve` with TLS prints it: sha256: and 64 hexadecimal digits".into(),
             }),
-            None if is_loopback(address) => Ok(Way::Plain),
+            None if is_loopback(address) => Ok(Way::Loopback),
             None => Err(Problem {
                 denied: true,
                 message: format!(
@@ -143,8 +143,10 @@ impl Credentials {
 /// How a client connects over TCP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
-    /// As it is: within this machine.
+    /// As it is, for everybody on the way to read.
     Plain,
+    /// As it is, within this machine, to this user or root.
+    Loopback,
     /// TLS, to whoever has this certificate.
     Tls(Pin),
 }
@@ -242,7 +244,7 @@ mod tests {
         let pinned = Credentials::parse(&Credentials::text(TOKEN, Some(&pin))).unwrap();
         let text = pin.to_string();
         for near in ["127.0.0.1:7", "[::1]:7", "localhost:7", "127.9.9.9:7"] {
-            assert_eq!(plain.way(near, None), Ok(Way::Plain), "{near}");
+            assert_eq!(plain.way(near, None), Ok(Way::Loopback), "{near}");
         }
         for far in ["10.0.0.1:7", "node1:7", "[fe80::1]:7", "localhost.evil.example:7"] {
             assert!(plain.way(far, None).unwrap_err().denied, "{far}");

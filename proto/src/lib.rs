@@ -9,6 +9,7 @@ pub mod credentials;
 pub mod decode;
 pub mod encode;
 pub mod env;
+pub mod loopback;
 pub mod table;
 pub mod tables;
 pub mod tcp;

@@ -19,6 +19,7 @@ use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, Signature
 use tokio_rustls::{TlsConnector, rustls};
 
 use crate::credentials::{Pin, Way};
+use crate::loopback;
 
 /// What HTTP/2 is called in the handshake.
 pub const ALPN: &[u8] = b"h2";
@@ -40,11 +41,18 @@ pub enum Stream {
 /// Connects to `HOST:PORT`, or where that has been found to lead.
 ///
 /// # Errors
-/// The network's; `PermissionDenied` where the certificate is another one than was expected.
+/// The network's; `PermissionDenied` where the certificate is another one than was expected, or somebody else listens.
 pub async fn connect(address: impl ToSocketAddrs, way: &Way) -> io::Result<Stream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    let Way::Tls(pin) = way else { return Ok(Stream::Plain(stream)) };
+    let pin = match way {
+        Way::Plain => return Ok(Stream::Plain(stream)),
+        Way::Loopback => {
+            loopback::check_owner(&stream)?;
+            return Ok(Stream::Plain(stream));
+        }
+        Way::Tls(pin) => pin,
+    };
     // The name is sent along and otherwise not looked at.
     let name = ServerName::try_from("probe").map_err(io::Error::other)?;
     match TlsConnector::from(Arc::new(config(pin)?)).connect(name, stream).await {

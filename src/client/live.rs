@@ -43,7 +43,7 @@ impl Live {
         let (channel, authorization, plain) = match place {
             Place::Tcp(address) => {
                 let (credentials, way) = credentials(address, token_file)?;
-                let plain = way == Way::Plain;
+                let plain = !matches!(way, Way::Tls(_));
                 let address = address.clone();
                 let connector = service_fn(move |_| {
                     let (address, way) = (address.clone(), way.clone());

@@ -142,3 +142,32 @@ fn a_process_of_somebody_else_is_not_attached_to() {
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
 }
+
+#[test]
+fn a_token_is_not_shown_to_whoever_listens_at_the_port_of_a_collector_that_is_gone() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let town = Town::new();
+    // A socket belongs to whom its maker is to the file system, which each thread says for itself.
+    fn as_alice<T>(make: impl FnOnce() -> std::io::Result<T>) -> T {
+        let me = nix::unistd::setfsuid(ALICE.into());
+        let made = make();
+        nix::unistd::setfsuid(me);
+        made.unwrap()
+    }
+    let listener = as_alice(|| std::net::TcpListener::bind("127.0.0.1:0"));
+    let address = listener.local_addr().unwrap().to_string();
+    let token = town.directory.path().join("token");
+    std::fs::write(&token, "probe_0123456789abcdef0123456789abcdef").unwrap();
+    set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    let mut command = town.command(0, &[&address, "query", "SELECT 1", "--token-file", token.to_str().unwrap()]);
+    let asking = command.stderr(Stdio::piped()).spawn().unwrap();
+    let (mut connection, _) = as_alice(|| listener.accept());
+    let heard = std::io::Read::read(&mut connection, &mut [0]).unwrap();
+    assert_eq!(heard, 0, "it was connected to, and nothing more");
+    let Output { status, stderr, .. } = asking.wait_with_output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(4), "{said}");
+    assert!(said.contains(&format!("what listens at {address} belongs to uid {ALICE}, not to you")), "{said}");
+}
