@@ -104,6 +104,8 @@ pub(crate) struct AgentState {
     /// What it said first, the newest.
     pub(crate) hello: v1::Hello,
     pub(crate) presence: Presence,
+    /// The process at the other end of its newest connection, by the kernel's word; None over TCP, where there is none.
+    pub(crate) kernel_pid: Option<i32>,
     /// Whether its process is watched, and how that ended.
     pub(crate) life: Life,
     /// The wait status that its parent had of it, where this process is the parent.
@@ -176,6 +178,7 @@ impl Agent {
             about,
             hello: v1::Hello::default(),
             presence: Presence::Lost,
+            kernel_pid: None,
             life: Life::Unknown,
             wait_status: None,
             connection: 0,

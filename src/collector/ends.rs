@@ -44,6 +44,7 @@ impl Peer {
 pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
     let (process, rings) = {
         let mut state = agent.state();
+        state.kernel_pid = peer.pid;
         if state.life != Life::Unknown {
             return;
         }

@@ -12,6 +12,7 @@ use probe_proto::tables::stacks;
 use probe_proto::v1::{At, EvalCall, ProcessStacks, StackMethod, StacksAnswer, StacksCall, ThreadStack};
 use tokio_util::sync::CancellationToken;
 
+use super::agent::AgentState;
 use super::clock;
 use super::local::Local;
 use super::registry::Registry;
@@ -49,6 +50,8 @@ pub(crate) struct Stacks {
 struct Of {
     identity: Arc<Identity>,
     subject: Subject,
+    /// See [`AgentState::kernel_pid`].
+    kernel_pid: Option<i32>,
 }
 
 impl Stacks {
@@ -83,7 +86,7 @@ impl Stacks {
 
     /// The live processes that are asked for, by rank.
     fn choose(&self, pid: Option<u32>, rank: Option<i32>) -> Result<Vec<Of>> {
-        let mut all: Vec<Of> = self.registry.live().iter().map(|agent| Of::new(&agent.state().identity)).collect();
+        let mut all: Vec<Of> = self.registry.live().iter().map(|agent| Of::new(&agent.state())).collect();
         if all.is_empty() {
             return Err(Error::unreachable(format!("no training process is connected to {}", self.run))
                 .hint("probe PID stack reads a process that has no agent; probe list shows what there is"));
@@ -110,7 +113,7 @@ impl Stacks {
         for (why_not, of) in why_not.iter_mut().zip(chosen) {
             *why_not = match method {
                 StackMethod::Agent => Some(None),
-                _ => self.unreadable(&of.subject).map(Some),
+                _ => self.unreadable(of).map(Some),
             };
         }
         let here = chosen.iter().zip(&why_not).filter(|(_, why_not)| why_not.is_none());
@@ -128,11 +131,23 @@ impl Stacks {
         Ok(asked.into_iter().filter_map(|asked| asked.or_else(|| read.next())).collect())
     }
 
-    /// Why a process can't be read from here.
-    fn unreadable(&self, subject: &Subject) -> Option<Error> {
+    /// Why a process can't be read from here. It is, where the kernel says that it is the one with the agent: any number
+    /// can be said by an agent, and only who may query would see the difference.
+    fn unreadable(&self, Of { subject, kernel_pid, .. }: &Of) -> Option<Error> {
         if *subject.host != *self.host {
             let what = format!("it runs on {}, and this collector on {}", subject.host, self.host);
             return Some(Error::failed(what).hint("a collector on that node reads its memory"));
+        }
+        match *kernel_pid {
+            None => {
+                let what = "it is connected over TCP, where nothing but its word says which process it is";
+                return Some(Error::failed(what).hint("agents of this node can use the collector's unix socket"));
+            }
+            Some(pid) if pid != subject.pid => {
+                let what = format!("it has number {pid} here, and {} where it runs", subject.pid);
+                return Some(Error::failed(what).hint(format!("probe {pid} stack reads it")));
+            }
+            Some(_) => {}
         }
         // Anything but a refusal is better said by whoever reads.
         permission::check(subject.pid).err().filter(|error| matches!(error.kind(), Kind::Denied | Kind::Unreachable))
@@ -169,7 +184,7 @@ impl Stacks {
 
     async fn sample(&self, chosen: &[Of], plan: Plan) -> Result<Vec<ProcessStacks>> {
         let subjects: Vec<Subject> = chosen.iter().map(|of| of.subject.clone()).collect();
-        let unreadable: Vec<Option<Error>> = subjects.iter().map(|subject| self.unreadable(subject)).collect();
+        let unreadable: Vec<Option<Error>> = chosen.iter().map(|of| self.unreadable(of)).collect();
         let readers = Arc::clone(&self.readers);
         // Whoever asked may go away, and then this is dropped.
         let token = CancellationToken::new();
@@ -238,9 +253,10 @@ pub(crate) async fn captures(engine: &Engine) -> Result<i64> {
 }
 
 impl Of {
-    fn new(identity: &Arc<Identity>) -> Self {
+    fn new(state: &AgentState) -> Self {
+        let identity = Arc::clone(&state.identity);
         let subject = Subject { host: Arc::clone(&identity.host), pid: identity.pid, rank: identity.rank };
-        Self { identity: Arc::clone(identity), subject }
+        Self { identity, subject, kernel_pid: state.kernel_pid }
     }
 
     fn name(&self) -> String {

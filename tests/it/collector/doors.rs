@@ -12,7 +12,7 @@ use probe::paths::Listen;
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::control_client::ControlClient;
 use probe_proto::v1::eval_reply::Reply;
-use probe_proto::v1::{At, DescribeCall, Done, EvalCall, FinishCall, Outcome};
+use probe_proto::v1::{At, DescribeCall, Done, EvalCall, FinishCall, Hello, Outcome, StackMethod, StacksCall};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
@@ -212,6 +212,31 @@ async fn a_stream_ends_when_its_token_is_revoked() {
     assert_eq!(ended.message(), "the token was revoked");
     bench.until("SELECT COUNT(*) FROM python.steps", &[&["3"]]).await;
     bench.until("SELECT state FROM probe.agents", &[&["lost"]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stacks_are_read_of_no_process_on_an_agent_s_word() {
+    let (bench, channel, file) = on_tcp(|_| {}).await;
+    let token = format!("Bearer {}", file.make("agents", "ingest".parse().unwrap()).unwrap());
+    let this = std::process::id();
+    let hello = |instance: &str, pid: u32| {
+        let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        Hello { pid, host, command, ..crate::collector::support::hello(instance) }
+    };
+    // Over TCP it says that it is this process, whose command line it knows; on the socket, that it is another one.
+    let far = FakeAgent::over_with(channel, hello("far", this), Some(&token)).await.unwrap();
+    let near = FakeAgent::connect(&bench.socket(), hello("near", 1)).await.unwrap();
+    let mut control = bench.control().await;
+    for (pid, says) in [
+        (this, "it is connected over TCP, where nothing but its word says which process it is".to_owned()),
+        (1, format!("it has number {this} here, and 1 where it runs")),
+    ] {
+        let call = StacksCall { pid: Some(pid), method: StackMethod::Memory as i32, ..StacksCall::default() };
+        let answer = control.stacks(call).await.unwrap().into_inner();
+        assert_eq!(answer.processes.iter().map(|process| &process.problem).collect::<Vec<_>>(), [&says]);
+    }
+    drop((far, near));
 }
 
 #[tokio::test(flavor = "multi_thread")]
