@@ -101,7 +101,7 @@ pub(crate) struct Agent {
 pub(crate) struct AgentState {
     pub(crate) identity: Arc<Identity>,
     pub(crate) about: About,
-    /// What it said first, the newest.
+    /// What it said first, the newest, without its tables: those are its connection's.
     pub(crate) hello: v1::Hello,
     pub(crate) presence: Presence,
     /// The process at the other end of its newest connection, by the kernel's word; None over TCP, where there is none.

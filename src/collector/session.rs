@@ -244,7 +244,7 @@ impl Session {
             state.last_seen = clock::unix_ns();
             state.clock_offset = Some(clock::seconds(greeting.unix_ns.saturating_sub(state.last_seen)));
             state.remark(greeting.remark);
-            state.hello = hello;
+            state.hello = v1::Hello { tables: Vec::new(), ..hello };
             state.done_seq
         };
         let (config, plan) = shared.settings.all();
@@ -389,7 +389,7 @@ impl Session {
             }
             state.identity = Arc::clone(&greeting.identity);
             state.about = greeting.about;
-            state.hello = hello;
+            state.hello = v1::Hello { tables: Vec::new(), ..hello };
             state.remark(greeting.remark);
             state.last_seen = clock::unix_ns();
             shared.journal.record(record::Record::Opened(opened));

@@ -12,6 +12,9 @@ use super::Newest;
 /// Agents that are kept, those that are gone included: as many as the collector itself remembers.
 const MOST_AGENTS: usize = 8192;
 
+/// Tables of an agent that are counted, and tables and reasons of what it lost here: as many as the collector itself counts.
+const MOST_ENTRIES: usize = 256;
+
 /// See the module.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Ledger {
@@ -211,12 +214,12 @@ impl Ledger {
                 return;
             }
         }
-        match agent.lost.iter_mut().find(|known| known.table == lost.table && known.reason == lost.reason) {
-            Some(known) => {
-                known.rows += lost.rows;
-                known.unix_ns = lost.unix_ns;
-            }
-            None => agent.lost.push(lost.clone()),
+        let same = |known: &&mut v1::Lost| known.table == lost.table && known.reason == lost.reason;
+        if let Some(known) = agent.lost.iter_mut().find(same) {
+            known.rows += lost.rows;
+            known.unix_ns = lost.unix_ns;
+        } else if agent.lost.len() < MOST_ENTRIES {
+            agent.lost.push(lost.clone());
         }
     }
 
@@ -247,13 +250,12 @@ impl Ledger {
     }
 }
 
-/// Changes the number kept for a table; a name that is known costs no allocation.
+/// Changes the number kept for a table; a name that is known costs no allocation, and one too many is not kept.
 fn change(counts: &mut HashMap<String, u64>, table: &str, change: impl FnOnce(u64) -> u64) {
-    match counts.get_mut(table) {
-        Some(count) => *count = change(*count),
-        None => {
-            counts.insert(table.to_owned(), change(0));
-        }
+    if let Some(count) = counts.get_mut(table) {
+        *count = change(*count);
+    } else if counts.len() < MOST_ENTRIES {
+        counts.insert(table.to_owned(), change(0));
     }
 }
 
@@ -287,6 +289,31 @@ mod tests {
         fill(&mut ledger);
         assert!((2 << 20..3 << 20).contains(&ledger.to_message().encoded_len()));
         assert_eq!((ledger.evals.newest(), ledger.evals.iter().last().map(|eval| eval.id)), (300, Some(300)));
+    }
+
+    #[test]
+    fn an_agent_takes_bounded_room_however_many_tables_it_tells_of() {
+        let mut ledger = Ledger::default();
+        let mut apply = |record| ledger.apply(&v1::Record { record: Some(record) });
+        for table in 0..2000 {
+            let name = format!("table {table} {}", "x".repeat(100));
+            let schema = v1::TableSchema { name: name.clone(), columns: Vec::new() };
+            let hello = v1::Hello { instance: "one".into(), tables: vec![schema], ..v1::Hello::default() };
+            apply(record::Record::Opened(v1::Opened { connection: 1, hello: Some(hello), unix_ns: 0 }));
+            let status = v1::Status { recorded: [(format!("other {name}"), 1)].into(), ..v1::Status::default() };
+            let batch = v1::Batch { seq: table, rows: 1, ..v1::Batch::default() };
+            for what in [said::What::Status(status), said::What::Batch(batch)] {
+                apply(record::Record::Said(v1::Said { connection: 1, what: Some(what), unix_ns: 0 }));
+            }
+            let lost = v1::Lost { instance: "one".into(), table: name, rows: 1, ..v1::Lost::default() };
+            apply(record::Record::Lost(lost));
+        }
+        let agent = &ledger.agents["one"];
+        assert_eq!(
+            (agent.recorded.len(), agent.stored.len(), agent.lost.len()),
+            (MOST_ENTRIES, MOST_ENTRIES, MOST_ENTRIES)
+        );
+        assert_eq!(agent.done_seq, 1999, "rows are numbered all the same");
     }
 
     #[test]

@@ -14,9 +14,10 @@ impl AgentState {
     }
 
     pub(super) fn count_stored(&mut self, table: &str, rows: u64) {
-        match self.stored.get_mut(table) {
-            Some(stored) => *stored += rows,
-            None => drop(self.stored.insert(table.to_owned(), rows)),
+        if let Some(stored) = self.stored.get_mut(table) {
+            *stored += rows;
+        } else if self.stored.len() < MOST_ENTRIES {
+            self.stored.insert(table.to_owned(), rows);
         }
     }
 
