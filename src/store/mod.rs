@@ -14,6 +14,7 @@ mod file_reader;
 mod file_writer;
 mod files;
 mod footer;
+mod growing;
 mod identity;
 mod keep;
 mod mapping;

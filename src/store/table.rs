@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 
 use super::files::ParquetFile;
+use super::growing::Growing;
 use super::identity::{Identity, Origin};
 use super::rows::Rows;
 use super::sealed::Sealed;
@@ -24,8 +25,8 @@ pub(crate) struct TableSnapshot {
     pub(crate) spilled: Arc<Vec<Arc<Spilled>>>,
     /// Segments that grow no more, and are in no file yet.
     pub(crate) sealed: Arc<Vec<Arc<Sealed>>>,
-    /// Segments that grow, one a process.
-    pub(crate) active: Vec<Arc<Segment>>,
+    /// Segments that grow.
+    pub(crate) active: Growing,
 }
 
 /// Segments that a file was made of, for as long as memory has room for them.
@@ -138,9 +139,8 @@ impl TableStore {
         self.change(|next| {
             // Under the lock: whoever has had it after us sees the rows of every smaller number.
             let number = counters.appends.fetch_add(1, Ordering::Relaxed);
-            let place = next.active.iter().position(|segment| segment.takes(identity, &rows));
             let fits = |segment: &Arc<Segment>| segment.rows + rows.len() <= SEGMENT_ROWS;
-            let old = place.map(|place| next.active.remove(place));
+            let old = next.active.take(identity, &rows);
             let mut sealed = Vec::new();
             let old = match old {
                 // A file's row group is a segment, and has a size.
@@ -153,9 +153,7 @@ impl TableStore {
             let removed = old.as_ref().map_or(0, |segment| segment.bytes);
             if old.is_none() {
                 // Another connection of the same process: what came over the one before is complete.
-                let (ended, active) = next.active.drain(..).partition(|s| s.identity.as_ref() == Some(identity));
-                next.active = active;
-                sealed.extend::<Vec<_>>(ended);
+                sealed.extend(next.active.take_all_of(identity));
             }
             let segment = match old {
                 Some(segment) => segment.with(rows, origin.last_seq, number),
@@ -185,7 +183,7 @@ impl TableStore {
     pub(crate) fn seal(&self, which: impl Fn(&Segment) -> bool) {
         if self.snapshot.load().active.iter().any(|segment| which(segment)) {
             self.change(|next| {
-                let active = std::mem::take(&mut next.active);
+                let active = next.active.take_all();
                 seal(&mut next.sealed, active);
             });
         }
@@ -274,11 +272,13 @@ impl TableStore {
     /// Takes out the unspilled segment with this id, as it is by now; None where it has gone already.
     pub(crate) fn remove(&self, id: u64, counters: &Counters) -> Option<Arc<Segment>> {
         self.change(|next| {
-            let removed = if let Some(place) = next.active.iter().position(|segment| segment.id == id) {
-                next.active.remove(place)
-            } else {
-                let place = next.sealed.iter().position(|s| s.segments().first().is_some_and(|one| one.id == id))?;
-                Arc::make_mut(&mut next.sealed).remove(place).segments().pop()?
+            let removed = match next.active.remove(id) {
+                Some(removed) => removed,
+                None => {
+                    let place =
+                        next.sealed.iter().position(|s| s.segments().first().is_some_and(|one| one.id == id))?;
+                    Arc::make_mut(&mut next.sealed).remove(place).segments().pop()?
+                }
             };
             counters.memory.fetch_sub(removed.bytes, Ordering::Relaxed);
             Some(removed)

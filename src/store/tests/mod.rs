@@ -4,6 +4,7 @@
 
 mod damage;
 mod files;
+mod growing;
 
 use std::sync::Arc;
 
@@ -281,7 +282,7 @@ fn text_of_a_connection_is_counted_once_however_many_segments_use_it() {
     drop(texts);
     assert!(store.text_bytes() > 1_500_000);
     for table in &store.tables {
-        while let Some(id) = table.snapshot().active.first().map(|segment| segment.id) {
+        while let Some(id) = table.snapshot().active.iter().next().map(|segment| segment.id) {
             table.remove(id, &store.counters);
         }
     }
