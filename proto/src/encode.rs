@@ -1,11 +1,12 @@
 //! Rows to packed columns: what an agent sends, and how the collector builds its own tables.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use bytes::Bytes;
 
 use crate::table::{ColumnType, Row, Table, Text};
-use crate::v1;
+use crate::{MAX_STRING, v1};
 
 /// Collects rows of one table until they are taken as a [`v1::Batch`].
 #[derive(Debug)]
@@ -151,9 +152,19 @@ pub struct StringTable {
     bytes: usize,
 }
 
+/// `text` as a string table has it.
+fn fitting(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_STRING {
+        return text.into();
+    }
+    let start = &text[..text.floor_char_boundary(MAX_STRING)];
+    format!("{start}... ({} more bytes)", text.len() - start.len()).into()
+}
+
 impl StringTable {
-    /// The id of `text`, a new one where it is not there yet.
+    /// The id of `text`, a new one where it is not there yet. One that is too long for a message is cut, and says so.
     pub fn id(&mut self, text: &str) -> Text {
+        let text = &*fitting(text);
         if let Some(id) = self.ids.get(text) {
             return Text(*id);
         }
@@ -166,7 +177,7 @@ impl StringTable {
 
     /// Whether `text` is there.
     pub fn has(&self, text: &str) -> bool {
-        self.ids.contains_key(text)
+        self.ids.contains_key(&*fitting(text))
     }
 
     /// How many there are.
@@ -193,5 +204,21 @@ impl StringTable {
     pub fn since(&self, first: usize) -> Option<v1::Strings> {
         let values: Vec<String> = self.values.get(first..)?.iter().map(|v| v.to_string()).collect();
         (!values.is_empty()).then_some(v1::Strings { first: first as u32, values })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_that_fits_in_no_message_is_cut_and_says_so() {
+        let mut strings = StringTable::default();
+        let long = "é".repeat(MAX_STRING);
+        let id = strings.id(&long);
+        let kept = strings.get(id).unwrap_or_default();
+        assert!(kept.len() < MAX_STRING + 100 && kept.ends_with("é... (1048576 more bytes)"), "{}", kept.len());
+        assert!(strings.has(&long));
+        assert_eq!((strings.id(&long), strings.len()), (id, 1));
     }
 }

@@ -36,6 +36,9 @@ pub const MAX_FRAME: usize = 16 << 20;
 /// No batch may claim more rows.
 pub const MAX_ROWS: usize = 1 << 20;
 
+/// A string is cut here (bytes), so that any fits in a frame.
+pub const MAX_STRING: usize = 1 << 20;
+
 /// A connection's string table may not grow past this many entries, nor past [`MAX_STRING_BYTES`] in all.
 pub const MAX_STRINGS: usize = 1 << 20;
 /// Bytes of all strings of a connection.

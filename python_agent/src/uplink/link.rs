@@ -14,6 +14,9 @@ use super::commands::Commands;
 use super::connect::Address;
 use super::revive::Revival;
 
+/// What went wrong is cut here (bytes).
+const LONGEST_PROBLEM: usize = 4096;
+
 /// What is fixed when the uplink starts.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -213,7 +216,9 @@ pub fn say(message: &str) {
     let _ = writeln!(std::io::stderr(), "probe: {message}");
 }
 
-/// Keeps what went wrong where `probe.agents` and `probe_agent.status()` show it.
+/// Keeps what went wrong where `probe.agents` and `probe_agent.status()` show it. Every report has it.
 pub fn set_problem(problem: impl Into<String>) {
-    *lock(&shared::PROBLEM) = problem.into();
+    let mut problem = problem.into();
+    problem.truncate(problem.floor_char_boundary(LONGEST_PROBLEM));
+    *lock(&shared::PROBLEM) = problem;
 }

@@ -15,6 +15,7 @@ use tonic::{Request, Status, Streaming};
 use super::commands::{Command, at_name};
 use super::config;
 use super::connect::{Address, Connected};
+use super::fitting::fitting;
 use super::link::{Link, Phase, set_problem};
 use super::status::Reporter;
 use super::thread::Outbox;
@@ -127,7 +128,9 @@ impl Session<'_> {
                     Err(status) => return End::Lost(words(&status)),
                 },
                 permit = frames.reserve(), if work => match permit {
-                    Ok(permit) => if let Some(frame) = self.next_frame() { permit.send(AgentFrame { frame: Some(frame) }) },
+                    Ok(permit) => if let Some(frame) = self.next_frame() {
+                        permit.send(AgentFrame { frame: Some(fitting(frame)) });
+                    },
                     Err(_) => return End::Lost("the connection is gone".into()),
                 },
                 () = self.link.wake.notified(), if !work => {}
@@ -314,5 +317,5 @@ fn words(status: &Status) -> String {
     }
 }
 
-/// The largest frame that [`Session::next_frame`] makes stays below what the collector takes.
-const _: () = assert!(STRINGS_FRAME * 2 < probe_proto::MAX_FRAME);
+/// Strings fit in a frame, the last of them too, which may be as long as any.
+const _: () = assert!(STRINGS_FRAME + probe_proto::MAX_STRING < probe_proto::MAX_FRAME / 2);
