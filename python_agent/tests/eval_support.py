@@ -109,6 +109,12 @@ class Command:
     complete: str = ""
 
 
+def _set() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class Native:
     """The native half, as far as snippets need it: commands in, replies out, and a step counter."""
@@ -119,6 +125,8 @@ class Native:
     wanted: threading.Event = field(default_factory=threading.Event)
     modes: list[int] = field(default_factory=list)
     problem: str = ""
+    #: Cleared, the connection takes no output for now.
+    room: threading.Event = field(default_factory=_set)
     #: None records, so nothing guards but what eval has of its own.
     recording: dict[str, str] = field(default_factory=dict)
 
@@ -158,6 +166,9 @@ class Native:
     def reply_arrived(self, session: int, id: int, step: int, groups: list[tuple[str, int]], nexts: int) -> bool:
         self.replies.put(("arrived", id, step, nexts))
         return True
+
+    def wait_for_room(self, session: int, timeout_s: float) -> bool:
+        return self.room.wait(timeout_s)
 
     def reply_output(self, session: int, id: int, stderr: bool, data: bytes) -> bool:
         self.replies.put(("output", id, stderr, data))

@@ -57,7 +57,7 @@ pub(super) struct Args {
     /// Give up after so long (30s, 2m)
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
     timeout: Duration,
-    /// End it when it has printed so much (64K, 16M)
+    /// End it when it has printed so much, 64M at most (64K, 16M)
     #[arg(long, value_name = "BYTES", value_parser = super::bytes, default_value = "16M")]
     max_output: u64,
     #[command(flatten)]

@@ -68,13 +68,9 @@ impl Feed {
     /// Hands over what waits as fast as the client takes it; when nothing waits, waits for the client to go.
     /// May be dropped at any await.
     pub(crate) async fn pump(&mut self) -> Hungup {
-        while !self.waiting.is_empty() {
-            let Ok(permit) = self.client.reserve().await else { return Hungup };
-            if let Some(next) = self.waiting.pop_front() {
-                permit.send(Ok(next.into()));
-            }
+        if self.flush().await.is_ok() {
+            self.client.closed().await;
         }
-        self.client.closed().await;
         Hungup
     }
 
@@ -84,10 +80,13 @@ impl Feed {
         self.client = mpsc::channel(1).0;
     }
 
-    /// Hands over everything; an error where the client is gone.
+    /// Hands over everything; an error where the client is gone. May be dropped at any await.
     pub(crate) async fn flush(&mut self) -> Result<(), Hungup> {
-        while let Some(next) = self.waiting.pop_front() {
-            self.client.send(Ok(next.into())).await.map_err(|_| Hungup)?;
+        while !self.waiting.is_empty() {
+            let permit = self.client.reserve().await.map_err(|_| Hungup)?;
+            if let Some(next) = self.waiting.pop_front() {
+                permit.send(Ok(next.into()));
+            }
         }
         Ok(())
     }

@@ -118,12 +118,22 @@ impl Snippet {
             self.close(&finished);
         }
         self.feed.push(Event::Finished(finished.clone()));
-        let _ = timeout(FLUSH_TIMEOUT, self.feed.flush()).await;
+        let _ = timeout(FLUSH_TIMEOUT, self.hand_over()).await;
         drop(permit);
         if runs_on {
             self.feed.hang_up();
             self.linger().await;
             self.close(&finished);
+        }
+    }
+
+    /// Until the client has all that waits for it. What agents still send meanwhile is taken, so that it does not add up.
+    async fn hand_over(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.feed.flush() => return,
+                Some(from) = self.inbox.recv() => self.hear_afterwards(from),
+            }
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) fn hint(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Timeout => "--timeout gives it longer",
         Outcome::NoBoundary => "--timeout waits longer for the step to end; --at now runs it beside training",
-        Outcome::OutputLimit => "print less",
+        Outcome::OutputLimit => "print less, or --max-output lets it print up to 64M",
         _ => "",
     }
 }

@@ -85,6 +85,25 @@ def test_a_gil_that_cannot_be_had_is_said(stubborn_training: tuple[Run, pathlib.
     assert not (wishes / "given_up").exists()
 
 
+def test_what_a_snippet_says_is_of_any_size_and_the_connection_stays(
+    stubborn_training: tuple[Run, pathlib.Path],
+) -> None:
+    """More than a message may have: in one write, in an exception, and in what is no UTF-8."""
+    run, _ = stubborn_training
+    (before,) = run.query("SELECT pid, problem FROM probe.agents")
+    done = run.eval("print('é' * 8_500_000)")
+    assert (done.returncode, done.stdout) == (5, "é" * (8 << 20)), done.stderr[-1000:]
+    assert "more than its limit of 16777216 bytes, and the last 222784 bytes are left out" in done.stderr
+    done = run.eval("print('x' * 17_000_000)", "--max-output", "20M")
+    assert (done.returncode, len(done.stdout)) == (0, 17_000_001), done.stderr[-1000:]
+    for at in ("now", "step"):
+        done = run.eval("raise ValueError('x' * 17_000_000 + chr(0xdc80))", "--at", at)
+        assert done.returncode == 1 and "... (16990001 more characters)" in done.stderr, done.stderr[-1000:]
+    done = run.eval("raise ValueError(chr(0xdc80))")
+    assert done.returncode == 1 and "ValueError: \\udc80" in done.stderr, done.stderr
+    assert run.query("SELECT pid, problem FROM probe.agents") == [before] and "lost the collector" not in run.errors
+
+
 def test_without_a_boundary_it_is_said_where_training_is(stubborn_training: tuple[Run, pathlib.Path]) -> None:
     run, wishes = stubborn_training
     (wishes / "sleep").touch()

@@ -11,9 +11,10 @@ import time
 from typing import Any
 
 from probe_agent import signals
-from probe_agent.eval import frames, groups
+from probe_agent.eval import frames, groups, safe_text
+from probe_agent.eval.ended import SnippetEnded
 from probe_agent.eval.job import Job, Word
-from probe_agent.eval.snippet import Outcome, SnippetEnded
+from probe_agent.eval.snippet import Outcome
 
 # Recording's modes of a thread.
 SUSPENDED = 1
@@ -111,7 +112,8 @@ def run_here(job: Job, began: float) -> None:
 
 
 def _say(error: BaseException) -> None:
-    words = f"a snippet between two steps: {type(error).__name__}: {error}"
+    said = safe_text.shown(error, str, lambda error: None)
+    words = f"a snippet between two steps: {safe_text.class_name(error)}: {said}"
     native: Any = sys.modules.get("probe_agent._native")
     if native is not None:
         native.set_problem(words)

@@ -10,8 +10,9 @@ from typing import Any
 
 from probe_agent.eval import values
 
-# Names that are shown.
+# Names that are shown, and the longest (characters).
 MOST_NAMES = 500
+LONGEST_NAME = 250
 
 _PART = re.compile(r"(\w*)((?:\[\d+\])*)\Z")
 
@@ -23,7 +24,7 @@ def names(chain: str, known: dict[str, Any]) -> list[str]:
         thing = _resolve(before, known)
         found = set() if thing is values.UNKNOWN else attributes(thing)
     else:
-        found = {name for name in {*known, *vars(builtins)} if isinstance(name, str)}
+        found = {name for name in {*known, *vars(builtins)} if _is_name(name)}
     hidden = not stem
     fitting = (name for name in found if name.startswith(stem) and not (hidden and name.startswith("_")))
     return sorted(fitting)[:MOST_NAMES]
@@ -66,4 +67,9 @@ def attributes(thing: Any) -> set[str]:
     for owner in (type(thing), *((thing,) if issubclass(type(thing), type) else ())):
         for base in type.__getattribute__(owner, "__mro__"):
             found.update(type.__getattribute__(base, "__dict__"))
-    return {name for name in found if isinstance(name, str) and name.isidentifier()}
+    return {name for name in found if _is_name(name)}
+
+
+def _is_name(name: Any) -> bool:
+    """Whether it can be typed; of a dictionary's keys, which may be anything."""
+    return type(name) is str and len(name) <= LONGEST_NAME and name.isidentifier()

@@ -11,7 +11,9 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from itertools import islice
 from typing import Any
 
-# Nothing that is shown is longer (characters).
+from probe_agent.eval import safe_text
+
+# Of a longer text this much is shown (characters).
 LONGEST = 10_000
 # Elements of a container, lines of a module, and levels of both that are shown.
 MOST_ELEMENTS = 20
@@ -19,6 +21,7 @@ MOST_LINES = 30
 DEEPEST = 3
 # A text in a container is cut here (characters).
 LONGEST_TEXT = 500
+ALL_OF_IT = "; print() shows them all"
 # Elements of a tensor that are shown, reduced at a time, and reduced at all.
 MOST_VALUES = 6
 CHUNK = 1 << 20
@@ -26,6 +29,7 @@ MOST_REDUCED = 1 << 24
 # Beside training a tensor on a device is copied to the host to look at it up to so many elements.
 MOST_COPIED = 1 << 16
 
+_TEXTS: dict[type, str] = {str: "characters", bytes: "bytes", bytearray: "bytes"}
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _PLAIN_REPRS = tuple(kind.__repr__ for kind in (*_CONTAINERS, dict, OrderedDict, defaultdict, Counter))
 
@@ -43,10 +47,16 @@ def text(value: object, beside: bool) -> str:
         except Exception:
             # Something that only calls itself a tensor or a module: its own words then.
             shown = None
-    shown = _brief(value, 0) if shown is None else shown
-    if len(shown) <= LONGEST:
-        return shown
-    return f"{shown[:LONGEST]}... ({len(shown) - LONGEST} more characters; print() shows them all)"
+    if type(value) in _TEXTS:
+        return _start(value, LONGEST, ALL_OF_IT)
+    return safe_text.cut(_brief(value, 0) if shown is None else shown, LONGEST, ALL_OF_IT)
+
+
+def _start(value: Any, longest: int, hint: str = "") -> str:
+    """A text in quotes. Of a long one nothing but its start is copied, which is all that is seen."""
+    more = len(value) - longest
+    words = repr(value[:longest])
+    return f"{words}... ({more} more {_TEXTS[type(value)]}{hint})" if more > 0 else words
 
 
 def _brief(value: Any, depth: int) -> str:
@@ -62,10 +72,10 @@ def _brief(value: Any, depth: int) -> str:
             return f"<{type(value).__name__}>"
     if isinstance(value, (*_CONTAINERS, dict)) and type(value).__repr__ in _PLAIN_REPRS and len(value):
         return _container(value, depth)
+    if type(value) in _TEXTS:
+        return _start(value, LONGEST_TEXT)
     shown = repr(value)
-    if depth and len(shown) > LONGEST_TEXT:
-        return f"{shown[:LONGEST_TEXT]}... ({len(shown) - LONGEST_TEXT} more characters)"
-    return shown
+    return safe_text.cut(shown, LONGEST_TEXT) if depth else shown
 
 
 def _container(value: Any, depth: int) -> str:

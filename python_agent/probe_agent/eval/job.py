@@ -12,13 +12,16 @@ import time
 from typing import Any
 
 from probe_agent.eval import frames, output
+from probe_agent.eval.ended import SnippetEnded
 from probe_agent.eval.putback import put_back
 from probe_agent.eval.sessions import SESSIONS
-from probe_agent.eval.snippet import Execution, Outcome, Parsed, SnippetEnded, parse, words_of
+from probe_agent.eval.snippet import Execution, Outcome, Parsed, parse, words_of
 
 # What a snippet that was ended may still take before it is said to be running on, and between two attempts to end it.
 GRACE_SECONDS = 1.0
 RETRY_SECONDS = 0.5
+# Where a snippet's output waits for the connection, how often it looks whether it was ended.
+ROOM_SECONDS = 0.05
 
 WAITING, RUNNING, OVER = range(3)
 
@@ -53,7 +56,9 @@ class Job:
         self._word: Word | None = None
         self._word_came = threading.Event()
         self.execution = Execution(command.code, filename(command), code)
-        self._left = int(command.max_output) or 1 << 62
+        self._limit = int(command.max_output) or 1 << 62
+        self._outlet = output.Outlet(self._send, self._limit, self._at_limit)
+        self._beside = False
         self._lock = threading.Lock()
         self._state = WAITING
         self._answered = False
@@ -118,16 +123,17 @@ class Job:
 
     def run(self, names: dict[str, Any], waited_from: float | None = None) -> None:
         """Runs it after :meth:`begin` and answers. `waited_from`: since when (perf_counter) training waits for it."""
+        self._beside = waited_from is None
         try:
             # Streams are what they were again before anybody is told that it is over: the next one may begin then.
-            with output.captured(self.output):
-                outcome = self._run(names, beside=waited_from is None)
+            with output.captured(self._outlet, self.say, output.replaces_streams(self.tree)):
+                outcome = self._run(names, self._beside)
         finally:
             with self._lock:
                 self._state = OVER
         waited = 0.0 if waited_from is None else self.waited + time.perf_counter() - waited_from
-        if self._runs_on:
-            # It was said how it ended; now it has.
+        if self._runs_on or self._outlet.left_out:
+            # It was said how it ended, and now it has; or it went on, but what it printed is not all there.
             outcome = self._verdict
         self._answer(outcome or self._verdict or Outcome("CANCELLED"), self.execution.seconds, waited)
 
@@ -193,16 +199,23 @@ class Job:
         """Whether :meth:`end` was called while it ran."""
         return self._verdict is not None
 
-    def output(self, stderr: bool, data: bytes) -> None:
-        """Sends what it printed, up to its limit, where it ends."""
-        part = data[: self._left]
-        self._left -= len(part)
-        if part and not self.mute and not self._answered:
-            self.native.reply_output(self.session, self.id, stderr, part)
-        if len(part) < len(data):
-            with self._lock:
-                self._verdict = self._verdict or Outcome("OUTPUT_LIMIT", "it printed more than its limit")
-            raise SnippetEnded
+    def _send(self, stderr: bool, piece: bytes) -> None:
+        """Sends a piece of what it printed. Beside training it waits for a connection that is slower; training does not."""
+        while not self.mute and not self._answered:
+            if not self._beside or self.native.wait_for_room(self.session, ROOM_SECONDS):
+                self.native.reply_output(self.session, self.id, stderr, piece)
+                return
+
+    def _at_limit(self) -> None:
+        """It has printed more than its limit: ends it."""
+        words = f"it printed more than its limit of {self._limit} bytes"
+        outcome = Outcome("OUTPUT_LIMIT", f"{words}, and the last {self._outlet.left_out} bytes are left out")
+        with self._lock:
+            if self._verdict is None:
+                self._ended_at = time.monotonic()
+            if self._verdict is None or self._verdict.name == outcome.name:
+                self._verdict = outcome
+        raise SnippetEnded
 
     def _answer(
         self, outcome: Outcome, seconds: float, waited: float, still_running: bool = False, hint: str = ""

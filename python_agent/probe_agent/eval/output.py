@@ -1,10 +1,12 @@
 """What a snippet prints goes to whoever asked; what other threads print goes where it always went.
 
 `sys.stdout` and `sys.stderr` are stand-ins only while a snippet runs, and afterwards the very objects they were before.
+Whoever keeps a stand-in has the stream that it stood for from then on.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 import sys
 import threading
@@ -12,8 +14,63 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Called with (stderr, data); raises to end the snippet.
-Sink = Callable[[bool, bytes], None]
+_NAMES = ("stdout", "stderr")
+# Characters of a text, and bytes of what is bytes already, that are sent at a time.
+PIECE = 1 << 14
+PIECE_BYTES = 1 << 16
+
+
+class Outlet:
+    """Takes what a snippet prints in writes of any size: sends it in pieces (`stderr`, bytes) up to a limit, and only
+    counts what is beyond. `at_limit` is called then, which ends the snippet."""
+
+    def __init__(self, send: Callable[[bool, bytes], object], limit: int, at_limit: Callable[[], object]) -> None:
+        self._send, self._left, self._at_limit = send, limit, at_limit
+        #: Bytes that were not sent.
+        self.left_out = 0
+
+    def text(self, stderr: bool, text: str) -> int:
+        """A write of a text. What its class says of itself is not asked: it may be the snippet's own."""
+        length = str.__len__(text)
+        for start in range(0, length, PIECE):
+            part = str.__getitem__(text, slice(start, start + PIECE))
+            self._take(stderr, part.encode("utf-8", "backslashreplace"), whole_characters=True)
+        self._look_at_limit()
+        return length
+
+    def data(self, stderr: bool, data: Any) -> int:
+        """A write of bytes, or of what has a buffer of them."""
+        with memoryview(data) as view:
+            length = view.nbytes
+            octets = view.cast("B") if length else view
+            for start in range(0, length, PIECE_BYTES):
+                self._take(stderr, bytes(octets[start : start + PIECE_BYTES]), whole_characters=False)
+        self._look_at_limit()
+        return length
+
+    def _take(self, stderr: bool, piece: bytes, whole_characters: bool) -> None:
+        fits = min(self._left, len(piece))
+        while whole_characters and 0 < fits < len(piece) and piece[fits] & 0xC0 == 0x80:
+            fits -= 1
+        # What comes after something that was left out is left out too.
+        self._left = self._left - fits if fits == len(piece) else 0
+        self.left_out += len(piece) - fits
+        if fits:
+            self._send(stderr, piece[:fits])
+
+    def _look_at_limit(self) -> None:
+        if self.left_out:
+            self._at_limit()
+
+
+class _Nowhere(io.TextIOBase):
+    """Without a console there may be no stream at all."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
 
 
 class _Captured(io.TextIOBase):
@@ -22,16 +79,24 @@ class _Captured(io.TextIOBase):
     encoding = "utf-8"
     errors = "backslashreplace"
 
-    def __init__(self, sink: Sink, stderr: bool) -> None:
-        self._sink, self._stderr = sink, stderr
-        self.buffer = _Bytes(sink, stderr)
+    def __init__(self, outlet: Outlet, stderr: bool, original: Any) -> None:
+        self._outlet: Outlet | None = outlet
+        self._stderr, self._original = stderr, original
+        self.buffer = _Bytes(outlet, stderr, original)
+
+    def release(self) -> None:
+        """The snippet has ended: whoever kept this writes to the stream that there was."""
+        self._outlet = self.buffer.outlet = None
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        if text:
-            self._sink(self._stderr, text.encode("utf-8", "backslashreplace"))
-        return len(text)
+        outlet = self._outlet
+        if outlet is None:
+            return int(self._original.write(text))
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        return outlet.text(self._stderr, text)
 
     def writable(self) -> bool:
         return True
@@ -43,14 +108,15 @@ class _Captured(io.TextIOBase):
 class _Bytes(io.RawIOBase):
     """`sys.stdout.buffer` of a snippet."""
 
-    def __init__(self, sink: Sink, stderr: bool) -> None:
-        self._sink, self._stderr = sink, stderr
+    def __init__(self, outlet: Outlet, stderr: bool, original: Any) -> None:
+        self.outlet: Outlet | None = outlet
+        self._stderr, self._original = stderr, original
 
     def write(self, data: Any) -> int:
-        data = bytes(data)
-        if data:
-            self._sink(self._stderr, data)
-        return len(data)
+        outlet = self.outlet
+        if outlet is None:
+            return int(self._original.buffer.write(data))
+        return outlet.data(self._stderr, data)
 
     def writable(self) -> bool:
         return True
@@ -61,6 +127,11 @@ class _ByThread:
 
     def __init__(self, original: Any, captured: _Captured, thread: int) -> None:
         self.__dict__.update(_original=original, _captured=captured, _thread=thread)
+
+    def release(self) -> None:
+        """The snippet has ended. Its thread may train, and another may get its number."""
+        self.__dict__["_thread"] = None
+        self.__dict__["_captured"].release()
 
     def _stream(self) -> Any:
         return self._captured if threading.get_ident() == self._thread else self._original
@@ -82,23 +153,34 @@ class _ByThread:
         return iter(self._stream())
 
 
+def replaces_streams(tree: ast.AST) -> bool:
+    """Whether a snippet assigns to `sys.stdout` or `sys.stderr`, or deletes one."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in _NAMES and not isinstance(node.ctx, ast.Load)
+        for node in ast.walk(tree)
+    )
+
+
 @contextmanager
-def captured(sink: Sink) -> Iterator[None]:
-    """Sends what the calling thread prints to `sink`. Threads that it starts are not captured."""
+def captured(outlet: Outlet, say: Callable[[str], object], replaced: bool = False) -> Iterator[None]:
+    """Sends what the calling thread prints to `outlet`. Threads that it starts are not captured. A stream that is
+    somebody else's afterwards stays, but not where the snippet itself has `replaced` it, or there is none: that is told
+    `say`."""
     thread = threading.get_ident()
-    names = ("stdout", "stderr")
-    before = {name: getattr(sys, name) for name in names}
+    before = {name: getattr(sys, name, None) for name in _NAMES}
     stand_ins = {}
-    for name in names:
-        # Without a console there may be no stream at all.
-        original = before[name] if before[name] is not None else _Captured(lambda stderr, data: None, False)
-        stand_in = _ByThread(original, _Captured(sink, name == "stderr"), thread)
+    for name in _NAMES:
+        original = before[name] if before[name] is not None else _Nowhere()
+        stand_in = _ByThread(original, _Captured(outlet, name == "stderr", original), thread)
         stand_ins[name] = stand_in
         setattr(sys, name, stand_in)
     try:
         yield
     finally:
-        for name in names:
-            # Somebody else may have put another stream there meanwhile: theirs stays.
-            if getattr(sys, name) is stand_ins[name]:
+        for name in _NAMES:
+            stand_ins[name].release()
+            now = getattr(sys, name, None)
+            if now is stand_ins[name] or now is None or replaced:
                 setattr(sys, name, before[name])
+            if now is None or (replaced and now is not stand_ins[name]):
+                say(f"put back: sys.{name}, which the snippet had replaced")

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from probe_agent.eval import boundary, complete, frames, guard, namespace
+from probe_agent.eval import boundary, complete, frames, guard, namespace, safe_text
 from probe_agent.eval.job import Job, parsed
 from probe_agent.eval.placement import Placement, place
 from probe_agent.eval.sessions import SESSIONS
@@ -65,7 +65,8 @@ class Runner:
                     self.take(command)
                 self.tick()
             except Exception as error:
-                self.native.set_problem(f"probe eval: {type(error).__name__}: {error}")
+                said = safe_text.shown(error, str, lambda error: None)
+                self.native.set_problem(f"probe eval: {safe_text.class_name(error)}: {said}")
 
     def take(self, command: Any) -> None:
         """Does what a command says."""

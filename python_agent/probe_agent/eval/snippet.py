@@ -7,24 +7,16 @@ late it must not escape into training, so all of it is caught here, and none is 
 from __future__ import annotations
 
 import ast
-import ctypes
 import linecache
-import os
 import sys
 import threading
 import time
-import traceback
 from types import CodeType
 from typing import Any, NamedTuple
 
 from probe_agent import signals
-from probe_agent.eval import display
-
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-class SnippetEnded(BaseException):
-    """Ends a snippet from outside; no `except Exception` of a snippet catches it."""
+from probe_agent.eval import display, safe_text, tracebacks
+from probe_agent.eval.ended import SnippetEnded, interrupt
 
 
 class Outcome(NamedTuple):
@@ -53,25 +45,16 @@ def parse(code: str, filename: str) -> Parsed:
     return Parsed(tree, body, last)
 
 
-def words_of(error: BaseException) -> str:
-    """The traceback of a snippet, without our own frames."""
-    shown = traceback.TracebackException(type(error), error, error.__traceback__)
-    seen = set()
-    pending: list[traceback.TracebackException | None] = [shown]
-    while pending:
-        one = pending.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.stack = traceback.StackSummary.from_list([f for f in one.stack if not f.filename.startswith(_OURS)])
-        pending += [one.__cause__, one.__context__]
-    text = "".join(shown.format()).rstrip("\n")
-    return text.removeprefix("Traceback (most recent call last):\n") if not shown.stack else text
-
-
-def interrupt(thread: int) -> None:
-    """Raises SnippetEnded in a thread, when it next runs Python code."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SnippetEnded))
+def words_of(error: BaseException, raised: tracebacks.Raised = lambda error: None) -> str:
+    """The traceback of a snippet, without our own frames. `raised` is given what the exception's own methods raise."""
+    try:
+        return tracebacks.of(error, raised)
+    except SnippetEnded:
+        raise
+    except BaseException as another:
+        # Lines of code come from loaders, which may be the snippet's too.
+        raised(another)
+        return f"{safe_text.class_name(error)}: {safe_text.shown(error, str, raised)}"
 
 
 class Execution:
@@ -157,19 +140,23 @@ class Execution:
                 value = eval(self.parsed.last, names)
                 if value is not None:
                     print(display.text(value, beside))
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
+            for name in ("stdout", "stderr"):
+                stream = getattr(sys, name, None)
+                if stream is not None and not getattr(stream, "closed", False):
+                    stream.flush()
             return Outcome("OK")
         except SnippetEnded:
             return None
-        except SystemExit as error:
-            self._note_handlers(error)
-            return Outcome("OK") if error.code in (None, 0) else Outcome("ERROR", f"SystemExit: {error.code}")
         except BaseException as error:
             self._note_handlers(error)
-            try:
-                return Outcome("ERROR", words_of(error))
-            except Exception:
-                return Outcome("ERROR", f"{type(error).__name__}, which cannot be shown")
+            if issubclass(type(error), SystemExit):
+                return self._exit(error)
+            return Outcome("ERROR", words_of(error, self._note_handlers))
         finally:
             linecache.cache.pop(self.filename, None)
+
+    def _exit(self, error: BaseException) -> Outcome:
+        code = SystemExit.__dict__["code"].__get__(error)
+        if code is None or (type(code) in (int, bool) and not code):
+            return Outcome("OK")
+        return Outcome("ERROR", f"SystemExit: {safe_text.shown(code, str, self._note_handlers)}")

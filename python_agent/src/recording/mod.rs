@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 
 use crate::analysis::Analyser;
 use crate::shared::{self, ATTACHED, ENABLED};
+use crate::words::Words;
 
 mod backward;
 mod boundary;
@@ -149,10 +150,10 @@ fn layers() -> std::collections::BTreeMap<&'static str, String> {
     layers_now()
 }
 
-/// Keeps what went wrong, in words.
+/// Keeps what went wrong, in words. Every report has them.
 #[pyfunction]
-fn set_problem(problem: String) {
-    *shared::lock(&shared::PROBLEM) = problem;
+fn set_problem(problem: Words<4096>) {
+    *shared::lock(&shared::PROBLEM) = problem.0;
 }
 
 /// The newest thing that went wrong; empty when nothing did.

@@ -8,14 +8,16 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use probe_proto::v1::{self, EvalReply, eval_reply::Reply};
 use pyo3::prelude::*;
 
 use crate::shared::lock;
 
-/// Output of one snippet is joined into frames of about this many bytes where the connection is slower than it.
+/// Output of one snippet is cut into frames of so many bytes at most, and joined where the connection is slower than it.
 const OUTPUT_FRAME: usize = 64 << 10;
+/// Of output that waits to be sent, from which on a snippet that can wait does (bytes).
+const OUTPUT_AHEAD: usize = 1 << 20;
 
 /// What the collector asks Python to do.
 #[pyclass(frozen, get_all, module = "probe_agent._native")]
@@ -72,6 +74,7 @@ pub struct Commands {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
     replies: Mutex<Replies>,
+    sent: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +88,8 @@ struct Waiting {
 struct Replies {
     session: u64,
     frames: VecDeque<EvalReply>,
+    /// Bytes of output in them.
+    output: usize,
 }
 
 impl Commands {
@@ -142,7 +147,8 @@ impl Commands {
 
     /// A new connection: replies from now on belong to `session`, older ones are gone.
     pub fn begin(&self, session: u64) {
-        *lock(&self.replies) = Replies { session, frames: VecDeque::new() };
+        *lock(&self.replies) = Replies { session, ..Replies::default() };
+        self.sent.notify_all();
     }
 
     /// The connection is gone: Python ends what runs for it.
@@ -159,18 +165,18 @@ impl Commands {
         if replies.session != session {
             return false;
         }
-        if let (Reply::Output(new), Some(EvalReply { id: last_id, reply: Some(Reply::Output(last)) })) =
-            (&reply, replies.frames.back_mut())
-            && *last_id == id
-            && last.stderr == new.stderr
-            && last.data.len() + new.data.len() <= OUTPUT_FRAME
-        {
-            let joined = [&last.data[..], &new.data[..]].concat();
-            last.data = Bytes::from(joined);
-            return true;
+        match reply {
+            Reply::Output(output) => replies.output(id, output),
+            reply => replies.frames.push_back(EvalReply { id, reply: Some(reply) }),
         }
-        replies.frames.push_back(EvalReply { id, reply: Some(reply) });
         true
+    }
+
+    /// Waits up to `timeout` until little output waits to be sent on this connection, or it is gone.
+    pub fn wait_for_room(&self, session: u64, timeout: Duration) -> bool {
+        let is_full = |replies: &mut Replies| replies.session == session && replies.output >= OUTPUT_AHEAD;
+        let waited = self.sent.wait_timeout_while(lock(&self.replies), timeout, is_full);
+        !waited.unwrap_or_else(std::sync::PoisonError::into_inner).1.timed_out()
     }
 
     /// Whether a reply waits to be sent.
@@ -180,7 +186,37 @@ impl Commands {
 
     /// The next reply to send.
     pub fn next_reply(&self) -> Option<EvalReply> {
-        lock(&self.replies).frames.pop_front()
+        let mut replies = lock(&self.replies);
+        let reply = replies.frames.pop_front()?;
+        if let Some(Reply::Output(output)) = &reply.reply {
+            replies.output -= output.data.len();
+            self.sent.notify_all();
+        }
+        Some(reply)
+    }
+}
+
+impl Replies {
+    /// Puts output behind what there is, in frames that are full but for the last.
+    fn output(&mut self, id: u64, output: v1::Output) {
+        let v1::Output { stderr, mut data } = output;
+        self.output += data.len();
+        if let Some(EvalReply { id: last_id, reply: Some(Reply::Output(last)) }) = self.frames.back_mut()
+            && *last_id == id
+            && last.stderr == stderr
+            && last.data.len() < OUTPUT_FRAME
+        {
+            let more = data.split_to(data.len().min(OUTPUT_FRAME - last.data.len()));
+            // It was not copied when it was joined before, and is not now.
+            let mut joined =
+                std::mem::take(&mut last.data).try_into_mut().unwrap_or_else(|last| BytesMut::from(&*last));
+            joined.extend_from_slice(&more);
+            last.data = joined.freeze();
+        }
+        while !data.is_empty() {
+            let piece = data.split_to(data.len().min(OUTPUT_FRAME));
+            self.frames.push_back(EvalReply { id, reply: Some(Reply::Output(v1::Output { stderr, data: piece })) });
+        }
     }
 }
 
@@ -206,6 +242,8 @@ pub fn outcome_of(name: &str) -> Option<v1::Outcome> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn output(text: &str, stderr: bool) -> Reply {
@@ -221,6 +259,28 @@ mod tests {
         }
         let sent: Vec<_> = std::iter::from_fn(|| commands.next_reply()).filter_map(|r| r.reply).collect();
         assert_eq!(sent, [output("ab", false), output("c", true), output("d", false)]);
+    }
+
+    #[test]
+    fn output_of_any_size_is_cut_and_whoever_can_wait_for_room() {
+        let commands = Commands::default();
+        commands.begin(1);
+        assert!(commands.reply(1, 7, output("a", false)));
+        assert!(commands.wait_for_room(1, Duration::ZERO));
+        let large = "b".repeat(2 * OUTPUT_AHEAD);
+        assert!(commands.reply(1, 7, output(&large, false)));
+        assert!(!commands.wait_for_room(1, Duration::ZERO), "there is too much");
+        assert!(commands.wait_for_room(2, Duration::ZERO), "of another connection");
+        let mut sent = Vec::new();
+        while let Some(EvalReply { reply: Some(Reply::Output(piece)), .. }) = commands.next_reply() {
+            assert!(piece.data.len() <= OUTPUT_FRAME);
+            sent.extend_from_slice(&piece.data);
+        }
+        assert_eq!(sent, format!("a{large}").into_bytes());
+        assert!(commands.wait_for_room(1, Duration::ZERO));
+        assert!(commands.reply(1, 7, output(&large, false)));
+        commands.end(1);
+        assert!(commands.wait_for_room(1, Duration::ZERO), "nobody takes it any more");
     }
 
     #[test]

@@ -14,12 +14,16 @@ use pyo3::types::PyDict;
 
 use crate::recording;
 use crate::shared::{self, lock};
+use crate::words::Words;
 
 use super::commands::{Command, at_of, outcome_of};
 use super::connect::Address;
 use super::link::{Identity, Link, Phase, Settings};
 use super::revive::Revival;
 use super::{config, thread};
+
+/// What is said about a snippet is cut here (characters); the agent's Python half says less.
+const LONGEST: usize = 256 << 10;
 
 /// The uplink of this process, from its start on.
 static LINK: Mutex<Option<Arc<Link>>> = Mutex::new(None);
@@ -44,6 +48,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reply_placed, module)?)?;
     module.add_function(wrap_pyfunction!(reply_armed, module)?)?;
     module.add_function(wrap_pyfunction!(reply_arrived, module)?)?;
+    module.add_function(wrap_pyfunction!(wait_for_room, module)?)?;
     module.add_function(wrap_pyfunction!(reply_output, module)?)?;
     module.add_function(wrap_pyfunction!(reply_done, module)?)?;
     Ok(())
@@ -223,9 +228,9 @@ fn next_command(py: Python<'_>, timeout_s: f64) -> PyResult<Option<Command>> {
 
 /// Where a snippet belongs, and why.
 #[pyfunction]
-fn reply_placed(session: u64, id: u64, at: &str, why: String) -> PyResult<bool> {
+fn reply_placed(session: u64, id: u64, at: &str, why: Words<LONGEST>) -> PyResult<bool> {
     let at = at_of(at).ok_or_else(|| PyValueError::new_err(format!("no placement '{at}'")))?;
-    Ok(reply(session, id, Reply::Placed(v1::Placed { at: at as i32, why })))
+    Ok(reply(session, id, Reply::Placed(v1::Placed { at: at as i32, why: why.0 })))
 }
 
 /// A snippet waits for its boundary.
@@ -242,6 +247,16 @@ fn reply_arrived(session: u64, id: u64, step: i64, groups: Vec<(String, u64)>, n
     reply(session, id, Reply::Arrived(v1::Arrived { step, groups, nexts }))
 }
 
+/// Waits up to `timeout_s`, without the GIL, until the connection has sent most of what was printed; True also where it is
+/// gone.
+#[pyfunction]
+fn wait_for_room(py: Python<'_>, session: u64, timeout_s: f64) -> bool {
+    let Some(link) = link() else { return true };
+    // Mostly there is room: then the GIL is not given to another thread for it.
+    link.commands.wait_for_room(session, Duration::ZERO)
+        || py.detach(|| link.commands.wait_for_room(session, seconds(timeout_s)))
+}
+
 /// What a snippet printed.
 #[pyfunction]
 fn reply_output(session: u64, id: u64, stderr: bool, data: &[u8]) -> bool {
@@ -250,21 +265,22 @@ fn reply_output(session: u64, id: u64, stderr: bool, data: &[u8]) -> bool {
 
 /// How a snippet ended; `outcome` as in the contract, without its prefix. One that is `still_running` has a second one.
 #[pyfunction]
-#[pyo3(signature = (session, id, outcome, error, seconds, training_waited_s, step, still_running=false, hint=String::new()))]
+#[pyo3(signature = (session, id, outcome, error, seconds, training_waited_s, step, still_running=false, hint=Words::default()))]
 #[allow(clippy::too_many_arguments)] // They are the message's.
 fn reply_done(
     session: u64,
     id: u64,
     outcome: &str,
-    error: String,
+    error: Words<LONGEST>,
     seconds: f64,
     training_waited_s: f64,
     step: i64,
     still_running: bool,
-    hint: String,
+    hint: Words<LONGEST>,
 ) -> PyResult<bool> {
     let outcome = outcome_of(outcome).ok_or_else(|| PyValueError::new_err(format!("no outcome '{outcome}'")))?;
-    let done = v1::Done { outcome: outcome as i32, error, seconds, training_waited_s, step, still_running, hint };
+    let (outcome, error, hint) = (outcome as i32, error.0, hint.0);
+    let done = v1::Done { outcome, error, seconds, training_waited_s, step, still_running, hint };
     Ok(reply(session, id, Reply::Done(done)))
 }
 

@@ -82,7 +82,7 @@ impl Snippet {
         }
     }
 
-    fn hear_afterwards(&mut self, from: FromAgent) {
+    pub(super) fn hear_afterwards(&mut self, from: FromAgent) {
         if let Some(place) = self.group.targets.iter().position(|target| target.agent.key == from.agent) {
             self.afterwards(place, from.what);
         }

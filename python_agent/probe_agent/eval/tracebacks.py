@@ -1,0 +1,207 @@
+"""The traceback of a snippet, of a length that can be sent, whatever was raised.
+
+Python's own module writes it, but of stand-ins: exceptions of classes of ours, with the names of the snippet's and what
+those said when they were asked once, here, where it can be bounded and what they raise can be caught.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from probe_agent.eval import safe_text, values
+
+# A whole traceback is cut here, in the middle (characters): the raised exception stands at its end.
+LONGEST = 100_000
+# A line of source code, a file's name and a function's are cut here (characters).
+LONGEST_LINE = 1000
+# Frames, notes, exceptions in a group, in a chain, and in all.
+MOST_FRAMES = 200
+MOST_NOTES = 20
+MOST_IN_GROUP = 15
+MOST_CHAINED = 20
+MOST_EXCEPTIONS = 100
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)
+# What Python's module treats in a way of its own, and which attributes it looks at there.
+_SPECIAL: dict[Any, tuple[str, ...]] = {
+    SyntaxError: ("lineno", "end_lineno", "offset", "end_offset"),
+    NameError: ("name",),
+    AttributeError: ("name", "obj"),
+    ImportError: ("name", "name_from"),
+}
+
+Raised = Callable[[BaseException], object]
+
+
+def of(error: BaseException, raised: Raised) -> str:
+    """The traceback of `error` without our own frames. What its methods raise when they are asked is given to `raised`."""
+    copy = _Copies(raised).of(error)
+    # No lines yet: those that are too long are not kept.
+    written = traceback.TracebackException(type(copy), copy, copy.__traceback__, lookup_lines=False)
+    for one in _all(written):
+        one.stack = _Stack(map(_short, (frame for frame in one.stack if not frame.filename.startswith(_OURS))))
+    text = "".join(written.format()).rstrip("\n")
+    text = text if written.stack else text.removeprefix("Traceback (most recent call last):\n")
+    return safe_text.encodable(_without_middle(text))
+
+
+class _Stack(traceback.StackSummary):
+    """Of a deep stack the outer and the inner frames."""
+
+    def format(self, **how: Any) -> list[str]:
+        lines = super().format(**how)
+        more, half = len(lines) - MOST_FRAMES, MOST_FRAMES // 2
+        return [*lines[:half], f"  [{more} more frames]\n", *lines[-half:]] if more > 0 else lines
+
+
+def _short(frame: traceback.FrameSummary) -> traceback.FrameSummary:
+    texts = (frame.filename, frame.name, frame.line or "")
+    if max(map(len, texts)) <= LONGEST_LINE:
+        return frame
+    filename, name, line = (safe_text.cut(text, LONGEST_LINE) for text in texts)
+    return traceback.FrameSummary(filename, frame.lineno or 0, name, lookup_line=False, line=line)
+
+
+def _all(written: Any) -> Iterator[Any]:
+    """All exceptions of a traceback."""
+    seen, pending = set(), [written]
+    while pending:
+        one = pending.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        pending += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
+
+
+def _without_middle(text: str) -> str:
+    more = len(text) - LONGEST
+    if more <= 0:
+        return text
+    start = LONGEST // 4
+    return f"{text[:start]}\n... ({more} characters are left out here) ...\n{text[start - LONGEST :]}"
+
+
+class _Copies:
+    """Makes stand-ins of exceptions."""
+
+    def __init__(self, raised: Raised) -> None:
+        self.raised = raised
+        self.left = MOST_EXCEPTIONS
+
+    def of(self, error: BaseException) -> BaseException:
+        """The stand-in of `error`, with those of what was raised before it and what it groups."""
+        chain, how = [error], []
+        seen = {id(error)}
+        while True:
+            before, attribute = _before(chain[-1])
+            if before is None or id(before) in seen:
+                break
+            seen.add(id(before))
+            chain.append(before)
+            how.append(attribute)
+        copies = [self._alone(one) for one in chain[:MOST_CHAINED]]
+        if len(chain) > MOST_CHAINED:
+            copies.append(_in_words(f"({len(chain) - MOST_CHAINED} earlier exceptions)"))
+        for copy, attribute, before in zip(copies, how, copies[1:]):
+            setattr(copy, attribute, before)
+        return copies[0]
+
+    def _alone(self, error: BaseException) -> BaseException:
+        if self.left <= 0:
+            return _in_words("(an exception more than are shown)")
+        self.left -= 1
+        kind = type(error)
+        special = next((base for base in _SPECIAL if issubclass(kind, base)), BaseException)
+        if special is SyntaxError:
+            copy = _made(kind, special, self._own(SyntaxError, "msg", error))
+        elif _GROUP is not None and issubclass(kind, _GROUP):
+            copy = _made(kind, _GROUP, self._text(error), self._parts(_GROUP.exceptions.__get__(error)))
+        else:
+            copy = _made(kind, special, self._text(error))
+        for name in _SPECIAL.get(special, ()):
+            value = _member(special, name, error)
+            if name == "obj" or type(value) is (str if name.startswith("name") else int):
+                setattr(copy, name, value)
+        if special is SyntaxError:
+            self._copy_place(error, copy)
+        notes = list(self._notes(error))
+        if notes:
+            copy.__notes__ = notes  # type: ignore[attr-defined]
+        return copy.with_traceback(_member(BaseException, "__traceback__", error))
+
+    def _text(self, value: object) -> str:
+        return safe_text.shown(value, str, self.raised)
+
+    def _own(self, base: type, name: str, error: BaseException) -> str:
+        value = _member(base, name, error)
+        return "" if value is None else self._text(value)
+
+    def _copy_place(self, error: BaseException, copy: Any) -> None:
+        """The file and line of a SyntaxError; of a long line what stands around the place."""
+        copy.filename = safe_text.cut(self._own(SyntaxError, "filename", error), LONGEST_LINE) or None
+        line = _member(SyntaxError, "text", error)
+        if type(line) is str and len(line) <= LONGEST_LINE:
+            copy.text = line
+        elif type(line) is str:
+            offset = min(copy.offset or 0, len(line))
+            start = max(0, offset - LONGEST_LINE // 2)
+            dots = "... " if start else ""
+            copy.text = f"{dots}{line[start : start + LONGEST_LINE]} ..."
+            copy.offset, copy.end_offset = offset - start + len(dots), None
+
+    def _parts(self, errors: tuple[BaseException, ...]) -> list[BaseException]:
+        most = min(MOST_IN_GROUP, self.left)
+        # A place for saying how many more there are.
+        shown = errors if len(errors) <= most else errors[: max(0, most - 1)]
+        more = len(errors) - len(shown)
+        parts = [self.of(error) for error in shown]
+        return [*parts, _in_words(f"({more} more exceptions)")] if more else parts
+
+    def _notes(self, error: BaseException) -> Iterator[str]:
+        notes = values.instance_dictionary(error).get("__notes__", ())
+        if type(notes) not in (list, tuple):
+            yield safe_text.shown(notes, repr, self.raised)
+            return
+        yield from map(self._text, notes[:MOST_NOTES])
+        if len(notes) > MOST_NOTES:
+            yield f"({len(notes) - MOST_NOTES} more notes)"
+
+
+def _member(base: type, name: str, error: BaseException) -> Any:
+    """What a class of Python's keeps of an exception, whatever the exception's own class says; None where it does not."""
+    try:
+        return base.__dict__[name].__get__(error)
+    except (KeyError, AttributeError):  # Of a later version of Python, or not set.
+        return None
+
+
+def _before(error: BaseException) -> tuple[Any, str]:
+    """What was raised before `error`, and which of its attributes says so."""
+    cause = _member(BaseException, "__cause__", error)
+    if cause is not None:
+        return cause, "__cause__"
+    suppressed = _member(BaseException, "__suppress_context__", error)
+    return None if suppressed else _member(BaseException, "__context__", error), "__context__"
+
+
+def _made(kind: type, base: Any, text: str, *more: Any) -> BaseException:
+    """An exception like those of class `kind` that says `text`."""
+    names = {
+        name: safe_text.cut(value, safe_text.LONGEST_NAME) if issubclass(type(value), str) else "<unknown>"
+        for name in ("__module__", "__qualname__")
+        for value in [type.__dict__[name].__get__(kind)]
+    }
+    made: BaseException = type("StandIn", (base,), {**names, "__str__": lambda self: text})(text, *more)
+    return made
+
+
+def _in_words(text: str) -> BaseException:
+    """Something to say where an exception would stand."""
+    made: BaseException = type("StandIn", (BaseException,), {"__module__": "builtins", "__qualname__": text})()
+    return made

@@ -1,0 +1,24 @@
+//! Words of Python's on their way out: they may hold halves of surrogate pairs, which UTF-8 has not, and be of any length.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PySlice, PyString};
+
+/// At most so many characters of a string of Python's, with `\udc80` for half of a pair, as Python's standard error has it.
+#[derive(Debug, Default)]
+pub(crate) struct Words<const LONGEST: usize>(pub(crate) String);
+
+impl<'py, const LONGEST: usize> FromPyObject<'_, 'py> for Words<LONGEST> {
+    type Error = PyErr;
+
+    fn extract(words: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let words = words.cast::<PyString>()?;
+        let length = words.len()?;
+        let start = words.get_item(PySlice::new(words.py(), 0, LONGEST as isize, 1))?;
+        let bytes = start.call_method1("encode", ("utf-8", "backslashreplace"))?.cast_into::<PyBytes>()?;
+        let mut text = String::from_utf8_lossy(bytes.as_bytes()).into_owned();
+        if length > LONGEST {
+            text += &format!("... ({} more characters)", length - LONGEST);
+        }
+        Ok(Self(text))
+    }
+}
