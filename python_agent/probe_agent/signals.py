@@ -7,14 +7,28 @@ preemption, say) is nothing that went wrong: the program waits for it.
 from __future__ import annotations
 
 import functools
+import opcode
 import signal
 from types import CodeType, TracebackType
 from typing import Any
+
+_RAISE = opcode.opmap["RAISE_VARARGS"]
 
 
 def is_of_the_program(error: BaseException, traceback: TracebackType | None = None) -> bool:
     """Whether ``error``, which left code of ours, is the program's: Ctrl-C, an exit, or what a signal handler raised."""
     return not isinstance(error, Exception) or is_of_a_handler(error, traceback)
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether ``error`` is the KeyboardInterrupt that Python raises between two instructions, and not one that some code
+    raises itself, which is no Ctrl-C."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is None or traceback.tb_frame.f_code.co_code[traceback.tb_lasti] != _RAISE
 
 
 def is_of_a_handler(error: BaseException, traceback: TracebackType | None = None) -> bool:

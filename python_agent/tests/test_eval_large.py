@@ -152,6 +152,7 @@ def test_halves_of_surrogate_pairs_are_said_as_python_says_them(collector: Colle
 MISCHIEF = {
     "raises": "raise ValueError('in it')",
     "exits": "raise SystemExit(3)",
+    "interrupts": "raise KeyboardInterrupt",
     "recurses": "return str(self) + repr(self)",
     "no text": "return 3",
 }
@@ -263,3 +264,8 @@ thread.start()
     over.set()
     thread.join(PATIENCE)
     assert capsys.readouterr().out == "late\n"
+
+
+def test_a_keyboard_interrupt_that_a_snippet_raises_itself_is_its_error(collector: Collector) -> None:
+    outcome, error = between_steps(collector, "raise KeyboardInterrupt('mine')")[2:]
+    assert outcome == "ERROR" and error.endswith("KeyboardInterrupt: mine")

@@ -101,6 +101,8 @@ def test_what_a_snippet_says_is_of_any_size_and_the_connection_stays(
         assert done.returncode == 1 and "... (16990001 more characters)" in done.stderr, done.stderr[-1000:]
     done = run.eval("raise ValueError(chr(0xdc80))")
     assert done.returncode == 1 and "ValueError: \\udc80" in done.stderr, done.stderr
+    done = run.eval("raise KeyboardInterrupt", "--at", "step")
+    assert done.returncode == 1, done.stderr
     assert run.query("SELECT pid, problem FROM probe.agents") == [before] and "lost the collector" not in run.errors
 
 

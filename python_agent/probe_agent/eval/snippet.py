@@ -128,7 +128,7 @@ class Execution:
     def _note_handlers(self, error: BaseException) -> None:
         """What a signal handler of the program's raised ends the snippet, and is meant for the program."""
         on_main_thread = threading.current_thread() is threading.main_thread()
-        if on_main_thread and (isinstance(error, KeyboardInterrupt) or signals.is_of_a_handler(error)):
+        if on_main_thread and (signals.is_ctrl_c(error) or signals.is_of_a_handler(error)):
             self.of_program = error
 
     def _run(self, names: dict[str, Any], beside: bool) -> Outcome | None:
