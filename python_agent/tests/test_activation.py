@@ -237,6 +237,16 @@ def test_helpers_and_launchers_are_no_agents(bench: Bench) -> None:
             sys.orig_argv = known
 
 
+def test_a_command_line_of_any_bytes_is_an_agents(bench: Bench) -> None:
+    code = """
+import torch, probe_agent
+torch.nn.Linear(1, 1)(torch.ones(1))
+print(probe_agent.status()["phase"])
+"""
+    assert bench.python(code, file=os.fsdecode(b"script \xff.py"), PROBE="1") == "connecting\n"
+    assert "not connected" not in bench.errors
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_of_a_data_loader_are_not_agents(bench: Bench, method: str) -> None:
     code = """

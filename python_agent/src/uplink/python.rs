@@ -68,7 +68,8 @@ struct StartSettings {
     instance: String,
     run: String,
     host: String,
-    command: String,
+    /// Arguments may be any bytes.
+    command: Words<4096>,
     python_version: String,
     torch_version: String,
     rank: Option<i32>,
@@ -111,7 +112,7 @@ fn start(settings: StartSettings) -> PyResult<bool> {
         instance: settings.instance,
         run: settings.run,
         host: settings.host,
-        command: settings.command,
+        command: settings.command.0,
         python_version: settings.python_version,
         torch_version: settings.torch_version,
     };
