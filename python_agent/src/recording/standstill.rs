@@ -15,7 +15,7 @@ use crate::shared::lock;
 
 /// Between two places that were not good ones.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The main thread waits no longer than this, whatever the work does.
+/// The main thread waits no longer than this for the work to begin, and then for it to be done.
 const LONGEST: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ enum Phase {
     Refused,
     /// It waits.
     Waits,
+    /// It waits, and the work is being done.
+    Works,
     /// Nobody wants it to wait any more.
     Over,
 }
@@ -33,17 +35,40 @@ enum Phase {
 struct Meeting {
     phase: Mutex<Phase>,
     changed: Condvar,
-    is_good: Py<PyAny>,
 }
 
 impl Meeting {
+    fn new() -> Self {
+        Self { phase: Mutex::new(Phase::Asked), changed: Condvar::new() }
+    }
+
+    /// From one phase to another; false where it is another one by now.
+    fn advance(&self, from: Phase, to: Phase) -> bool {
+        let mut phase = lock(&self.phase);
+        let holds = *phase == from;
+        if holds {
+            *phase = to;
+            self.changed.notify_all();
+        }
+        holds
+    }
+
+    /// The main thread stands still until the work is done. Where that does not begin in time, it goes on, and the work
+    /// must not be done.
+    fn stand(&self, longest: Duration) {
+        self.wait_while(Phase::Waits, Instant::now() + longest);
+        if !self.advance(Phase::Waits, Phase::Refused) {
+            self.wait_while(Phase::Works, Instant::now() + longest);
+        }
+    }
+
     fn set(&self, phase: Phase) {
         *lock(&self.phase) = phase;
         self.changed.notify_all();
     }
 
-    /// Until it is not `phase` any more, or it is late; what it is then.
-    fn wait_while(&self, phase: Phase, until: Instant) -> Phase {
+    /// Until it is not `phase` any more, or it is late.
+    fn wait_while(&self, phase: Phase, until: Instant) {
         let mut now = lock(&self.phase);
         while *now == phase {
             let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else { break };
@@ -52,17 +77,16 @@ impl Meeting {
                 Err(poisoned) => poisoned.into_inner().0,
             };
         }
-        *now
     }
 }
 
 /// What the main thread runs. An exception is that of a signal handler, which Python runs on the main thread wherever it
 /// is; it is raised in the program, where it belongs.
-fn meet(py: Python<'_>, meeting: &Meeting) -> PyResult<()> {
+fn meet(py: Python<'_>, meeting: &Meeting, is_good: &Py<PyAny>) -> PyResult<()> {
     if *lock(&meeting.phase) == Phase::Over {
         return Ok(());
     }
-    match meeting.is_good.call0(py).and_then(|good| good.is_truthy(py)) {
+    match is_good.call0(py).and_then(|good| good.is_truthy(py)) {
         Ok(true) => {}
         Ok(false) => {
             meeting.set(Phase::Refused);
@@ -75,15 +99,9 @@ fn meet(py: Python<'_>, meeting: &Meeting) -> PyResult<()> {
             return if no_room { Ok(()) } else { Err(error) };
         }
     }
-    {
-        let mut phase = lock(&meeting.phase);
-        if *phase == Phase::Over {
-            return Ok(());
-        }
-        *phase = Phase::Waits;
+    if meeting.advance(Phase::Asked, Phase::Waits) {
+        py.detach(|| meeting.stand(LONGEST));
     }
-    meeting.changed.notify_all();
-    py.detach(|| meeting.wait_while(Phase::Waits, Instant::now() + LONGEST));
     Ok(())
 }
 
@@ -98,15 +116,17 @@ fn while_main_stands(
     timeout_s: f64,
 ) -> PyResult<Option<f64>> {
     let deadline = Instant::now() + Duration::try_from_secs_f64(timeout_s.clamp(0.0, 1e6)).unwrap_or_default();
-    let meeting = Arc::new(Meeting { phase: Mutex::new(Phase::Asked), changed: Condvar::new(), is_good });
+    let is_good = Arc::new(is_good);
     loop {
-        meeting.set(Phase::Asked);
-        let met = Arc::clone(&meeting);
-        if !pending_call::on_main_thread(move |py| meet(py, &met)) {
+        // One that the main thread has left is over.
+        let meeting = Arc::new(Meeting::new());
+        let (met, is_good) = (Arc::clone(&meeting), Arc::clone(&is_good));
+        if !pending_call::on_main_thread(move |py| meet(py, &met, &is_good)) {
             return Err(PyRuntimeError::new_err("the interpreter's list of pending calls is full"));
         }
-        let phase = py.detach(|| meeting.wait_while(Phase::Asked, deadline));
-        if phase == Phase::Waits {
+        py.detach(|| meeting.wait_while(Phase::Asked, deadline));
+        // With the GIL again, which may have taken long.
+        if meeting.advance(Phase::Waits, Phase::Works) {
             let begun = Instant::now();
             let done = work.call0();
             meeting.set(Phase::Over);
@@ -124,4 +144,33 @@ fn while_main_stands(
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(while_main_stands, module)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn work_that_comes_too_late_is_not_done() {
+        let meeting = Meeting::new();
+        assert!(meeting.advance(Phase::Asked, Phase::Waits));
+        meeting.stand(Duration::ZERO);
+        assert!(!meeting.advance(Phase::Waits, Phase::Works), "the main thread has gone on");
+    }
+
+    #[test]
+    fn the_main_thread_stands_until_work_that_has_begun_is_done() {
+        let meeting = Meeting::new();
+        assert!(meeting.advance(Phase::Asked, Phase::Waits));
+        std::thread::scope(|scope| {
+            let main = scope.spawn(|| meeting.stand(LONG));
+            assert!(meeting.advance(Phase::Waits, Phase::Works));
+            assert!(!main.is_finished());
+            meeting.set(Phase::Over);
+            main.join().expect("it goes on");
+        });
+        assert_eq!(*lock(&meeting.phase), Phase::Over);
+    }
 }
