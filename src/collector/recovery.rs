@@ -125,8 +125,11 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
                 agent.lost.push(v1::Lost { table, reason, rows, unix_ns: agent.last_seen, ..v1::Lost::default() });
             }
             *stored = there;
+            // What the disk took into files while it took no journal is there, and the ledger knows nothing of it; what is
+            // known to be lost was recorded too.
+            let lost = agent.lost.iter().filter(|lost| lost.table == *table).map(|lost| lost.rows).sum::<u64>();
             let recorded = agent.recorded.entry(table.clone()).or_default();
-            *recorded = (*recorded).max(there);
+            *recorded = (*recorded).max(there + lost);
         }
     }
     store.restore_evicted(run, &ledger.evicted);

@@ -15,6 +15,7 @@ use probe_proto::encode::BatchBuilder;
 use probe_proto::tables::steps;
 use probe_proto::v1::{self, record, said};
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 use tokio::sync::mpsc;
 
 use super::agent::{Agent, Keep, Source};
@@ -172,6 +173,14 @@ impl World {
         agent.store(&from, &identity, decoded, batch, keep).unwrap();
     }
 
+    /// Whether the journal has room for more. Whoever sends waits for files to be written, and here writes them.
+    fn has_room(&self) -> bool {
+        if self.begun.journal.crowded() {
+            let _ = self.begun.store.keep_up(false);
+        }
+        !self.begun.journal.crowded()
+    }
+
     /// Says what an agent need not keep any more.
     fn acknowledged(&self, number: usize) -> u64 {
         let position = self.begun.journal.durable().borrow().position;
@@ -268,100 +277,94 @@ proptest! {
 
     #[test]
     fn every_acknowledged_batch_is_there_once_or_counted(events in prop::collection::vec(event(), 1..40)) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let mut disk = Disk { directory: directory.path().to_owned(), broken: (false, false), ailing: false };
-        let mut senders = [Sender::default(), Sender::default()];
-        let mut world = World::start(directory.path());
-        world.connect(senders.len());
-        for event in events {
-            match event {
-                Event::Send { agent, rows } => {
-                    for rows in rows {
-                        let sender = &mut senders[agent];
-                        let seq = 1 + sender.batches.len() as u64;
-                        sender.batches.insert(seq, (sender.next_step, rows));
-                        sender.next_step += i64::from(rows);
-                        if world.begun.journal.crowded() {
-                            // Whoever sends waits for files to be written, and here writes them.
-                            let _ = world.begun.store.keep_up(false);
-                        }
-                        if world.begun.journal.crowded() {
-                            // It is full, because no files can be written: as a disk that takes no journal.
-                            disk.ailing = true;
-                            let later = sender.batches.range(sender.acknowledged + 1..).map(|(seq, _)| *seq);
-                            sender.uncertain.extend(later);
-                        }
-                        if disk.ailing {
-                            sender.uncertain.insert(seq);
-                        }
-                        world.send(agent, seq, sender.batches[&seq], sender.next_step as u64);
-                    }
+        play(events)?;
+    }
+}
+
+/// Lets it all happen, and looks after every kill and at the end.
+fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut disk = Disk { directory: directory.path().to_owned(), broken: (false, false), ailing: false };
+    let mut senders = [Sender::default(), Sender::default()];
+    let mut world = World::start(directory.path());
+    world.connect(senders.len());
+    for event in events {
+        match event {
+            Event::Send { agent, rows } => {
+                for rows in rows {
+                    let sender = &mut senders[agent];
+                    let seq = 1 + sender.batches.len() as u64;
+                    sender.batches.insert(seq, (sender.next_step, rows));
+                    sender.next_step += i64::from(rows);
+                    let recorded = sender.next_step as u64;
+                    send(&mut world, &mut disk, agent, sender, seq, recorded);
                 }
-                Event::Reconnect { agent } => {
-                    let told = world.reconnect(agent);
-                    prop_assert!(told >= senders[agent].acknowledged || !senders[agent].lossable.is_empty());
-                    resend(&mut world, agent, &mut senders[agent], told);
+            }
+            Event::Reconnect { agent } => {
+                let told = world.reconnect(agent);
+                prop_assert!(told >= senders[agent].acknowledged || !senders[agent].lossable.is_empty());
+                resend(&mut world, &mut disk, agent, &mut senders[agent], told);
+            }
+            Event::Sync => {
+                let problem = world.begun.journal.sync();
+                prop_assert!(problem.is_none() || disk.ailing);
+                for (agent, sender) in senders.iter_mut().enumerate() {
+                    sender.acknowledged = sender.acknowledged.max(world.acknowledged(agent));
+                    prop_assert_eq!(sender.acknowledged, sender.batches.len() as u64);
                 }
-                Event::Sync => {
-                    let problem = world.begun.journal.sync();
-                    prop_assert!(problem.is_none() || disk.ailing);
-                    for (agent, sender) in senders.iter_mut().enumerate() {
-                        sender.acknowledged = sender.acknowledged.max(world.acknowledged(agent));
-                        prop_assert_eq!(sender.acknowledged, sender.batches.len() as u64);
-                    }
+            }
+            Event::KeepUp => {
+                let problem = world.begun.journal.sync();
+                let kept = world.begun.store.keep_up(true);
+                prop_assert!(kept.is_ok() || disk.broken.1);
+                if kept.is_ok() && problem.is_none() && disk.broken == (false, false) {
+                    disk.ailing = false;
+                    senders.iter_mut().for_each(|sender| sender.uncertain.clear());
                 }
-                Event::KeepUp => {
-                    let problem = world.begun.journal.sync();
-                    let kept = world.begun.store.keep_up(true);
-                    prop_assert!(kept.is_ok() || disk.broken.1);
-                    if kept.is_ok() && problem.is_none() && disk.broken == (false, false) {
-                        disk.ailing = false;
-                        senders.iter_mut().for_each(|sender| sender.uncertain.clear());
-                    }
+            }
+            Event::Disk { journal, files } => {
+                disk.breaks(journal, files);
+                for sender in senders.iter_mut().filter(|_| journal) {
+                    // What is not known to be on disk by now may never be.
+                    let later = sender.batches.range(sender.acknowledged + 1..).map(|(seq, _)| *seq);
+                    sender.uncertain.extend(later);
                 }
-                Event::Disk { journal, files } => {
-                    disk.breaks(journal, files);
-                    for sender in senders.iter_mut().filter(|_| journal) {
-                        // What is not known to be on disk by now may never be.
-                        let later = sender.batches.range(sender.acknowledged + 1..).map(|(seq, _)| *seq);
-                        sender.uncertain.extend(later);
-                    }
-                }
-                Event::Merge { kill: false } => {
-                    let merged = world.begun.store.merge_now(false);
+            }
+            Event::Merge { kill: false } => {
+                let merged = world.begun.store.merge_now(false);
+                prop_assert!(merged.is_ok() || disk.broken.1);
+            }
+            Event::Merge { kill: true } | Event::Crash { .. } => {
+                if let Event::Merge { .. } = event {
+                    // The kill comes between the new file and the end of the old ones.
+                    let merged = world.begun.store.merge_now(true);
                     prop_assert!(merged.is_ok() || disk.broken.1);
                 }
-                Event::Merge { kill: true } | Event::Crash { .. } => {
-                    if let Event::Merge { .. } = event {
-                        // The kill comes between the new file and the end of the old ones.
-                        let merged = world.begun.store.merge_now(true);
-                        prop_assert!(merged.is_ok() || disk.broken.1);
+                world.kill();
+                for sender in &mut senders {
+                    sender.lossable.append(&mut sender.uncertain);
+                    if disk.ailing {
+                        // What was evicted meanwhile is gone, and that it was evicted was not written down either.
+                        sender.lossable.extend(sender.batches.keys());
                     }
-                    world.kill();
-                    for sender in &mut senders {
-                        sender.lossable.append(&mut sender.uncertain);
-                        if disk.ailing {
-                            // What was evicted meanwhile is gone, and that it was evicted was not written down either.
-                            sender.lossable.extend(sender.batches.keys());
-                        }
-                    }
-                    disk.breaks(false, false);
-                    disk.ailing = false;
-                    let torn = if let Event::Crash { torn } = event { torn } else { 0 };
-                    tear(directory.path(), torn);
-                    world = World::start(directory.path());
-                    let told = world.connect(senders.len());
-                    world.check(&senders, &runtime);
-                    for (agent, sender) in senders.iter_mut().enumerate() {
-                        resend(&mut world, agent, sender, told[agent]);
-                    }
+                }
+                disk.breaks(false, false);
+                disk.ailing = false;
+                let torn = if let Event::Crash { torn } = event { torn } else { 0 };
+                tear(directory.path(), torn);
+                world = World::start(directory.path());
+                let told = world.connect(senders.len());
+                world.check(&senders, &runtime);
+                for (agent, sender) in senders.iter_mut().enumerate() {
+                    resend(&mut world, &mut disk, agent, sender, told[agent]);
                 }
             }
         }
-        world.check(&senders, &runtime);
-        world.check_books(senders.len(), &runtime);
     }
+    world.check(&senders, &runtime);
+    world.check_books(senders.len(), &runtime);
+    Ok(())
 }
 
 #[test]
@@ -447,16 +450,30 @@ fn a_query_keeps_no_memory_that_the_store_gives_up() {
     assert_eq!(seen, (0..120).collect::<Vec<i64>>());
 }
 
+/// Sends a batch, as a session does: when the journal has room for it.
+fn send(world: &mut World, disk: &mut Disk, number: usize, sender: &mut Sender, seq: u64, recorded: u64) {
+    if !world.has_room() {
+        // It is full, because no files can be written: as a disk that takes no journal.
+        disk.ailing = true;
+        sender.uncertain.extend(sender.batches.range(sender.acknowledged + 1..).map(|(seq, _)| *seq));
+    }
+    if disk.ailing {
+        sender.uncertain.insert(seq);
+    }
+    world.send(number, seq, sender.batches[&seq], recorded);
+}
+
 /// What an agent does on a new connection.
-fn resend(world: &mut World, number: usize, sender: &mut Sender, acknowledged: u64) {
+fn resend(world: &mut World, disk: &mut Disk, number: usize, sender: &mut Sender, acknowledged: u64) {
     sender.acknowledged = sender.acknowledged.max(acknowledged);
-    let mut recorded = 0;
-    for (seq, batch) in &sender.batches {
-        recorded += u64::from(batch.1);
-        // What was acknowledged is not kept, whatever became of it.
-        if *seq > sender.acknowledged {
-            world.send(number, *seq, *batch, recorded);
-        }
+    let sent = sender.batches.iter().scan(0, |recorded, (seq, (_, rows))| {
+        *recorded += u64::from(*rows);
+        Some((*seq, *recorded))
+    });
+    // What was acknowledged is not kept, whatever became of it.
+    let kept: Vec<(u64, u64)> = sent.filter(|(seq, _)| *seq > sender.acknowledged).collect();
+    for (seq, recorded) in kept {
+        send(world, disk, number, sender, seq, recorded);
     }
 }
 
