@@ -120,7 +120,9 @@ impl Engine {
         let config = SessionConfig::new()
             .with_default_catalog_and_schema(CATALOG, NO_SCHEMA)
             .with_create_default_catalog_and_schema(false)
-            .with_information_schema(true);
+            .with_information_schema(true)
+            // It takes memory for as many groups as LIMIT says, before there is one.
+            .set_bool("datafusion.optimizer.enable_topk_aggregation", false);
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(Arc::new(or_say(runtime.build())?))

@@ -131,3 +131,16 @@ async fn an_answer_that_is_dropped_ends_its_query() {
     drop(asking);
     quiet(&engine, "").await;
 }
+
+#[tokio::test]
+async fn what_a_limit_says_takes_no_memory() {
+    let engine = engine(Limits::default());
+    for sql in [
+        "SELECT rank, MAX(step) AS m FROM python.steps GROUP BY rank ORDER BY m DESC LIMIT 1000000000000",
+        "SELECT DISTINCT rank FROM python.steps ORDER BY rank LIMIT 1000000000000",
+    ] {
+        assert_eq!(ask(&engine, sql, Asked::default()).await.unwrap(), 2, "{sql}");
+    }
+    let all = ask(&engine, "SELECT step FROM python.steps ORDER BY step LIMIT 1000000000000", Asked::default()).await;
+    assert!(all.unwrap() > 2);
+}
