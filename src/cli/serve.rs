@@ -66,7 +66,6 @@ pub(super) fn run(args: Args) -> Result<Status> {
             Ready { run: collector.run().to_owned(), endpoint: collector.endpoint() }.say();
         } else {
             say(&collector);
-            listen::say_pin(&collector);
         }
         let exit_status = until_over(&collector, signals, args.exit_when_idle, args.launched).await?;
         match collector.stop(exit_status).await {
@@ -132,5 +131,6 @@ fn say(collector: &Collector) {
     // The run's own socket comes first.
     let listening: Vec<String> = collector.listening().iter().skip(1).map(|listen| format!(", {listen}")).collect();
     report::note(format_args!("run {} at {endpoint}{}", collector.run(), listening.concat()));
+    listen::say_pin(collector);
     report::note(format_args!("train with: PROBE=1 PROBE_COLLECTOR={endpoint} python train.py"));
 }
