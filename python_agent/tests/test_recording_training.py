@@ -539,6 +539,8 @@ def test_backward_belongs_to_the_module_that_was_called_on_another_thread(record
     steps = [row for rows in taken for row in rows["python.steps"]][1:]
     trace = [row for rows in taken for row in rows["python.torch_trace"]]
     assert len(steps) == 5
-    for step in steps:
-        times = by_module(of_step(trace, step), "backward")
-        assert times.get("heavy", 0.0) > 0.5 * sum(times.values()), times
+    times = [by_module(of_step(trace, step), "backward") for step in steps]
+    assert all("heavy" in modules for modules in times), times
+    # A busy machine may take the processor away in one of them.
+    shares = [modules["heavy"] / sum(modules.values()) for modules in times]
+    assert statistics.median(shares) > 0.5, times
