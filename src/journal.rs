@@ -15,7 +15,7 @@ mod thread;
 mod writer;
 
 pub(crate) use files::{directory, remove};
-pub(crate) use ledger::Ledger;
+pub(crate) use ledger::{Ledger, MOST_ENTRIES};
 pub(crate) use newest::{Newest, Numbered};
 pub(crate) use thread::panicked;
 pub(crate) use writer::{Begin, Journal};

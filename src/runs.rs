@@ -64,7 +64,7 @@ pub fn list_runs_in(places: &Places) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Whether a collector of this machine keeps a run of this name ("gpt@2"), or another run of the name without its number.
+/// Whether a collector on this machine holds the name of this run: for "gpt@2" also where the run that it keeps is gpt@3.
 pub fn is_live(name: &str) -> bool {
     let base = name.split('@').next().unwrap_or(name);
     Places::from_environment().is_ok_and(|places| reserve::is_held(&places, base))

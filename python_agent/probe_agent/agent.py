@@ -9,15 +9,15 @@ import sys
 import threading
 from typing import Any
 
-from probe_agent import activation, collector, process, signals
+from probe_agent import activation, collector, presence, process, signals
 
 # At exit, training waits for this long at most.
 FLUSH_SECONDS = 2.0
 # A collector that was just started says nothing for a moment.
 STARTING_SECONDS = 15.0
-# Among what multiprocessing does at the end of a process.
-_LAST = -1000
 PATIENCE_SECONDS = 1.0
+# When multiprocessing ends a process, everything else that it does comes before.
+_LAST = -1000
 
 
 class _State:
@@ -66,8 +66,6 @@ def _failed(what: str, error: BaseException) -> None:
         pass
     hint = "" if "hint:" in words else "; hint: PROBE=0 keeps the agent off"
     _say(f"{what}: {words}; training goes on unobserved{hint}" if hint else f"{what}: {words}")
-    from probe_agent import presence
-
     presence.note(f"the agent was {what}: {words}")
 
 
@@ -82,8 +80,7 @@ def _forked() -> None:
     global _state
     from probe_agent import _native
 
-    _native.forked()
-    if _native.may_begin_in_child():
+    if _native.forked():
         _state = _state.of_child()
 
 
@@ -91,10 +88,7 @@ def _begin_in_child() -> bool:
     """A forked child trains: everything of ours begins anew. False where it is not to."""
     from probe_agent import _native
 
-    worker = sys.modules.get("torch.utils.data._utils.worker")
-    if getattr(worker, "_worker_info", None) is not None:
-        return False  # A DataLoader's, whose dataset has a model of its own.
-    if not _native.begin_in_child():
+    if process.is_data_worker() or not _native.begin_in_child():
         return False
     _native.set_enabled(True)
     multiprocessing = sys.modules.get("multiprocessing")
@@ -234,8 +228,7 @@ def start(run: str | None, address: str | None, detail: str | None) -> None:
             return
         from probe_agent import _native
 
-        if not _state.in_child:  # which begins anew before it records
-            _native.set_enabled(True)
+        _native.set_enabled(True)
     connect()
 
 

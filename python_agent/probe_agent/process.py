@@ -41,9 +41,13 @@ def runs_its_own_work() -> bool:
     not the work of a DataLoader's worker."""
     import multiprocessing
 
+    return not is_data_worker() and not getattr(multiprocessing.current_process(), "_inheriting", False)
+
+
+def is_data_worker() -> bool:
+    """Whether a DataLoader made this process. What trains there is its dataset's."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
-    is_worker = getattr(worker, "_worker_info", None) is not None
-    return not is_worker and not getattr(multiprocessing.current_process(), "_inheriting", False)
+    return getattr(worker, "_worker_info", None) is not None
 
 
 def _is_launcher(arguments: list[str]) -> bool:

@@ -2,8 +2,8 @@
 //!
 //! [`recording`] is what runs on training's threads: slots, callbacks, rings. [`analysis`] turns what they recorded
 //! into rows of the tables, and [`uplink`] sends the rows; both run on one background thread that never takes the GIL.
-//! [`frame_locals`] reads what a snippet may name, [`words`] are of Python's and bounded. [`sampling`] asks the operating
-//! system, on that thread too. [`shared`] is the little state that all of them, and the Python half, look at.
+//! [`frame_locals`] reads what a snippet may name, [`words`] takes texts from Python and bounds them. [`sampling`] asks the
+//! operating system, on that thread too. [`shared`] is the little state that all of them, and the Python half, look at.
 
 use pyo3::prelude::*;
 

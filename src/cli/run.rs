@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use probe_proto::env;
 use probe_proto::v1::{FinishCall, FinishOutcome};
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use self::collector::{Collector, PATIENCE};
 use self::seen::Seen;
@@ -125,7 +125,10 @@ async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signa
     let run = collector.run().to_owned();
     let impatient = async {
         // One that came with the command's end was meant for the command.
-        let _ = timeout(TOGETHER, async { while signals.next().await != Signal::SIGKILL {} }).await;
+        let together = Instant::now() + TOGETHER;
+        while Instant::now() < together {
+            let _ = timeout_at(together, signals.next()).await;
+        }
         signals.next().await
     };
     let outcome = tokio::select! {

@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use self::pace::Pace;
+use self::status::MOST_LATE;
 pub(crate) use self::status::cut_status;
-use self::status::{MOST_ENTRIES, MOST_LATE};
 use super::clock;
 use super::recovery::AllWritten;
-use crate::journal::Journal;
 use crate::journal::replay::Ranges;
+use crate::journal::{Journal, MOST_ENTRIES};
 use crate::store::{Identity, Origin, Rows, Store};
 
 /// Frames on their way down to an agent.
@@ -108,7 +108,7 @@ pub(crate) struct AgentState {
     pub(crate) kernel_pid: Option<i32>,
     /// Whether its process is watched, and how that ended.
     pub(crate) life: Life,
-    /// The wait status that its parent had of it, where this process is the parent.
+    /// The wait status that its parent had of it, where a launcher was the parent and has told it.
     pub(crate) wait_status: Option<i32>,
     /// Number of the connection that speaks for it; an older one may still be open.
     pub(crate) connection: u64,

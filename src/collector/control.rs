@@ -33,10 +33,12 @@ pub(crate) struct ControlService {
 impl ControlService {
     /// Refuses a call that acts on training where its caller may only read.
     fn require(&self, caller: &Caller, scope: Scope, what: &str) -> Result<()> {
-        caller.require(scope, what).inspect_err(|error| {
-            let message = format!("{} was refused: {error}", caller.asker.name());
-            self.shared.events.note(Event::new("refused", Severity::Warning, message));
-        })
+        caller.require(scope, what).inspect_err(|error| self.note_refused(caller, error))
+    }
+
+    fn note_refused(&self, caller: &Caller, error: &Error) {
+        let message = format!("{} was refused: {error}", caller.asker.name());
+        self.shared.events.note(Event::new("refused", Severity::Warning, message));
     }
 }
 
@@ -128,8 +130,7 @@ impl Control for ControlService {
         let caller = Caller::of(request.extensions());
         if caller.over_tcp {
             let error = Error::denied("a run is ended by its launcher, over the unix socket, and not over TCP");
-            let message = format!("{} was refused: {error}", caller.asker.name());
-            self.shared.events.note(Event::new("refused", Severity::Warning, message));
+            self.note_refused(&caller, &error);
             return Err(error.into());
         }
         Ok(Response::new(ReceiverStream::new(finish::tell(&self.shared, request.get_ref()))))

@@ -131,8 +131,8 @@ impl Stacks {
         Ok(asked.into_iter().filter_map(|asked| asked.or_else(|| read.next())).collect())
     }
 
-    /// Why a process can't be read from here. It is, where the kernel says that it is the one with the agent: any number
-    /// can be said by an agent, and only who may query would see the difference.
+    /// Why a process can't be read from here. Only the process that the kernel names is read: an agent can say any number,
+    /// and whoever may query would then see the stacks of another process.
     fn unreadable(&self, Of { subject, kernel_pid, .. }: &Of) -> Option<Error> {
         if *subject.host != *self.host {
             let what = format!("it runs on {}, and this collector on {}", subject.host, self.host);

@@ -12,8 +12,8 @@ use super::Newest;
 /// Agents that are kept, those that are gone included: as many as the collector itself remembers.
 const MOST_AGENTS: usize = 8192;
 
-/// Tables of an agent that are counted, and tables and reasons of what it lost here: as many as the collector itself counts.
-const MOST_ENTRIES: usize = 256;
+/// An agent may have this many tables, (table, reason) pairs of losses, layers, settings; what is more is not kept.
+pub(crate) const MOST_ENTRIES: usize = 256;
 
 /// See the module.
 #[derive(Debug, Default, Clone, PartialEq)]

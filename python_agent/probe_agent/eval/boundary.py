@@ -112,8 +112,7 @@ def run_here(job: Job, began: float) -> None:
 
 
 def _say(error: BaseException) -> None:
-    said = safe_text.shown(error, str, lambda error: None)
-    words = f"a snippet between two steps: {safe_text.class_name(error)}: {said}"
+    words = f"a snippet between two steps: {safe_text.described(error)}"
     native: Any = sys.modules.get("probe_agent._native")
     if native is not None:
         native.set_problem(words)

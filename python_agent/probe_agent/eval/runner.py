@@ -65,8 +65,7 @@ class Runner:
                     self.take(command)
                 self.tick()
             except Exception as error:
-                said = safe_text.shown(error, str, lambda error: None)
-                self.native.set_problem(f"probe eval: {safe_text.class_name(error)}: {said}")
+                self.native.set_problem(f"probe eval: {safe_text.described(error)}")
 
     def take(self, command: Any) -> None:
         """Does what a command says."""

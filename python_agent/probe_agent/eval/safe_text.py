@@ -38,6 +38,11 @@ def shown(value: object, show: Callable[[Any], str], raised: Callable[[BaseExcep
         return f"<{class_name(value)} whose {show.__name__}() raised {class_name(error)}>"
 
 
+def described(error: BaseException, raised: Callable[[BaseException], object] = lambda error: None) -> str:
+    """An exception in one line: its class and what it says."""
+    return f"{class_name(error)}: {shown(error, str, raised)}"
+
+
 def class_name(value: object) -> str:
     """The name of an object's class, whatever its metaclass says."""
     name: str = type.__dict__["__name__"].__get__(type(value))

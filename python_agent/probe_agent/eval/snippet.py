@@ -54,7 +54,7 @@ def words_of(error: BaseException, raised: tracebacks.Raised = lambda error: Non
     except BaseException as another:
         # Lines of code come from loaders, which may be the snippet's too.
         raised(another)
-        return f"{safe_text.class_name(error)}: {safe_text.shown(error, str, raised)}"
+        return safe_text.described(error, raised)
 
 
 class Execution:

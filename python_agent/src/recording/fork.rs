@@ -94,7 +94,7 @@ pub(crate) fn begun() {
 
 /// Whether this forked child may become an agent itself.
 #[inline]
-pub(super) fn may_begin() -> bool {
+pub(crate) fn may_begin() -> bool {
     MAY_BEGIN.load(Ordering::Relaxed)
 }
 
@@ -132,16 +132,9 @@ fn fork_waited() -> f64 {
     WAITED_NS.load(Ordering::Relaxed) as f64 * 1e-9
 }
 
-/// See [`may_begin`].
-#[pyfunction]
-fn may_begin_in_child() -> bool {
-    may_begin()
-}
-
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(fork_waited, module)?)?;
-    module.add_function(wrap_pyfunction!(may_begin_in_child, module)?)
+    module.add_function(wrap_pyfunction!(fork_waited, module)?)
 }
 
 #[cfg(test)]

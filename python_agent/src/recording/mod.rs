@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 
 use crate::analysis::Analyser;
 use crate::shared::{self, ATTACHED, ENABLED};
+use crate::uplink::link::LONGEST_PROBLEM;
 use crate::words::Words;
 
 mod backward;
@@ -58,7 +59,7 @@ pub(crate) mod usage;
 
 pub use crate::analysis::record;
 pub use drain::{drain, flush_open};
-pub(crate) use fork::{begin_in_child, begun};
+pub(crate) use fork::{begin_in_child, begun, may_begin};
 pub use overhead::{cost, set_budget, set_buffer_bytes};
 use record::{Kind, Record};
 use ring::Class;
@@ -152,7 +153,7 @@ fn layers() -> std::collections::BTreeMap<&'static str, String> {
 
 /// Keeps what went wrong, in words. Every report has them.
 #[pyfunction]
-fn set_problem(problem: Words<4096>) {
+fn set_problem(problem: Words<LONGEST_PROBLEM>) {
     *shared::lock(&shared::PROBLEM) = problem.0;
 }
 

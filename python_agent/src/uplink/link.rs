@@ -14,8 +14,8 @@ use super::commands::Commands;
 use super::connect::Address;
 use super::revive::Revival;
 
-/// What went wrong is cut here (bytes).
-const LONGEST_PROBLEM: usize = 4096;
+/// What went wrong is cut here (bytes, or characters of Python's).
+pub(crate) const LONGEST_PROBLEM: usize = 4096;
 
 /// What is fixed when the uplink starts.
 #[derive(Debug, Clone)]

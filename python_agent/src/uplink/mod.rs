@@ -1,8 +1,9 @@
 //! Rows and commands between this process and the collector, on one background thread that never takes the GIL.
 //!
 //! [`source`] drains recording into rows, [`buffer`] keeps what the collector has not acknowledged, [`session`] is one
-//! connection from Hello to its end, [`fitting`] keeps it from what the collector would not take, [`thread`] connects again and again and ends with a flush, [`commands`] hands
-//! snippets to Python and their output back, and [`python`] is what `probe_agent` calls.
+//! connection from Hello to its end, [`fitting`] replaces messages that are larger than the collector takes, [`thread`]
+//! connects again and again and ends with a flush, [`commands`] hands snippets to Python and their output back, and
+//! [`python`] is what `probe_agent` calls.
 
 pub mod buffer;
 pub mod commands;

@@ -137,12 +137,13 @@ fn stop(py: Python<'_>, timeout_s: f64, reason: &str) -> bool {
     })
 }
 
-/// Called in a forked child, where the thread is not.
+/// Called in a forked child, where the thread is not. Whether it may become an agent of its own: see [`begin_in_child`].
 #[pyfunction]
-fn forked() {
+fn forked() -> bool {
     FORKED.store(true, Ordering::Relaxed);
     shared::ENABLED.store(false, Ordering::Relaxed);
     shared::BOUNDARY_WANTED.store(false, Ordering::Relaxed);
+    recording::may_begin()
 }
 
 /// In a forked child of a process that was not an agent yet: it may be one from now on. False where it can't.

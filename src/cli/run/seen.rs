@@ -1,7 +1,6 @@
 //! What the launcher is told by processes that import torch and are no agents yet, so that it can say why nothing was
 //! recorded: a file beside the run's socket, to which they append a line each.
 
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -41,14 +40,14 @@ impl Seen {
     pub(super) fn sentences(&self) -> Vec<String> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let mut sentences: Vec<String> = lines.iter().take(MOST).map(|line| self.sentence(line).to_string()).collect();
+        let mut sentences: Vec<String> = lines.iter().take(MOST).map(|line| self.sentence(line)).collect();
         if lines.len() > MOST {
             sentences.push(format!("{} more processes imported torch", lines.len() - MOST));
         }
         sentences
     }
 
-    fn sentence(&self, line: &Line) -> impl fmt::Display {
+    fn sentence(&self, line: &Line) -> String {
         let at = UNIX_EPOCH + Duration::try_from_secs_f64(line.unix_s).unwrap_or_default();
         let after = at.duration_since(self.began).unwrap_or_default().as_secs_f64();
         let Line { pid, command, what, .. } = line;

@@ -6,9 +6,7 @@ use probe_proto::v1;
 use prost::Message;
 
 use super::{LONGEST_TEXT, cut};
-
-/// An agent may have this many (table, reason) pairs, layers, settings; what is more is not kept.
-pub(super) const MOST_ENTRIES: usize = 256;
+use crate::journal::MOST_ENTRIES;
 
 /// Process groups of an agent whose state is kept, and pending operations of each.
 const MOST_GROUPS: usize = 1024;
