@@ -128,8 +128,9 @@ bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/console.py --probe $(TARGET)/release/probe
 	$(BIN)/python bench/sampling.py --probe $(TARGET)/release/probe
 
-gpu-check: setup ## device times against torch.profiler, and their cost, where there is a GPU
+gpu-check: setup ## where there is a GPU: device times against torch.profiler, what they cost, and training on it
 	$(BIN)/python bench/gpu_check.py
+	$(BIN)/python -m pytest -q -rs tests/e2e/test_cuda.py
 
 clean:
 	rm -rf $(VENV) $(TARGET)

@@ -53,7 +53,8 @@ pub enum Kind {
     GradReady,
     /// The thread began to wait for a collective.
     WaitBegin,
-    /// It has waited. Payload 1 where it has an event, which comes when the collective issued before is done.
+    /// It has waited, or the collective issued before returned no work to wait for. Payload 1 where it has an event, which
+    /// comes when that collective is done.
     WaitEnd,
     /// Recording was off, and is on again. `a` is 1 in the middle of a step that is to get no row.
     Resume,

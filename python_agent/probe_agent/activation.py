@@ -1,4 +1,5 @@
-"""Waits for torch, without importing anything before it does: a finder that steps aside when torch has been imported.
+"""Waits for torch, without importing anything before it does: a finder that steps aside when torch has been imported, or,
+where an import of torch is under way, the end of that.
 
 Before torch is imported this costs a millisecond; the native half is loaded only afterwards.
 """
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _begun = False
+#: Ends of imports that are waited for: one at most.
+_awaited: list[_EndOfImport] = []
 
 
 def begin() -> None:
@@ -29,10 +32,12 @@ def begin() -> None:
     _begun = True
     when_imported = _trainer if kind == "trainer" else _child
     torch = sys.modules.get("torch")
-    if torch is not None and not getattr(torch.__spec__, "_initializing", False):
-        when_imported()
-    else:
+    if torch is None:
         sys.meta_path.insert(0, _TorchFinder(when_imported))
+    elif getattr(torch.__spec__, "_initializing", False):
+        _EndOfImport(torch, when_imported)
+    else:
+        when_imported()
 
 
 def end() -> None:
@@ -40,11 +45,12 @@ def end() -> None:
     global _begun
     _begun = False
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchFinder)]
+    _awaited.clear()
 
 
 def waiting() -> bool:
     """Whether torch has not been imported yet."""
-    return any(isinstance(finder, _TorchFinder) for finder in sys.meta_path)
+    return bool(_awaited) or any(isinstance(finder, _TorchFinder) for finder in sys.meta_path)
 
 
 def _trainer() -> None:
@@ -127,7 +133,7 @@ class _TorchFinder:
                     sys.meta_path.insert(0, self)
                 raise
             if present:
-                self._then_safely()
+                _safely(self._then)
 
         try:
             loader.exec_module = exec_module
@@ -135,8 +141,48 @@ class _TorchFinder:
             # A loader without room for it: torch works, and the agent stays away.
             pass
 
-    def _then_safely(self) -> None:
+
+class _EndOfImport:
+    """Calls `then` once an import of torch that is under way has ended, on the thread that imports: as the finder does, which
+    is asked before an import only. Python says the end to the module's spec, whose class is another one until then."""
+
+    def __init__(self, torch: ModuleType, then: Any) -> None:
+        self._torch, self._then = torch, then
+        _awaited.append(self)
+        spec: Any = torch.__spec__
+        kind: Any = type(spec)
+        over = self._over
+
+        class Importing(kind):  # type: ignore[misc]
+            @property
+            def _initializing(self) -> Any:
+                return self.__dict__.get("_initializing", False)
+
+            @_initializing.setter
+            def _initializing(self, value: Any) -> None:
+                self.__dict__["_initializing"] = value
+                if not value:
+                    self.__class__ = kind
+                    over()
+
+        spec.__class__ = Importing
+        if not spec._initializing:  # It has ended meanwhile.
+            spec.__class__ = kind
+            over()
+
+    def _over(self) -> None:
         try:
-            self._then()
-        except Exception as error:
-            print(f"probe: not started: {type(error).__name__}: {error}; training goes on unobserved", file=sys.stderr)
+            _awaited.remove(self)
+        except ValueError:  # By another thread, or nobody waits for it any more.
+            return
+        if sys.modules.get("torch") is self._torch:
+            _safely(self._then)
+        else:  # It failed; another one may not.
+            sys.meta_path.insert(0, _TorchFinder(self._then))
+
+
+def _safely(then: Any) -> None:
+    try:
+        then()
+    except Exception as error:
+        print(f"probe: not started: {type(error).__name__}: {error}; training goes on unobserved", file=sys.stderr)

@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 import torch
 from fork_server import fork_server, result
+from probe_agent.torch.collectives import WITHOUT_HOOKS
 from torch import nn
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -34,12 +35,8 @@ AS_HOOKS_NAME = (
         "all_to_all_single": "all_to_all",
     }
 )
-#: What the agent says where nothing is wrong.
-NO_PROBLEM = (
-    ""
-    if HOOKS_OF_GROUPS
-    else "collectives: no pg_hooks: this torch's process groups have no hooks, so what DDP and FSDP ask of them is not seen"
-)
+#: What the agent says where there are process groups and nothing is wrong.
+NO_PROBLEM = "" if HOOKS_OF_GROUPS else WITHOUT_HOOKS
 
 
 class Recorder:

@@ -132,6 +132,46 @@ print(torch.__spec__.loader.exec_module.__qualname__)
     assert bench.python(code, PROBE="1").splitlines() == ["1 0", "_LoaderBasics.exec_module"]
 
 
+IN_THE_MIDDLE = """
+import sys
+from probe_agent import activation
+
+class InTheMiddle:
+    def find_spec(self, name, path, target=None):
+        if name == "torch.nn":
+            sys.meta_path.remove(self)
+            assert sys.modules["torch"].__spec__._initializing
+            activation.begin()
+            assert activation.waiting()
+            {more}
+
+sys.meta_path.insert(0, InTheMiddle())
+"""
+
+
+def test_an_import_of_torch_that_is_under_way_is_waited_for(bench: Bench) -> None:
+    """Which is when a process is attached to that was started just now."""
+    code = IN_THE_MIDDLE.format(more="") + (
+        "import torch, importlib.machinery as machinery\nfrom probe_agent import status\n"
+        "assert type(torch.__spec__) is machinery.ModuleSpec and not torch.__spec__._initializing\n"
+        "assert not activation.waiting()\nprint(status()['phase'])"
+    )
+    assert bench.python(code) == "waiting for training\n"
+    # One that fails is waited for no more, but the next one is.
+    again = """
+try:
+    import torch
+except ZeroDivisionError:
+    assert activation.waiting() and "torch" not in sys.modules
+    from probe_agent import status
+    print(status()["phase"])
+"""
+    assert bench.python(IN_THE_MIDDLE.format(more="1 / 0") + again) == "waiting for torch\n"
+    # And nobody waits after that was taken back.
+    taken_back = "import torch\nfrom probe_agent import status\nprint(status()['phase'], activation.waiting())"
+    assert bench.python(IN_THE_MIDDLE.format(more="activation.end()") + taken_back) == "off False\n"
+
+
 # What libraries do before anybody imports torch; the first is what transformers, datasets and accelerate do.
 BEFORE_TORCH = {
     "a question whether it is there": "import importlib.util\nassert importlib.util.find_spec('torch')",

@@ -14,7 +14,6 @@ import torch
 from eval_support import Native
 from probe_agent import _native
 from probe_agent.eval import boundary
-from recording_support import NO_PROBLEM
 from test_eval_run import Collector, until
 from torch import nn
 
@@ -51,7 +50,7 @@ def collector() -> Iterator[Collector]:
     made.thread.join(20)
     _native.set_boundary_callback(None)
     agent.uninstall()
-    assert not made.thread.is_alive() and _native.problem() == NO_PROBLEM
+    assert not made.thread.is_alive() and _native.problem() == ""
 
 
 def network() -> nn.Module:

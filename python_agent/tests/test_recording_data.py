@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import NO_PROBLEM, Net, Recorder, in_process
+from recording_support import Net, Recorder, in_process
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 torch.set_num_threads(1)
@@ -61,7 +61,7 @@ def epochs(workers: int, context: str | None, persistent: bool) -> dict[str, Any
 )
 def test_a_row_a_batch(workers: int, context: str | None, persistent: bool) -> None:
     found = in_process(epochs, arguments=(workers, context, persistent))
-    assert found["drops"] == [] and found["problem"] == NO_PROBLEM
+    assert found["drops"] == [] and found["problem"] == ""
     trace, steps = found["trace"], found["steps"]
     assert [row["batch_index"] for row in trace] == [0, 1, 2] * 2
     first = steps[0]["step"]
@@ -179,7 +179,7 @@ def test_an_iterator_that_says_nothing_of_itself(recorder: Recorder) -> None:
             next(Interrupted(DataLoader([1, 2], batch_size=None)))  # type: ignore[arg-type]
     finally:
         process.name = before
-    assert recorder.take()["python.data_trace"] == [] and recorder.native.problem() == NO_PROBLEM
+    assert recorder.take()["python.data_trace"] == [] and recorder.native.problem() == ""
 
 
 def test_switched_off_there_is_nothing() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,8 +130,9 @@ def held(steps: int) -> Any:
     return [row | told[row["step"]] for row in rows]
 
 
-def collectives(meeting: str) -> Any:
-    """Rows of three operations of a group that says it is NCCL's, in order; how many events were recorded."""
+def collectives(meeting: str, returned: str) -> Any:
+    """Rows of three operations of a group that says it is NCCL's, in order; how many events were recorded. Synchronous ones
+    return a work that is waited for, or `nothing` and have waited, as newer releases of torch have it of NCCL."""
     import probe_agent.torch as agent
     import torch.distributed as dist
     from probe_agent import _native as native
@@ -140,6 +142,8 @@ def collectives(meeting: str) -> Any:
     layer._backends = lambda text: [("", "nccl")]
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
     cuda = ctypes.CDLL("libcuda.so.1")
+    if returned == "nothing":
+        return_nothing()
     agent.install()
     native.analyse()
     native.take_rows()
@@ -154,6 +158,29 @@ def collectives(meeting: str) -> Any:
     names = ("operation_type", "status", "duration_ms", "algbw_gbps")
     rows.sort(key=lambda row: row["seq"])
     return {"rows": [[row[name] for name in names] for row in rows], "events": cuda.fake_cuda_recorded()}
+
+
+def return_nothing() -> None:
+    """Has synchronous sums of process groups return no work. A barrier returns one also where others don't."""
+    from torch.distributed import ProcessGroup, Work
+
+    wait, issue, register = Work.wait, ProcessGroup.allreduce, getattr(ProcessGroup, "register_post_hook", None)
+
+    def allreduce(self: Any, tensors: Any, options: Any) -> Any:
+        work = issue(self, tensors, options)
+        return work if options.asyncOp else (wait(work), None)[1]
+
+    def register_post_hook(self: Any, number: int, hook: Any) -> None:
+        def called(args: Any) -> None:
+            has_work = args.async_op or args.name.name != "ALLREDUCE"
+            hook(args if has_work else SimpleNamespace(work=None))
+
+        assert register is not None
+        register(self, number, called)
+
+    ProcessGroup.allreduce = allreduce  # type: ignore[method-assign]
+    if register is not None:
+        ProcessGroup.register_post_hook = register_post_hook  # type: ignore[method-assign]
 
 
 def times(rows: list[dict[str, Any]], step: int) -> dict[tuple[str, str | None], tuple[float | None, float | None]]:
@@ -262,16 +289,17 @@ def test_the_layer_can_be_off(with_driver: None) -> None:
     assert set(times(told["rows"], 1).values()) == {(None, None)}
 
 
+@pytest.mark.parametrize("returned", ["a work", "nothing"])
 @pytest.mark.parametrize("mechanism", ["pg_hooks", pytest.param("patched-functions", marks=pytest.mark.extended)])
 def test_what_a_stream_waits_for_has_the_devices_time(
-    with_driver: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mechanism: str
+    with_driver: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mechanism: str, returned: str
 ) -> None:
     """NCCL's operations: synchronous ones have an event before and one after, and what lies between is how long they took."""
     if mechanism == "pg_hooks" and not HOOKS_OF_GROUPS:
         pytest.skip("this torch's process groups have no hooks")
     # Without RecordFunction: it tells when gloo is done, which NCCL's ranges don't.
     layers = f"-backward,optimizer=step-hooks,collectives={mechanism}"
-    told = in_interpreter(collectives, layers, arguments=(str(tmp_path / "meeting"),))
+    told = in_interpreter(collectives, layers, arguments=(str(tmp_path / "meeting"), returned))
     waited = ["completed", pytest.approx(1.0, rel=1e-5)]  # as exact as the driver says it, in 32 bits
     assert told["rows"] == [
         ["all_reduce", *waited, pytest.approx(1000 / 1e-3 / 1e9, rel=1e-5)],
@@ -282,5 +310,5 @@ def test_what_a_stream_waits_for_has_the_devices_time(
     # The device has not come so far, or can't be asked, or its stream is being captured: nobody knows.
     for mode in ("never", "broken", "capturing"):
         monkeypatch.setenv("FAKE_CUDA_ALWAYS", mode)
-        told = in_interpreter(collectives, layers, arguments=(str(tmp_path / mode),))
+        told = in_interpreter(collectives, layers, arguments=(str(tmp_path / mode), returned))
         assert [row[1:] for row in told["rows"]] == [["issued", None, None]] * 3, mode

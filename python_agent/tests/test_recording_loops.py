@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import NO_PROBLEM, Net, Recorder, in_process, train
+from recording_support import Net, Recorder, in_process, train
 from torch import nn
 
 torch.set_num_threads(1)
@@ -43,7 +43,7 @@ def test_a_step_that_the_scaler_skips_is_no_step(recorder: Recorder) -> None:
         calls[row["step"] - first] += row["stage"] == "backward" and row["module"] == "layers.1.up"
     assert calls == [1, 1, 2, 1]
     assert [row["step"] - first for row in rows["python.torch_trace"] if row["stage"] == "step"] == [0, 1, 2, 3]
-    assert rows["probe.drops"] == {} and recorder.native.problem() == NO_PROBLEM
+    assert rows["probe.drops"] == {} and recorder.native.problem() == ""
 
 
 def two_loops() -> dict[str, Any]:
@@ -216,7 +216,7 @@ def test_hooks_profiler_and_ranges_of_the_users_own(recorder: Recorder) -> None:
     assert forward.count("head") == 5 and len(forward) == 5 * 14
     backward = [row["module"] for row in rows["python.torch_trace"] if row["stage"] == "backward"]
     assert backward.count("head") == 5 and backward.count("layers.2.down") == 5
-    assert rows["probe.drops"] == {} and recorder.native.problem() == NO_PROBLEM
+    assert rows["probe.drops"] == {} and recorder.native.problem() == ""
 
 
 def test_an_unrolled_network_counts_its_calls(recorder: Recorder) -> None:
@@ -288,7 +288,7 @@ def compiled(agent: bool) -> dict[str, Any]:
         from probe_agent import _native
 
         # Steps in which the function is compiled may have none: slots are reset, and it calls no module where steps before did.
-        assert 4 * 6 - 2 <= len(_native.take_rows()["python.steps"]) <= 4 * 6 and _native.problem() == NO_PROBLEM
+        assert 4 * 6 - 2 <= len(_native.take_rows()["python.steps"]) <= 4 * 6 and _native.problem() == ""
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from recording_support import NO_PROBLEM, Net, Recorder, by_module, in_interpreter, in_process, train
+from recording_support import Net, Recorder, by_module, in_interpreter, in_process, train
 from torch import nn
 
 torch.set_num_threads(1)
@@ -113,7 +113,7 @@ def test_a_signal_while_modules_are_named_reaches_the_program(recorder: Recorder
     model.__dict__["_parameters"] = Tripping(model._parameters)
     with pytest.raises(handled):
         model(torch.ones(1, 2))
-    assert recorder.native.problem() == NO_PROBLEM
+    assert recorder.native.problem() == ""
     recorder.take()
     model(torch.ones(1, 2))
     recorder.native.mark_step()
@@ -137,7 +137,7 @@ def test_a_signal_while_the_agent_connects_reaches_the_program(
     model(torch.ones(1, 2))
     model(torch.ones(1, 2))
     assert len(calls) == 2, "broken off, it is done at the next sign of training, and once"
-    assert recorder.native.problem() == NO_PROBLEM
+    assert recorder.native.problem() == ""
 
 
 def test_what_fails_in_our_own_code_is_not_the_programs(recorder: Recorder) -> None:
@@ -342,6 +342,16 @@ def test_an_assignment_to_one_class_is_seen_and_said(recorder: Recorder) -> None
     assert forward_rows(recorder) == 1
 
 
+def test_classes_that_torch_fx_makes_are_nobodys_assignment(recorder: Recorder) -> None:
+    model = nn.Linear(4, 4)
+    traced = torch.fx.GraphModule(nn.Module(), torch.fx.Graph())
+    recorder.native.keep_slots(True)
+    model(torch.ones(2, 4))
+    recorder.native.mark_step()
+    assert recorder.native.problem() == "" and recorder.native.is_patched(type(traced))
+    assert len(recorder.take()["python.steps"]) == 1, "the step has its row"
+
+
 def test_copies_and_pickles_of_models_work(recorder: Recorder) -> None:
     import copy
     import pickle
@@ -453,4 +463,4 @@ def test_device_modes_and_odd_arguments_are_no_problem(recorder: Recorder) -> No
     model(torch.ones(1, 2, 1, 2, 1, 2, 1, 2)), model(torch.ones(1, 2, 3, 4, 5, 6)), model(torch.ones(0, 3))
     shapes = [row["input_shape"] for row in recorder.take()["python.torch_trace"]]
     assert shapes == [None, None, None, "[3, 2]", "[]", "[1, 2, 1, 2, 1, 2, …]", "[1, 2, 3, 4, 5, 6]", "[0, 3]"]
-    assert recorder.native.problem() == NO_PROBLEM
+    assert recorder.native.problem() == ""

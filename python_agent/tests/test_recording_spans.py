@@ -15,7 +15,7 @@ import numpy as np
 import probe_agent
 import pytest
 import torch
-from recording_support import NO_PROBLEM, Net, Recorder, in_process, train
+from recording_support import Net, Recorder, in_process, train
 
 torch.set_num_threads(1)
 
@@ -78,7 +78,7 @@ def test_ranges_nest_and_know_their_step(recorder: Recorder) -> None:
         assert row["duration"] >= step["forward_time"] + step["backward_time"] + step["optimizer_time"]
     # A range takes no time away from what is within it.
     assert all(step["forward_time"] > 0 and step["backward_time"] > 0 for step in rows["python.steps"])
-    assert rows["probe.drops"] == {} and recorder.native.problem() == NO_PROBLEM
+    assert rows["probe.drops"] == {} and recorder.native.problem() == ""
 
 
 def test_ranges_that_end_in_any_order_and_on_any_thread(recorder: Recorder) -> None:

@@ -130,7 +130,8 @@ def _install_layer(
         try:
             by_name[mechanism](explicit)
         except Unavailable as reason:
-            problems.append(f"{layer}: no {mechanism}: {reason}")
+            if reason.args:
+                problems.append(f"{layer}: no {mechanism}: {reason}")
         except Exception as error:
             problems.append(f"{layer}: no {mechanism}: {error!r}")
         else:

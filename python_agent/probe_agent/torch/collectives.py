@@ -18,6 +18,9 @@ _HOOK = 0x70726F62
 _UNHOOKED = ("send", "recv", "batch_isend_irecv", "gather", "scatter", "reduce_scatter", "all_to_all",
              "all_reduce_coalesced", "all_gather_coalesced")  # fmt: skip
 
+#: What is missing where there are process groups and these have no hooks.
+WITHOUT_HOOKS = "collectives: this torch's process groups have no hooks, so what DDP and FSDP ask of them is not seen"
+
 _originals: list[tuple[Any, str, Any, Any]] = []
 _watched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _hooks = False
@@ -27,8 +30,8 @@ def use_group_hooks(explicit: bool) -> None:
     """Register a hook before and after each operation on every group there is and will be."""
     global _hooks
     c10d = _c10d()
-    if not hasattr(c10d.ProcessGroup, "register_pre_hook") or not hasattr(c10d.ProcessGroup, "register_post_hook"):
-        raise Unavailable("this torch's process groups have no hooks, so what DDP and FSDP ask of them is not seen")
+    if not _have_hooks(c10d):
+        raise Unavailable  # Which is said where there is a group.
     _hooks = True
     _wrap_makers(c10d)
     _wrap_others(c10d)
@@ -98,10 +101,16 @@ def _c10d() -> Any:
     return c10d
 
 
+def _have_hooks(c10d: Any) -> bool:
+    return hasattr(c10d.ProcessGroup, "register_pre_hook") and hasattr(c10d.ProcessGroup, "register_post_hook")
+
+
 def _watch(c10d: Any, group: Any) -> None:
     name = c10d._world.pg_names.get(group) or group.group_name
     backends = _backends(c10d._world.pg_map[group][0])
     watcher = _native.CollectiveGroup(str(name), group.size(), backends, sequence(group))
+    if not _watched and not _have_hooks(c10d):
+        _native.set_problem(WITHOUT_HOOKS)
     _watched[group] = watcher
     if not _hooks:
         return
@@ -110,6 +119,8 @@ def _watch(c10d: Any, group: Any) -> None:
         key = watcher.post()
         if key:
             _await(key, args.work, watcher)
+            if args.work is None:
+                _returned(group)
 
     group.register_pre_hook(_HOOK, watcher.pre)
     group.register_post_hook(_HOOK, post)
@@ -154,6 +165,13 @@ def _await(key: int, work: Any, watcher: Any) -> None:
             _native.collective_done(key, False)
 
     future.add_done_callback(done)
+
+
+def _returned(group: Any) -> None:
+    """An operation was issued without a work, which is complete for whatever its stream does next; one that is coalesced with
+    others is not issued before those are."""
+    if group not in sys.modules["torch.distributed.distributed_c10d"]._world.pg_coalesce_state:
+        _native.collective_returned()
 
 
 def _wrap_makers(c10d: Any) -> None:
@@ -249,7 +267,7 @@ def _recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if torch.compiler.is_compiling():
             return original(*args, **kwargs)
         _native.may_talk()
-        watcher, key = _issue(name, args, kwargs)
+        group, watcher, key = _issue(name, args, kwargs)
         if not key:
             return original(*args, **kwargs)
         try:
@@ -258,6 +276,7 @@ def _recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             _native.collective_done(key, True)
             raise
         if work is None:
+            _returned(group)
             _native.collective_done(key, False)
         else:
             _await(key, work, watcher)
@@ -272,15 +291,15 @@ def _group(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return given[0] if given else c10d._get_default_group()
 
 
-def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, int]:
-    """The group's watcher and the operation's key; 0 where it is not recorded. Whatever goes wrong stays here."""
+def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, int]:
+    """The group, its watcher and the operation's key; 0 where it is not recorded. Whatever goes wrong stays here."""
     import torch
 
     try:
         group = _group(args, kwargs)
         watcher = _watched.get(group)
         if watcher is None:
-            return None, 0
+            return None, None, 0
         given: list[list[Any]] = []
         for value in (*args, *kwargs.values()):
             items = value if isinstance(value, (list, tuple)) else [value]
@@ -288,9 +307,9 @@ def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[An
         is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
         # Of what goes in and what comes out, the larger.
         largest = max(given, key=lambda tensors: sum(tensor.nbytes for tensor in tensors), default=[])
-        return watcher, watcher.issue(name, is_async, sequence(group), largest, [])
+        return group, watcher, watcher.issue(name, is_async, sequence(group), largest, [])
     except Exception as error:
         if signals.is_of_the_program(error):
             raise
         _native.set_problem(f"collectives: {name} is not recorded: {error!r}")
-        return None, 0
+        return None, None, 0

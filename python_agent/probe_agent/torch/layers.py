@@ -11,7 +11,7 @@ OFF = "off"
 
 
 class Unavailable(Exception):
-    """A mechanism does not work here; the message says why."""
+    """A mechanism does not work here; the message says why. Without one nothing is missed by that, or not yet."""
 
 
 def skipped_by_dynamo(function: _Function) -> _Function:

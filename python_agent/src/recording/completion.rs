@@ -4,8 +4,9 @@
 //! Python: [`started`] and [`finished`]. Where that is not to be had, a future may say so ([`collective_done`]). NCCL's
 //! futures and ranges end when the operation is enqueued, which is not completion. But a synchronous one is waited for by
 //! the current stream at once, so an event on that stream before it is issued and one after the wait are its beginning
-//! and its end ([`super::device`]). Of an asynchronous one the stream learns the end only when it has nothing better to
-//! do; there nothing is said.
+//! and its end ([`super::device`]); newer releases of torch run it on that stream itself and return no work to wait for, so
+//! that its end is where the issuing call returns ([`collective_returned`]). Of an asynchronous one the stream learns the end
+//! only when it has nothing better to do; there nothing is said.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -79,6 +80,20 @@ fn collective_posted(key: u64) {
     });
 }
 
+/// A synchronous operation was issued, and torch returned no work to wait for: what the stream does next comes after it.
+#[pyfunction]
+fn collective_returned() {
+    thread::with(|state| {
+        if state.collective_on_stream.replace(false) && state.collective.get() == 0 {
+            let mark = device::mark();
+            let has_event = u64::from(device::is_event(mark));
+            if !state.instant(Class::Collective, Record::new(Kind::WaitEnd, has_event, ticks(), 0, 0).marked(mark)) {
+                device::take_back(mark);
+            }
+        }
+    });
+}
+
 /// A wait for an operation: what `wait(*args, **kwargs)` returns or raises.
 ///
 /// In one function, because between two that Python calls one after the other the handler of a signal may raise, and what has
@@ -116,6 +131,7 @@ fn wait_end() {
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(collective_done, module)?)?;
+    module.add_function(wrap_pyfunction!(collective_returned, module)?)?;
     module.add_function(wrap_pyfunction!(run_wait, module)?)?;
     module.add_function(wrap_pyfunction!(collective_posted, module)?)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyType};
+use pyo3::types::{PyDict, PyList, PyType};
 use pyo3::{ffi, intern};
 
 use super::clock::ticks;
@@ -189,7 +189,7 @@ fn patch_below(py: Python<'_>, found: &mut Option<String>) -> PyResult<()> {
         }
         // One that has no name here yet is new: its own `__init_subclass__` did not call on.
         let is_known = names::Known.class(class.as_ptr() as u64).is_some();
-        if !is_patched(&class) && patch_type(&class) && is_known && found.is_none() {
+        if !is_patched(&class) && patch_type(&class) && is_known && found.is_none() && !is_traced(&class) {
             *found = Some(class.name()?.extract()?);
         }
         for below in subclasses.call1((&class,))?.cast::<PyList>()? {
@@ -197,6 +197,20 @@ fn patch_below(py: Python<'_>, found: &mut Option<String>) -> PyResult<()> {
         }
     }
     Ok(())
+}
+
+/// Whether it is a class of torch.fx, which makes one for each graph and assigns its `__call__`, as torch.compile has it do
+/// over and over: that is nobody's assignment, and no call of the program's.
+fn is_traced(class: &Bound<'_, PyType>) -> bool {
+    let py = class.py();
+    let find = || {
+        let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+        let module = modules.cast::<PyDict>()?.get_item(intern!(py, "torch.fx.graph_module"))?;
+        module.map(|module| module.getattr(intern!(py, "GraphModule"))).transpose()
+    };
+    // SAFETY: both are types, and the question runs no code of theirs.
+    let is_below = |base: &Bound<'_, PyType>| unsafe { ffi::PyType_IsSubtype(class.as_type_ptr(), base.as_type_ptr()) };
+    find().ok().flatten().is_some_and(|found| found.cast::<PyType>().is_ok_and(|base| is_below(base) != 0))
 }
 
 /// For the background thread, now and then: orders a look at all classes, and says where calls of modules are not seen.

@@ -9,8 +9,8 @@ use super::driver::{Driver, Event};
 
 /// Events of all devices, at most: what a second of a busy process needs.
 const SLOTS: usize = 1 << 14;
-/// Events that are made at a time.
-const MORE: usize = 1024;
+/// Events that are made at first; where they were too few, twice as many.
+const FIRST: usize = 1024;
 const _: () = assert!(SLOTS < super::FAILED as usize);
 
 struct Slot {
@@ -84,12 +84,13 @@ fn changed(head: u64, first: u32) -> u64 {
     ((head >> 32) + 1) << 32 | u64::from(first)
 }
 
-/// Makes events for every device in use that is short of them. Whether any device has some.
+/// Makes events for every device in use that is short of them, as many as there are: a program takes those of a thousand steps
+/// within its first second. Whether any device has some.
 pub(super) fn fill(driver: &Driver) -> bool {
     for device in driver.active_devices().filter(|device| *device < DEVICES) {
-        if (LISTS[device].free.load(Ordering::Relaxed) as usize) < MORE / 2 {
-            let room = SLOTS - MADE.load(Ordering::Relaxed) as usize;
-            driver.create(device, MORE.min(room), |event| {
+        if (LISTS[device].free.load(Ordering::Relaxed) as usize) < FIRST / 2 {
+            let made = MADE.load(Ordering::Relaxed) as usize;
+            driver.create(device, made.max(FIRST).min(SLOTS - made), |event| {
                 let number = MADE.fetch_add(1, Ordering::Relaxed) as u16;
                 slot(number).event.store(event, Ordering::Relaxed);
                 slot(number).device.store(device as u8, Ordering::Relaxed);
