@@ -145,11 +145,13 @@ def main() -> None:
     args = parser.parse_args()
 
     distributed = "RANK" in os.environ
-    cuda = torch.cuda.is_available()
-    local_rank = int(os.environ.get("LOCAL_RANK", 0))
-    device = torch.device("cuda", local_rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
+    gpus = torch.cuda.device_count()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % gpus) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
     if distributed:
-        dist.init_process_group("nccl" if cuda and torch.cuda.device_count() > local_rank else "gloo")
+        # NCCL wants a GPU for each rank.
+        dist.init_process_group("nccl" if gpus >= int(os.environ.get("LOCAL_WORLD_SIZE", 1)) else "gloo")
     rank = dist.get_rank() if distributed else 0
 
     torch.manual_seed(args.seed)

@@ -5,6 +5,7 @@
 //! Nothing is recorded on a stream that is being captured into a graph, and on ROCm there is no libcuda, so nothing is
 //! recorded at all. Nothing here makes a process use CUDA: until the program has initialised it, everything is off.
 
+mod cost;
 mod driver;
 mod harvest;
 mod pool;
@@ -17,6 +18,7 @@ use pyo3::prelude::*;
 
 use super::clock::ticks;
 use super::policy::{self, Layer};
+use cost::Cost;
 use driver::Driver;
 
 /// Devices of a process, at most.
@@ -43,8 +45,8 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 static ON: AtomicBool = AtomicBool::new(false);
 /// Events wanted so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// What recording one costs, in ticks: a slow average.
-static COST: AtomicU64 = AtomicU64::new(0);
+/// What recording one costs.
+static COST: Cost = Cost::new();
 
 /// Records an event on the current stream. 0 where there is nothing to be recorded on, [`FAILED`] where it could not be.
 #[inline(always)]
@@ -64,8 +66,7 @@ fn mark_now() -> u16 {
     let began = COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(TIMED).then(ticks);
     let mark = record(driver);
     if let (Some(began), Some(_)) = (began, slot_of(mark)) {
-        let (now, before) = (ticks().saturating_sub(began), COST.load(Ordering::Relaxed));
-        COST.store(if before == 0 { now } else { (7 * before + now) / 8 }, Ordering::Relaxed);
+        COST.note(ticks().saturating_sub(began));
     }
     mark
 }
@@ -104,7 +105,7 @@ pub(super) fn take_back(mark: u16) {
 
 /// What an event costs, in ticks; 0 before the first.
 pub(super) fn cost() -> u64 {
-    COST.load(Ordering::Relaxed)
+    COST.ticks()
 }
 
 /// Looks whether CUDA is in use by now, and makes events for the devices that want some. For the background thread.

@@ -1,0 +1,67 @@
+//! What recording an event costs the thread that does it.
+//!
+//! While a device's queue is full every launch waits for room in it, that of an event too: time that the program would have
+//! waited without the event, at its own next launch. So the cost is the smallest of all medians of a few samples that came
+//! one after another; in the first steps of a program its queue is not full yet.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Samples that one median is of.
+const SAMPLES: usize = 15;
+
+/// See the module. In ticks; 0 before the first sample.
+pub(super) struct Cost {
+    newest: [AtomicU64; SAMPLES],
+    count: AtomicUsize,
+    smallest: AtomicU64,
+}
+
+impl Cost {
+    pub(super) const fn new() -> Self {
+        Self { newest: [const { AtomicU64::new(0) }; SAMPLES], count: AtomicUsize::new(0), smallest: AtomicU64::new(0) }
+    }
+
+    /// One event took so long. Two threads at once may falsify a median, and nothing else.
+    pub(super) fn note(&self, ticks: u64) {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        self.newest[number % SAMPLES].store(ticks, Ordering::Relaxed);
+        if number < SAMPLES {
+            self.smallest.store(ticks, Ordering::Relaxed);
+        }
+        if number % SAMPLES == SAMPLES - 1 {
+            let mut sorted: [u64; SAMPLES] = std::array::from_fn(|place| self.newest[place].load(Ordering::Relaxed));
+            sorted.sort_unstable();
+            let median = sorted[SAMPLES / 2];
+            if number < SAMPLES {
+                self.smallest.store(median, Ordering::Relaxed);
+            } else {
+                self.smallest.fetch_min(median, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn ticks(&self) -> u64 {
+        self.smallest.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_room_in_a_queue_is_no_cost() {
+        let cost = Cost::new();
+        assert_eq!(cost.ticks(), 0);
+        cost.note(90_000);
+        assert_eq!(cost.ticks(), 90_000, "all that is known");
+        // Some of the first events make the driver do something for the first time.
+        (1..SAMPLES).for_each(|number| cost.note(if number < 5 { 50_000 } else { 300 + number as u64 }));
+        let first = cost.ticks();
+        assert!((300..320).contains(&first), "{first}");
+        (0..1000 * SAMPLES).for_each(|_| cost.note(40_000));
+        assert_eq!(cost.ticks(), first);
+        (0..SAMPLES).for_each(|_| cost.note(200));
+        assert_eq!(cost.ticks(), 200);
+    }
+}
