@@ -18,7 +18,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         home = Home(pathlib.Path(directory))
         try:
-            run = home.train("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "100000")
+            run = home.train(
+                "torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "100000", PROBE_DETAIL="auto"
+            )
             run.wait_for_step(212, ranks=2)
             checker = [sys.executable, sys.argv[1], "gpt", "--probe", PROBE]
             return subprocess.run(checker, env=home.environment()).returncode

@@ -55,9 +55,9 @@ pub const OVERHEAD_BUDGET: &str = "overhead_budget";
 pub static KEYS: &[Key] = &[
     Key {
         name: DETAIL,
-        doc: "Which steps have their modules recorded, the same on all ranks: every-step; auto, as many as \
-              overhead_budget allows, and all for a while when steps get slower; 1/N, every Nth; off.",
-        values: &["every-step", "auto", "1/N", "off"],
+        doc: "Which steps have their modules recorded, the same on all ranks: auto, as many as overhead_budget allows, \
+              one of 8 at least, and all for a while when steps get slower; every-step; 1/N, every Nth; off.",
+        values: &["auto", "every-step", "1/N", "off"],
         accepts: |value| Detail::parse(value).is_some(),
     },
     Key {

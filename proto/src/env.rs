@@ -26,7 +26,7 @@ variables! {
     PROBE_COLLECTOR = "PROBE_COLLECTOR", "a collector started by the first agent of the run", "Where agents send: unix:PATH or HOST:PORT.";
     PROBE_ENDPOINT = "PROBE_ENDPOINT", "the only live run", "What commands ask when no ENDPOINT is given.";
     PROBE_RUN = "PROBE_RUN", "the script's name", "The run's name.";
-    PROBE_DETAIL = "PROBE_DETAIL", "every-step", "Which steps have their modules recorded: every-step, auto (as many as PROBE_OVERHEAD_BUDGET allows, and all for a while when steps get slower), 1/N (every Nth) or off.";
+    PROBE_DETAIL = "PROBE_DETAIL", "auto", "Which steps have their modules recorded: auto (as many as PROBE_OVERHEAD_BUDGET allows, one of 8 at least, and all for a while when steps get slower), every-step, 1/N (every Nth) or off.";
     PROBE_OVERHEAD_BUDGET = "PROBE_OVERHEAD_BUDGET", "1%", "What recording may cost, as a share of step time, where PROBE_DETAIL is auto: 1%, 0.5%.";
     PROBE_LAYERS = "PROBE_LAYERS", "all", concat!("Layers of recording, comma-separated (", layer_names!(), "); -NAME switches one off, NAME=MECHANISM chooses its mechanism (forward=fast_call: modules without hooks are called by their forward, past torch's own __call__).");
     PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets; tcp: also such as come over TCP; on: only such as come over unix sockets.";

@@ -29,8 +29,8 @@ def start(
     :param run: the run's name; default `PROBE_RUN`, else the script's name.
     :param collector: where to send, `unix:PATH` or `HOST:PORT`; default `PROBE_COLLECTOR`, else a collector that is
         started here and ends when nobody needs it any more.
-    :param detail: which steps have their modules recorded: `every-step`, `auto`, `1/N` or `off`; default `PROBE_DETAIL`,
-        else `every-step`.
+    :param detail: which steps have their modules recorded: `auto`, `every-step`, `1/N` or `off`; default `PROBE_DETAIL`,
+        else `auto`.
 
     `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in workers of a
     DataLoader, in torchrun's launcher, and in forked children of a process that has been recorded itself. Raises ValueError for a `detail` or `collector` that cannot be;

@@ -367,7 +367,7 @@ train(1)
 print(probe_agent.status()["step"], probe_agent.status()["config"]["detail"])
 """
     )
-    assert bench.python(code, PROBE="1") == "3 every-step\n"
+    assert bench.python(code, PROBE="1") == "3 auto\n"
 
 
 def test_a_program_can_start_configure_and_stop_it(bench: Bench) -> None:
@@ -401,7 +401,7 @@ print(probe_agent.status()["phase"], probe_agent.status()["step"], probe_agent._
         "off",
         "waiting for torch off",
         "connecting",
-        "detail cannot be 'sometimes'; it can be every-step, auto, 1/N, off",
+        "detail cannot be 'sometimes'; it can be auto, every-step, 1/N, off",
         "every-step 3",
         "ended False",
         "connecting 4 2",

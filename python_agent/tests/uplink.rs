@@ -305,7 +305,7 @@ async fn settings_are_reported_when_they_change_and_a_refused_version_stops_for_
     let link = start(&socket, &Rows::default(), CAPACITY);
     let (mut connection, _) = collector.welcomed(0).await;
     let first = connection.find(status).await;
-    assert_eq!(first.config["detail"], "every-step");
+    assert_eq!(first.config["detail"], "auto");
     let values = [("detail".to_owned(), "off".to_owned())].into();
     connection.say(Down::Configure(v1::Configure { values, plan: None })).await;
     let changed = connection.find(|frame| status(frame).filter(|s| s.config["detail"] == "off")).await;

@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// The run that it joins, which is begun where none of that name is live [default: a new one, called like the script]
     #[arg(long, value_name = "RUN")]
     name: Option<String>,
-    /// Which steps have their modules recorded: every-step, auto, 1/N or off
+    /// Which steps have their modules recorded: auto, every-step, 1/N or off
     #[arg(long)]
     detail: Option<String>,
     /// Only say what would be done, and whether it may be

@@ -1,4 +1,5 @@
-//! Which steps carry detail in a run with `detail=auto`: as few as the budget asks for, all of them while steps are slow.
+//! Which steps carry detail in a run with `detail=auto`: as few as the budget asks for, though one of eight; all of them while
+//! steps are slow.
 //!
 //! Agents say what recording costs them and how long their steps take; this decides for all ranks at once, since a rank
 //! that records when the others don't makes them wait, and rows of one step that only some ranks have compare badly.
@@ -22,9 +23,16 @@ const LOOK: Duration = Duration::from_millis(500);
 const TO_SPARE: f64 = 0.7;
 /// … for so many looks in a row.
 const CALM_LOOKS: u32 = 6;
-/// A step with detail comes at least this often, in seconds of training, and one of so many.
+/// A step with detail comes at least this often, in seconds of training.
 const LONGEST_GAP: f64 = 10.0;
-const LARGEST_STRIDE: u32 = 1024;
+/// And one of so many has it, where the budget is this or more: one of the last ten steps, which is what people ask about.
+/// Whoever sets a smaller budget has fewer.
+const LARGEST_STRIDE: u32 = 8;
+const USUAL_BUDGET: f64 = 0.01;
+const RAREST_STRIDE: u32 = 1024;
+/// While recording every step is estimated to take less than this share of the budget, none is left out for comparison. At most
+/// 2.4 times the estimate was measured.
+const CHEAP: f64 = 0.4;
 /// Steps are slow when the last second's median is this many times the baseline, until it is no more than that.
 const SLOW: f64 = 1.5;
 const NORMAL: f64 = 1.2;
@@ -36,6 +44,8 @@ const CAPTURE_LOOKS: u32 = 60;
 pub(crate) struct Governor {
     stride: u32,
     calm: u32,
+    /// What recording costs was once estimated to be more than [`CHEAP`], and is measured since.
+    compares: bool,
 }
 
 /// What recording costs a process.
@@ -67,7 +77,7 @@ impl Load {
 
 impl Default for Governor {
     fn default() -> Self {
-        Self { stride: 1, calm: 0 }
+        Self { stride: 1, calm: 0, compares: false }
     }
 }
 
@@ -80,8 +90,11 @@ impl Governor {
         if slowest == 0.0 {
             return self.stride;
         }
+        self.compares |= over(1) > CHEAP;
+        let budget = known().map(|load| load.budget).fold(USUAL_BUDGET, f64::min);
+        let rarest = (f64::from(LARGEST_STRIDE) * USUAL_BUDGET / budget).min(f64::from(RAREST_STRIDE));
         let mut largest = 1;
-        while largest < LARGEST_STRIDE && f64::from(largest * 2) * slowest <= LONGEST_GAP {
+        while f64::from(largest) < rarest && f64::from(largest * 2) * slowest <= LONGEST_GAP {
             largest *= 2;
         }
         let mut wanted = 1;
@@ -199,7 +212,7 @@ fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) {
     if automatic {
         // While steps are slow, what recording costs is not the question; nor are their durations an answer.
         let stride = if watch.captures() { governor.stride } else { governor.look(&loads) };
-        plan(shared, &live, stride, watch.captures(), &loads);
+        plan(shared, &live, stride, watch.captures(), governor.compares, &loads);
     }
     if let Some(change) = change {
         shared.events.note(event(change, step, automatic));
@@ -208,9 +221,9 @@ fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) {
 }
 
 /// Tells the agents, if anything is to change.
-fn plan(shared: &Shared, live: &[Arc<Agent>], governed: u32, capture: bool, loads: &[Load]) {
+fn plan(shared: &Shared, live: &[Arc<Agent>], governed: u32, capture: bool, compares: bool, loads: &[Load]) {
     let stride = if capture { 1 } else { governed };
-    let Some((before, plan)) = shared.settings.plan(live, stride, capture) else { return };
+    let Some((before, plan)) = shared.settings.plan(live, stride, capture || !compares) else { return };
     // A capture is its own event, which says why.
     if before == stride || capture {
         return;
@@ -276,24 +289,26 @@ mod tests {
         let mut governor = Governor::default();
         assert_eq!(governor.look(&[]), 1, "nothing is known");
         assert_eq!(governor.look(&[load(0.0, 0.0, 1.0)]), 1);
-        // 50 ms steps, half a percent: every step.
-        assert_eq!(governor.look(&[load(0.05, 5e-6, 2.5e-4)]), 1);
-        // 3.4 ms steps, 8 %: one of 8 is 1 % and a bit for what every step costs.
-        let tiny = load(3.4e-3, 5e-6, 2.7e-4);
-        assert_eq!(governor.look(&[tiny]), 16);
+        // 50 ms steps, a third of a percent: every step.
+        assert_eq!(governor.look(&[load(0.05, 5e-6, 1.5e-4)]), 1);
+        assert!(!governor.compares);
+        // 3.4 ms steps, 4 %: one of 4 is 1 % and a bit for what every step costs.
+        assert_eq!(governor.look(&[load(3.4e-3, 5e-6, 1.35e-4)]), 8);
+        assert!(governor.compares);
         // Around the edge nothing changes: 0.9 of the budget at half the stride is not enough to come back.
-        for share in [0.0713, 0.072, 0.0716] {
+        for share in [0.0356, 0.036, 0.0358] {
             for _ in 0..20 {
-                assert_eq!(governor.look(&[load(3.4e-3, 0.0, share * 2.0 * 3.4e-3)]), 16);
+                assert_eq!(governor.look(&[load(3.4e-3, 0.0, share * 3.4e-3)]), 8);
             }
         }
         // Cheap enough, for three seconds, step by step back.
         let cheap = load(0.05, 0.0, 1e-4);
         let strides: Vec<u32> = (0..25).map(|_| governor.look(&[cheap])).collect();
-        assert_eq!(strides[4..6], [16, 8]);
-        assert_eq!((strides[11], strides[17], strides[23], strides[24]), (4, 2, 1, 1));
+        assert_eq!(strides[4..6], [8, 4]);
+        assert_eq!((strides[11], strides[17], strides[24]), (2, 1, 1));
+        assert!(governor.compares, "from then on");
         // An interruption starts the count anew.
-        let mut governor = Governor { stride: 4, calm: CALM_LOOKS - 1 };
+        let mut governor = Governor { stride: 4, calm: CALM_LOOKS - 1, compares: true };
         assert_eq!((governor.look(&[load(0.05, 0.0, 1.5e-3)]), governor.calm), (4, 0));
     }
 
@@ -310,24 +325,34 @@ mod tests {
         assert_eq!(Governor::default().look(&[measured(estimate, 1.07, 1.1)]), 8, "it costs more");
         let estimate = load(0.01, 0.0, 1e-3);
         assert_eq!(Governor::default().look(&[measured(estimate, 0.99, 1.015)]), 2, "it costs less");
-        assert_eq!(Governor::default().look(&[measured(estimate, 0.9, 0.95)]), 16, "noise");
+        assert_eq!(Governor::default().look(&[measured(estimate, 0.9, 0.95)]), 8, "noise");
     }
 
     #[test]
     fn a_step_with_detail_comes_every_ten_seconds() {
         assert_eq!(Governor::default().look(&[load(1.0, 0.0, 1.0)]), 8);
         assert_eq!(Governor::default().look(&[load(20.0, 0.0, 20.0)]), 1);
-        assert_eq!(Governor::default().look(&[load(1e-4, 0.0, 1e-3)]), 1024);
+        assert_eq!(Governor::default().look(&[load(4.0, 0.0, 4.0)]), 2);
         // Steps have become slow: what is too rare now comes back.
-        let mut governor = Governor { stride: 256, calm: 0 };
+        let mut governor = Governor { stride: 256, calm: 0, compares: true };
         let strides: Vec<u32> = (0..40).map(|_| governor.look(&[load(1.0, 0.0, 1.0)])).collect();
         assert_eq!(strides.last(), Some(&8));
     }
 
     #[test]
+    fn one_of_eight_steps_has_detail_where_the_budget_is_not_smaller() {
+        let dear = load(1e-4, 0.0, 1e-3);
+        assert_eq!(Governor::default().look(&[dear]), 8);
+        let with = |budget| Load { budget, ..dear };
+        assert_eq!(Governor::default().look(&[with(0.1)]), 8);
+        assert_eq!(Governor::default().look(&[with(0.001), dear]), 128);
+        assert_eq!(Governor::default().look(&[with(1e-6)]), 1024);
+    }
+
+    #[test]
     fn what_every_step_costs_leaves_room_for_detail() {
         // 2 % that can't be helped: detail gets the half of the budget that is kept for it.
-        assert_eq!(Governor::default().look(&[load(1e-3, 2e-5, 1e-4)]), 32);
+        assert_eq!(Governor::default().look(&[load(1e-3, 2e-5, 2e-5)]), 4);
     }
 
     fn pace(recent: f64, baseline: f64) -> Cost {

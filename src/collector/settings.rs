@@ -39,7 +39,7 @@ impl Default for State {
     fn default() -> Self {
         Self {
             values: BTreeMap::new(),
-            plan: Plan { number: 0, from_step: 0, stride: 1, whole: false },
+            plan: Plan { number: 0, from_step: 0, stride: 1, whole: true },
             lead: FIRST_LEAD,
         }
     }

@@ -67,6 +67,8 @@ class Home:
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "OMP_NUM_THREADS": "1",
             "NO_COLOR": "1",
+            # Rows of every step, whatever else the machine does meanwhile; test_governor.py and the document have the default.
+            "PROBE_DETAIL": "every-step",
         }
         return {**kept, **mine, **more}
 

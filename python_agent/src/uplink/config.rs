@@ -29,7 +29,7 @@ struct Set {
 
 static SET: Mutex<Set> = Mutex::new(Set {
     values: BTreeMap::new(),
-    plan: Plan { number: 0, from_step: 0, stride: 1, whole: false },
+    plan: Plan { number: 0, from_step: 0, stride: 1, whole: true },
     late: false,
     late_plans: 0,
     newest_late: VecDeque::new(),
@@ -50,7 +50,7 @@ pub fn apply<'a>(
         set.plan = *plan;
     }
     let value = |key| set.values.get(key).map(String::as_str);
-    let detail = value(config::DETAIL).and_then(Detail::parse).unwrap_or(Detail::EveryStep);
+    let detail = value(config::DETAIL).and_then(Detail::parse).unwrap_or(Detail::Auto);
     let layers = value(config::LAYERS).and_then(Layers::parse).unwrap_or(Layers::ALL);
     if let Some(share) = value(config::OVERHEAD_BUDGET).and_then(config::budget) {
         recording::set_budget(share);
