@@ -45,6 +45,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod validation;
 
 use calls::{CallId, Calls, EndedThreads, NO_CALL};
 use clock::{Clock, seconds};
@@ -101,6 +102,8 @@ pub struct Analyser<N> {
     broken: bool,
     /// Recording began in the middle of the step under way, so it gets no row.
     is_partial: bool,
+    /// A backward pass or an optimizer's step was seen: this process trains.
+    trained: bool,
     /// Optimizers get rows.
     optimizers: bool,
     operations: collectives::Operations,
@@ -145,6 +148,7 @@ impl Times {
 #[derive(Debug, Default)]
 struct Words {
     forward: Option<Text>,
+    validation: Option<Text>,
     backward: Option<Text>,
     recompute: Option<Text>,
     step: Option<Text>,
@@ -170,6 +174,7 @@ impl<N: Names> Analyser<N> {
             detail: false,
             broken: false,
             is_partial: false,
+            trained: false,
             optimizers: true,
             operations: collectives::Operations::default(),
             reads: Vec::new(),
@@ -291,9 +296,10 @@ impl<N: Names> Analyser<N> {
             Kind::NodeStart => self.node_start(thread, record),
             Kind::NodeEnd => self.node_end(thread),
             Kind::GradReady => self.gradient_ready(thread, record),
-            Kind::BackwardBegin => self.backward_begin(thread, record.ts),
+            Kind::BackwardBegin => self.backward_begin(thread, record.ts, sink),
             Kind::BackwardEnd => self.backward_end(thread, record, sink),
             Kind::OptimizerBegin => {
+                self.learns(thread, record.ts, sink);
                 self.threads[thread].push(Frame::Optimizer {
                     begin: record.ts,
                     own: 0,
@@ -304,7 +310,7 @@ impl<N: Names> Analyser<N> {
             }
             Kind::OptimizerEnd => self.optimizer_end(thread, record, device, sink),
             Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, device, sink),
-            Kind::DataBegin => self.data_begin(thread, record),
+            Kind::DataBegin => self.data_begin(thread, record, sink),
             Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
@@ -355,6 +361,7 @@ impl<N: Names> Analyser<N> {
         self.report_groups(now.saturating_sub(collectives::PENDING), sink);
         if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
             sink.last_record_ns = clock.unix_ns(self.newest);
+            sink.validates = self.trained && self.threads.iter().any(Thread::is_validating);
         }
     }
 }

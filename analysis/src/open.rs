@@ -39,7 +39,11 @@ impl<N: Names> Analyser<N> {
         let (module, stage, since) = match thread.frames.last()? {
             Frame::Module { call, .. } => {
                 let known = self.calls.get(*call);
-                let stage = if known.is_some_and(|call| call.recompute) { "recompute" } else { "forward" };
+                let stage = match known {
+                    Some(call) if call.recompute => "recompute",
+                    _ if self.trained && thread.is_validating() => "validation",
+                    _ => "forward",
+                };
                 (module(*call), stage, known.map_or(newest, |call| call.begin))
             }
             Frame::Node { owner } => (module(*owner), "backward", newest),

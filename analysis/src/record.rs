@@ -4,7 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A module's call began. `a` module, `b` its type (addresses), payload the autograd sequence number to come next.
+    /// A module's call began. `a` module, `b` its type (addresses), payload the autograd sequence number to come next; of an
+    /// outermost one also whether it trains ([`super::payload::EVAL_MODE`]).
     Enter = 1,
     /// It ended, by return or exception. `a` module, payload the sequence number to come next.
     Exit,
@@ -25,7 +26,8 @@ pub enum Kind {
     /// It ended. `a` 1 when this ended a training step, `b` steps finished now, payload as at the beginning.
     OptimizerEnd,
     /// A batch was asked for. Payload: address of the dataset's class (0: not known), `a` batches that workers had
-    /// finished, `b` batches that they had been told to load (`u64::MAX`: no workers).
+    /// finished (`u64::MAX`: no workers), `b` address of the iterator (48 bits) and the batches that workers had been told to
+    /// load ([`super::payload::OUTSTANDING`]).
     DataBegin,
     /// It was handed over, or there was none. See [`super::data`] for the payload, `a` its bytes (`u64::MAX`: not
     /// known), `b` its number in the epoch, and its samples in the upper half (`u32::MAX` each: not known).

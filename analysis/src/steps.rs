@@ -73,10 +73,16 @@ impl<N: Names> Analyser<N> {
         let (Some(clock), Some(begin)) = (&self.clock, self.step_begin.replace(now)) else { return };
         let ts = Time(clock.unix_ns(begin));
         let whole = now.saturating_sub(begin);
+        self.end_section(number);
         let on_device = self.queue.end_step(now, whole, device);
         self.flush_reads(sink);
         let mut parts = std::mem::take(&mut self.threads[number].parts);
         parts.lost = self.threads.iter().any(|thread| thread.lost);
+        if !self.trained {
+            // A step that somebody marked, of a program that infers.
+            self.meter.set(self.meter.so_far().plus(parts.validation.counts));
+            parts.put_back();
+        }
         let ended = finished - 1;
         let missed = ended.saturating_sub(self.step);
         if std::mem::take(&mut self.is_partial) {
@@ -135,7 +141,8 @@ impl<N: Names> Analyser<N> {
     ) {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
-        self.meter.end_step(step, Some(seconds(duration)), self.detail);
+        let training = duration.saturating_sub(parts.validation.sum());
+        self.meter.end_step(step, Some(seconds(training)), self.detail);
         let computes_there = !self.modules.computes_on_host();
         let timed = |time: Option<u64>| time.filter(|_| computes_there).map(seconds);
         // Without detail nothing has an event but the step's end.
@@ -150,13 +157,14 @@ impl<N: Names> Analyser<N> {
             backward_time: seconds(parts.backward),
             optimizer_time: seconds(parts.optimizer),
             comm_time: seconds(parts.comm),
+            validation_time: Some(seconds(parts.validation.sum())),
             other_time: seconds(duration.saturating_sub(parts.sum())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,
             samples: parts.samples.or(parts.batch_samples),
             max_allocated: self.peak,
             detail: self.detail,
-            warmup: Some(self.settling.is_warmup(duration)),
+            warmup: Some(self.settling.is_warmup(training)),
             device_duration: timed(on_device.duration),
             device_forward_time: part(parts.device.forward),
             device_backward_time: part(parts.device.backward),
@@ -171,6 +179,7 @@ impl<N: Names> Analyser<N> {
 fn begin_step(thread: &mut Thread, now: u64) {
     thread.parts = Parts { comm_until: now, ..Parts::default() };
     thread.waiting_since = None;
+    (thread.section, thread.validated) = (None, None);
     thread.breakpoints.end_step();
     thread.lost &= !thread.frames.is_empty();
     // Inside a backward call the step goes on being counted from here.

@@ -5,6 +5,7 @@ use super::device::{Device, DeviceTime};
 use super::keep::{Keep, Kept, keep};
 use super::modules::IntMap;
 use super::parts::{Part, Parts};
+use super::validation::{Mark, Section};
 
 /// Backward work of one module call in one pass.
 #[derive(Debug, Clone, Copy, Default)]
@@ -99,6 +100,10 @@ pub(crate) struct Thread {
     pub(super) memory: super::memory::Sample,
     /// The same at calls that are open.
     pub(super) held: super::module_memory::Held,
+    /// What is under way of the loop; see there.
+    pub(crate) section: Option<Section>,
+    /// Where validation ended, while nothing has trained since.
+    pub(crate) validated: Option<Mark>,
     last: u64,
     /// When the device came to the newest record that has an event.
     pub(super) device: Device,
@@ -122,6 +127,8 @@ keep!(Thread {
     shown_by_wait,
     memory,
     held,
+    section,
+    validated,
     last,
     device,
 });

@@ -15,6 +15,7 @@ use crate::words::Words;
 
 mod backward;
 mod boundary;
+mod call_mode;
 pub(crate) mod clock;
 mod collectives;
 mod completion;
@@ -167,6 +168,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LAYERS", Layers::NAMES.to_vec())?;
     backward::register(module)?;
     boundary::register(module)?;
+    call_mode::register(module)?;
     collectives::register(module)?;
     completion::register(module)?;
     cost::register(module)?;

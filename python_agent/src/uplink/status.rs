@@ -117,6 +117,7 @@ impl Facts {
             late: facts.plans.newest_late.clone(),
             groups: sink.groups.clone(),
             last_record_ns: sink.last_record_ns,
+            validates: sink.validates,
         }
     }
 }

@@ -427,9 +427,10 @@ impl Agent {
         }
     }
 
-    /// Rank 0 waits for the other one.
+    /// Rank 0 waits for the other one, and validates before the last step.
     fn step(&mut self, step: i64) -> steps::Row {
         let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
+        let validated = if self.identity.rank == Some(0) && step == 3 { 0.0625 } else { 0.0 };
         steps::Row {
             ts: Time(START + step * 1_000_000_000),
             duration: 3.0,
@@ -438,7 +439,8 @@ impl Agent {
             backward_time: 1.625,
             optimizer_time: 0.125,
             comm_time: waited,
-            other_time: 0.25 - waited,
+            validation_time: Some(validated),
+            other_time: 0.25 - waited - validated,
             clock: self.strings.id("host"),
             samples: (step > 0).then_some(32),
             detail: step % 2 == 0,
