@@ -64,6 +64,8 @@ pub const TORCH_TRACE: &str = "python.torch_trace";
 pub const STEPS: &str = "python.steps";
 /// `python.nccl_trace`.
 pub const NCCL_TRACE: &str = "python.nccl_trace";
+/// `python.checkpoints`.
+pub const CHECKPOINTS: &str = "python.checkpoints";
 /// `python.data_trace`.
 pub const DATA_TRACE: &str = "python.data_trace";
 /// `python.memory`.
@@ -314,6 +316,8 @@ impl<N: Names> Analyser<N> {
             Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
+            Kind::CheckpointBegin => self.threads[thread].push(Frame::Checkpoint { begin: record.ts }),
+            Kind::CheckpointEnd => self.close(thread, |frame| matches!(frame, Frame::Checkpoint { .. }), sink),
             Kind::Memory => self.memory(thread, record, sink),
             Kind::Allocated => self.threads[thread].allocated(record),
             Kind::Span => self.span(thread, record, sink),

@@ -12,6 +12,7 @@ pub(crate) enum Part {
     Forward,
     Backward,
     Optimizer,
+    Checkpoint,
     Suspended,
     Other,
 }
@@ -58,6 +59,7 @@ pub(crate) struct Parts {
     pub(crate) optimizer: u64,
     pub(crate) comm: u64,
     pub(crate) validation: Validation,
+    pub(crate) checkpoint: u64,
     pub(crate) suspended: u64,
     /// Inside the backward call that is open: its end says what of it was backward.
     pub(crate) pending: u64,
@@ -81,6 +83,7 @@ keep!(Parts {
     optimizer,
     comm,
     validation,
+    checkpoint,
     suspended,
     pending,
     comm_until,
@@ -100,6 +103,7 @@ impl Parts {
             Part::Forward => &mut self.forward,
             Part::Backward => &mut self.pending,
             Part::Optimizer => &mut self.optimizer,
+            Part::Checkpoint => &mut self.checkpoint,
             Part::Suspended => &mut self.suspended,
             Part::Other => return,
         };
@@ -114,7 +118,8 @@ impl Parts {
 
     /// The sum of all parts but what nobody claimed.
     pub(crate) fn sum(&self) -> u64 {
-        self.data + self.forward + self.backward + self.optimizer + self.comm + self.validation.sum()
+        let rest = self.validation.sum() + self.checkpoint;
+        self.data + self.forward + self.backward + self.optimizer + self.comm + rest
     }
 
     /// What has come since `before`, which lies `time` back, was validation: it is taken out of the parts, here and as they
@@ -130,8 +135,9 @@ impl Parts {
             counts,
             ..Validation::default()
         };
-        let elsewhere = after.suspended.saturating_sub(before.suspended);
-        moved.other = time.saturating_sub(moved.sum() + elsewhere);
+        let snippets = after.suspended.saturating_sub(before.suspended);
+        let saved = after.checkpoint.saturating_sub(before.checkpoint);
+        moved.other = time.saturating_sub(moved.sum() + snippets + saved);
         let (on_device, was) = (after.device.forward.sum(), before.device.forward.sum());
         moved.device_forward.add(on_device.zip(was).map(|(after, before)| after.saturating_sub(before)));
         for parts in [self, after] {

@@ -73,10 +73,14 @@ pub enum Kind {
     /// What a device's allocator says at the beginning or end of the call that is innermost. `a` bytes allocated, `b`
     /// reserved; see [`super::module_memory`] for the payload.
     Allocated,
+    /// Something is being saved on this thread.
+    CheckpointBegin,
+    /// It has been.
+    CheckpointEnd,
 }
 
 /// All of them, in the order of their numbers.
-pub(crate) const KINDS: [Kind; 30] = [
+pub(crate) const KINDS: [Kind; 32] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,
@@ -107,6 +111,8 @@ pub(crate) const KINDS: [Kind; 30] = [
     Kind::Copy,
     Kind::Sync,
     Kind::Allocated,
+    Kind::CheckpointBegin,
+    Kind::CheckpointEnd,
 ];
 
 impl Kind {

@@ -25,6 +25,9 @@ const MOST_TEXT_BYTES: usize = 16 << 20;
 /// would end with it where the size of each batch is another one.
 const MOST_SHAPES: usize = 1 << 16;
 
+/// Different files that checkpoints are written to: names may have the step in them.
+const MOST_PATHS: usize = 1 << 12;
+
 /// What is counted, by name: rows recorded, and rows dropped by table and reason.
 #[derive(Debug, Default)]
 pub struct Counted {
@@ -45,6 +48,8 @@ pub struct Sink {
     texts: (usize, usize),
     /// Shapes of inputs.
     shapes: usize,
+    /// Files of checkpoints.
+    paths: usize,
     /// Intervals of the step that is under way, and since when there are some.
     held: BatchBuilder,
     held_since: Option<Instant>,
@@ -70,6 +75,7 @@ impl Default for Sink {
             builders: tables.map(|t| (*t, BatchBuilder::new(t), 0)).collect(),
             texts: (0, 0),
             shapes: 0,
+            paths: 0,
             held: BatchBuilder::new(&torch_trace::TABLE),
             held_since: None,
             released: 0,
@@ -159,6 +165,17 @@ impl Sink {
                 return None;
             }
             self.shapes += 1;
+        }
+        Some(self.strings.id(text))
+    }
+
+    /// Name of a file that a checkpoint is written to; None for a new one where there are too many.
+    pub fn path(&mut self, text: &str) -> Option<Text> {
+        if !self.strings.has(text) {
+            if self.paths >= MOST_PATHS {
+                return None;
+            }
+            self.paths += 1;
         }
         Some(self.strings.id(text))
     }

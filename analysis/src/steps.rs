@@ -141,7 +141,7 @@ impl<N: Names> Analyser<N> {
     ) {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
-        let training = duration.saturating_sub(parts.validation.sum());
+        let training = duration.saturating_sub(parts.validation.sum() + parts.checkpoint);
         self.meter.end_step(step, Some(seconds(training)), self.detail);
         let computes_there = !self.modules.computes_on_host();
         let timed = |time: Option<u64>| time.filter(|_| computes_there).map(seconds);
@@ -158,6 +158,7 @@ impl<N: Names> Analyser<N> {
             optimizer_time: seconds(parts.optimizer),
             comm_time: seconds(parts.comm),
             validation_time: Some(seconds(parts.validation.sum())),
+            checkpoint_time: Some(seconds(parts.checkpoint)),
             other_time: seconds(duration.saturating_sub(parts.sum())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,

@@ -70,6 +70,10 @@ pub(crate) enum Frame {
         outstanding: u64,
     },
     Suspended,
+    /// Something is saved.
+    Checkpoint {
+        begin: u64,
+    },
 }
 
 /// A thread's state.
@@ -160,6 +164,10 @@ impl Keep for Frame {
                 step.put(to);
             }
             Self::Suspended => 5_u8.put(to),
+            Self::Checkpoint { begin } => {
+                6_u8.put(to);
+                begin.put(to);
+            }
         }
     }
     fn get(from: &mut Kept<'_>) -> Option<Self> {
@@ -179,6 +187,7 @@ impl Keep for Frame {
                 Self::Data { begin, step, class, ready, outstanding }
             }
             5 => Self::Suspended,
+            6 => Self::Checkpoint { begin: Keep::get(from)? },
             _ => return None,
         })
     }
@@ -209,7 +218,7 @@ impl Thread {
                     pass.work.entry(owner).or_default().own += time;
                 }
             }
-            Some(Frame::Data { .. } | Frame::Suspended) | None => {}
+            Some(Frame::Data { .. } | Frame::Suspended | Frame::Checkpoint { .. }) | None => {}
         }
     }
 
@@ -252,6 +261,7 @@ impl Thread {
             Some(Frame::Optimizer { .. }) => Part::Optimizer,
             Some(Frame::Data { .. }) => Part::Data,
             Some(Frame::Suspended) => Part::Suspended,
+            Some(Frame::Checkpoint { .. }) => Part::Checkpoint,
         }
     }
 

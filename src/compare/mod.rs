@@ -21,7 +21,7 @@ pub const LAST_STEPS: i64 = 1000;
 pub const FEWEST: usize = 5;
 
 /// The parts of a step, the whole of it first: how they are called, and what they are in `python.steps`.
-pub const PARTS: [(&str, &str); 8] = [
+pub const PARTS: [(&str, &str); 9] = [
     ("all", "duration"),
     ("data", "data_time"),
     ("forward", "forward_time"),
@@ -29,6 +29,7 @@ pub const PARTS: [(&str, &str); 8] = [
     ("optimizer", "optimizer_time"),
     ("comm", "comm_time"),
     ("validation", "COALESCE(validation_time, 0)"),
+    ("checkpoint", "COALESCE(checkpoint_time, 0)"),
     ("other", "other_time"),
 ];
 

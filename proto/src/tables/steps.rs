@@ -6,8 +6,8 @@ crate::table! {
     python.steps, Agent, "One row per optimizer step; its parts sum to its duration.";
     sort: [step];
     examples: [
-        "SELECT step, rank, duration, data_time, forward_time, backward_time, optimizer_time, comm_time, validation_time, other_time FROM python.steps ORDER BY step DESC LIMIT 10",
-        "SELECT rank, COUNT(*) AS steps, AVG(duration) AS seconds, AVG(samples / (duration - COALESCE(validation_time, 0))) AS samples_per_second FROM python.steps WHERE warmup IS NOT TRUE GROUP BY rank ORDER BY rank",
+        "SELECT step, rank, duration, data_time, forward_time, backward_time, optimizer_time, comm_time, validation_time, checkpoint_time, other_time FROM python.steps ORDER BY step DESC LIMIT 10",
+        "SELECT rank, COUNT(*) AS steps, AVG(duration) AS seconds, AVG(samples / (duration - COALESCE(validation_time, 0) - COALESCE(checkpoint_time, 0))) AS samples_per_second FROM python.steps WHERE warmup IS NOT TRUE GROUP BY rank ORDER BY rank",
     ];
     step: i64, "", "Number of the step, from 0.";
     ts: Time, "", "When it began: the end of the step before, or the first thing seen of the first one.";
@@ -18,6 +18,7 @@ crate::table! {
     optimizer_time: f64, "s", "In the step of every optimizer.";
     comm_time: f64, "s", "The training thread waiting for collectives outside the other parts: DDP's last buckets after backward, synchronous collectives in the loop.";
     validation_time: Option<f64>, "s", "In validation: outermost calls in eval mode or without gradients (stage validation of python.torch_trace), the batches waited for in between, and the rest of that loop. The other parts, micro_steps and samples are without it. NULL from agents that counted it into them.";
+    checkpoint_time: Option<f64>, "s", "In torch.save and torch.distributed.checkpoint.save (python.checkpoints). NULL from agents that counted it as other_time.";
     other_time: f64, "s", "The rest.";
     clock: Text, "", "Clock of the stage times: host, or device where they were timed there.";
     micro_steps: i32, "", "Root forward calls in the step, without validation.";
@@ -46,6 +47,7 @@ impl Row {
             optimizer_time: 0.0,
             comm_time: 0.0,
             validation_time: Some(0.0),
+            checkpoint_time: Some(0.0),
             other_time: 1.0,
             clock: crate::table::Text(0),
             micro_steps: 1,

@@ -16,6 +16,7 @@ use crate::words::Words;
 mod backward;
 mod boundary;
 mod call_mode;
+mod checkpoints;
 pub(crate) mod clock;
 mod collectives;
 mod completion;
@@ -169,6 +170,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     backward::register(module)?;
     boundary::register(module)?;
     call_mode::register(module)?;
+    checkpoints::register(module)?;
     collectives::register(module)?;
     completion::register(module)?;
     cost::register(module)?;

@@ -83,6 +83,8 @@ pub(crate) struct ThreadState {
     pub(crate) data: Bits,
     /// Waits for collectives open.
     pub(crate) waits: Bits,
+    /// Saves open.
+    pub(crate) checkpoints: Bits,
     /// The suspension that is open.
     pub(crate) suspensions: Bits,
     /// When the first autograd node of the outermost open `backward()` began, and the last one ended; 0: not yet.
@@ -128,6 +130,7 @@ thread_local! {
             optimizers: Bits::new(),
             data: Bits::new(),
             waits: Bits::new(),
+            checkpoints: Bits::new(),
             suspensions: Bits::new(),
             first_node: Cell::new(0),
             last_node: Cell::new(0),
@@ -178,7 +181,8 @@ pub(super) fn begin_anew() {
         state.mode.set(RECORD);
         state.detail.set(false);
         state.depth.set(0);
-        for bits in [&state.backward, &state.nodes, &state.optimizers, &state.data, &state.waits, &state.suspensions] {
+        let intervals = [&state.backward, &state.nodes, &state.optimizers, &state.data, &state.waits];
+        for bits in intervals.into_iter().chain([&state.checkpoints, &state.suspensions]) {
             bits.forget();
         }
         state.between_steps.set(false);
