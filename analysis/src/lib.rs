@@ -56,6 +56,7 @@ use meter::Meter;
 use modules::Modules;
 use names::Names;
 use settling::Settling;
+use steps::Ended;
 use thread::{Frame, Thread};
 
 /// `python.torch_trace`, as drops are counted.
@@ -155,6 +156,8 @@ struct Words {
     recompute: Option<Text>,
     step: Option<Text>,
     host: Option<Text>,
+    /// What ends steps, as [`Ended`].
+    ended: [Option<Text>; 5],
 }
 
 fn word(place: &mut Option<Text>, strings: &mut StringTable, text: &str) -> Text {
@@ -311,7 +314,9 @@ impl<N: Names> Analyser<N> {
                 });
             }
             Kind::OptimizerEnd => self.optimizer_end(thread, record, device, sink),
-            Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, device, sink),
+            Kind::MarkStep => {
+                self.end_step(thread, record.ts, record.b as i64, Ended::of(record.payload()), device, sink)
+            }
             Kind::DataBegin => self.data_begin(thread, record, sink),
             Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),

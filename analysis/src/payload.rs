@@ -8,6 +8,13 @@ pub const EVAL_MODE: u64 = 1 << 53;
 /// The autograd sequence number beside them.
 pub const SEQUENCE: u64 = NO_GRADIENTS - 1;
 
+/// [`Kind::MarkStep`](crate::record::Kind::MarkStep): by a backward pass; else by the program's word.
+pub const BY_BACKWARD: u64 = 1;
+/// See there: by an outermost call, in a program that only infers.
+pub const BY_CALL: u64 = 1 << 2;
+/// See there: these were several passes or calls, before anybody knew that each is a step.
+pub const UNTOLD: u64 = 1 << 1;
+
 /// Dimensions of a shape that are recorded at most.
 pub const SHAPE_DIMENSIONS: usize = 6;
 

@@ -38,7 +38,7 @@ pub enum Kind {
     SuspendEnd,
     /// What is recorded from here on: payload bit 0 modules, above it a bit a layer.
     Detail,
-    /// A training step was ended by hand. `b` steps finished now.
+    /// A training step was ended without an optimizer. `b` steps finished now, payload: see [`super::payload::BY_BACKWARD`].
     MarkStep,
     /// A collective was issued. `a` its key, `b` bytes (48 bits), payload = its number in the group << 24 | place of its
     /// description in the registry. Its event comes before the operation begins.

@@ -11,8 +11,41 @@ use super::names::Names;
 use super::parts::Parts;
 use super::thread::{Frame, Thread};
 use super::{Analyser, CLOCK_STOPPED, Device, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, Times, word};
+use crate::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
 use crate::record::Record;
 use crate::sink::Sink;
+
+/// What ended a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    ByOptimizer,
+    ByWord,
+    ByBackward,
+    ByCall,
+    /// Several passes or calls together, before anybody knew.
+    Untold,
+}
+
+impl Ended {
+    /// Of a step that no optimizer ended.
+    pub(super) fn of(payload: u64) -> Self {
+        match payload {
+            _ if payload & UNTOLD != 0 => Self::Untold,
+            _ if payload & BY_BACKWARD != 0 => Self::ByBackward,
+            _ if payload & BY_CALL != 0 => Self::ByCall,
+            _ => Self::ByWord,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::ByOptimizer => "optimizer",
+            Self::ByWord => "marked",
+            Self::ByBackward => "backward",
+            Self::ByCall | Self::Untold => "call",
+        }
+    }
+}
 
 impl<N: Names> Analyser<N> {
     pub(super) fn optimizer_end(&mut self, number: usize, record: Record, now: Device, sink: &mut Sink) {
@@ -36,7 +69,7 @@ impl<N: Names> Analyser<N> {
             }
         }
         if record.a == 1 {
-            self.end_step(number, record.ts, record.b as i64, now, sink);
+            self.end_step(number, record.ts, record.b as i64, Ended::ByOptimizer, now, sink);
         }
     }
 
@@ -69,7 +102,15 @@ impl<N: Names> Analyser<N> {
     }
 
     /// A training step ended on thread `number` at `now`, on the device at `device`; with it, `finished` steps have.
-    pub(super) fn end_step(&mut self, number: usize, now: u64, finished: i64, device: Device, sink: &mut Sink) {
+    pub(super) fn end_step(
+        &mut self,
+        number: usize,
+        now: u64,
+        finished: i64,
+        by: Ended,
+        device: Device,
+        sink: &mut Sink,
+    ) {
         let (Some(clock), Some(begin)) = (&self.clock, self.step_begin.replace(now)) else { return };
         let ts = Time(clock.unix_ns(begin));
         let whole = now.saturating_sub(begin);
@@ -88,12 +129,15 @@ impl<N: Names> Analyser<N> {
         if std::mem::take(&mut self.is_partial) {
             sink.forget_held();
             self.meter.end_step(ended, None, self.detail);
+        } else if by == Ended::Untold {
+            sink.release();
+            self.meter.end_step(ended, None, self.detail);
         } else if missed > 0 || self.broken {
             // The ends of steps were lost with their times: one row that spans several would be wrong.
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
             self.meter.end_step(ended, None, self.detail);
         } else {
-            self.push_step(ended, ts, whole, parts, on_device, sink);
+            self.push_step((ended, by), ts, whole, parts, on_device, sink);
         }
         self.step = finished;
         self.broken = false;
@@ -132,7 +176,7 @@ impl<N: Names> Analyser<N> {
 
     fn push_step(
         &mut self,
-        step: i64,
+        (step, by): (i64, Ended),
         ts: Time,
         whole: u64,
         mut parts: Parts,
@@ -160,6 +204,7 @@ impl<N: Names> Analyser<N> {
             validation_time: Some(seconds(parts.validation.sum())),
             checkpoint_time: Some(seconds(parts.checkpoint)),
             other_time: seconds(duration.saturating_sub(parts.sum())),
+            kind: Some(word(&mut self.words.ended[by as usize], &mut sink.strings, by.as_str())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,
             samples: parts.samples.or(parts.batch_samples),

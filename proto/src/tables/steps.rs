@@ -3,7 +3,7 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    python.steps, Agent, "One row per optimizer step; its parts sum to its duration.";
+    python.steps, Agent, "One row per optimizer step (or what stands for it, see kind); its parts sum to its duration.";
     sort: [step];
     examples: [
         "SELECT step, rank, duration, data_time, forward_time, backward_time, optimizer_time, comm_time, validation_time, checkpoint_time, other_time FROM python.steps ORDER BY step DESC LIMIT 10",
@@ -20,6 +20,7 @@ crate::table! {
     validation_time: Option<f64>, "s", "In validation: outermost calls in eval mode or without gradients (stage validation of python.torch_trace), the batches waited for in between, and the rest of that loop. The other parts, micro_steps and samples are without it. NULL from agents that counted it into them.";
     checkpoint_time: Option<f64>, "s", "In torch.save and torch.distributed.checkpoint.save (python.checkpoints). NULL from agents that counted it as other_time.";
     other_time: f64, "s", "The rest.";
+    kind: Option<Text>, "", "What ended it: optimizer (the step of a torch optimizer), marked (probe_agent.step()), backward (in a program in which no torch optimizer steps, a backward pass of a module), or call (in one that only infers, an outermost call). NULL from agents that did not say it.";
     clock: Text, "", "Clock of the stage times: host, or device where they were timed there.";
     micro_steps: i32, "", "Root forward calls in the step, without validation.";
     samples: Option<i64>, "", "Sum over the step's root forwards, without validation, of the first dimension of their first tensor; where they were given none, of the batches handed to the loop (python.data_trace); NULL where neither says.";
@@ -49,6 +50,7 @@ impl Row {
             validation_time: Some(0.0),
             checkpoint_time: Some(0.0),
             other_time: 1.0,
+            kind: None,
             clock: crate::table::Text(0),
             micro_steps: 1,
             samples: None,

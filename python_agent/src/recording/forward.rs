@@ -61,7 +61,11 @@ pub(super) unsafe extern "C" fn module_call(
         } else if outermost {
             // torch.compile resets slots while it compiles what the call has come to.
             // SAFETY: the interpreter calls slots with the GIL held.
-            slot::put_back(unsafe { Python::assume_attached() }, state, false);
+            let py = unsafe { Python::assume_attached() };
+            slot::put_back(py, state, false);
+            if recorded {
+                boundary::call_ended(py, state);
+            }
         }
         result
     })
@@ -76,7 +80,9 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
     // What is outermost makes the steps' times, so it has the better claim to a place; and it is asked whether it trains.
     let (class, call_mode) = if outermost && !state.is_in_backward() {
         // SAFETY: slots and hooks are called with the GIL held and no exception set, and `module` is alive for the call.
-        (Class::Step, unsafe { call_mode::of(module) })
+        let call_mode = unsafe { call_mode::of(module) };
+        state.call_mode.set(call_mode);
+        (Class::Step, call_mode)
     } else {
         (Class::Detail, 0)
     };

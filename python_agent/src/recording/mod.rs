@@ -59,6 +59,7 @@ mod turns;
 pub(crate) mod usage;
 
 pub use crate::analysis::record;
+pub use boundary::unit;
 pub use drain::{drain, flush_open};
 pub(crate) use fork::{begin_in_child, begun};
 pub use overhead::{cost, set_budget, set_buffer_bytes};

@@ -107,6 +107,11 @@ pub(crate) struct ThreadState {
     pub(crate) collective_on_stream: Cell<bool>,
     /// Outermost modules known to be registered, by address, as of `roots_generation`.
     pub(crate) roots: [Cell<usize>; 8],
+    /// Whether the outermost module that was called last has parameters, for each of `roots`, and for the one itself.
+    pub(crate) roots_with_parameters: Cell<u8>,
+    pub(crate) root_has_parameters: Cell<bool>,
+    /// How it was called; see [`super::call_mode`].
+    pub(crate) call_mode: Cell<u64>,
     /// See [`super::names::generation`].
     pub(crate) roots_generation: Cell<u64>,
     /// Ranges that the program names.
@@ -142,6 +147,9 @@ thread_local! {
             collective_timed: Cell::new(false),
             collective_on_stream: Cell::new(false),
             roots: [const { Cell::new(0) }; 8],
+            roots_with_parameters: Cell::new(0),
+            root_has_parameters: Cell::new(false),
+            call_mode: Cell::new(0),
             roots_generation: Cell::new(0),
             spans: OpenSpans::new(),
             test_calls: Cell::new(0),

@@ -458,6 +458,7 @@ impl Agent {
             validation_time: Some(validated),
             checkpoint_time: Some(saved),
             other_time: 0.25 - waited - validated - saved,
+            kind: Some(self.strings.id("optimizer")),
             clock: self.strings.id("host"),
             samples: (step > 0).then_some(32),
             detail: step % 2 == 0,
