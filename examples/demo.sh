@@ -29,7 +29,7 @@ done
 say "probe list"
 probe list
 ask query "SELECT module, stage, COUNT(*) AS calls, SUM(duration) AS seconds FROM python.torch_trace GROUP BY 1, 2 ORDER BY 4 DESC LIMIT 10"
-ask query "SELECT step, rank, duration, data_time, forward_time, backward_time, optimizer_time, comm_time, other_time FROM python.steps ORDER BY step DESC, rank LIMIT 6"
+ask query "SELECT step, rank, duration, data_time, forward_time, backward_time, optimizer_time, comm_time, validation_time, checkpoint_time, other_time FROM python.steps ORDER BY step DESC, rank LIMIT 6"
 ask query "SELECT operation_type, COUNT(*) AS count, AVG(bytes) AS bytes, AVG(duration_ms) AS ms FROM python.nccl_trace GROUP BY 1"
 ask eval "print(train_loader.num_workers, model.config)"
 ask eval "for _ in range(3): print(trainer.train_step().item())"

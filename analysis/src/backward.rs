@@ -20,7 +20,8 @@ use crate::record::Record;
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn backward_begin(&mut self, number: usize, now: u64) {
+    pub(super) fn backward_begin(&mut self, number: usize, now: u64, sink: &mut Sink) {
+        self.learns(number, now, sink);
         let thread = &mut self.threads[number];
         if thread.passes == 0 {
             thread.recomputed.clear();
@@ -132,6 +133,9 @@ impl<N: Names> Analyser<N> {
         // Its rim was the time of whatever called it.
         thread.give(pass.head + pass.linger, &mut self.calls);
         self.push_pass(number, *pass, sink);
+        if self.threads[number].is_idle() {
+            self.end_section(number);
+        }
         for other in 0..self.threads.len() {
             if self.threads[other].pass().is_some_and(|pass| !pass.explicit && pass.of == number) {
                 self.end_implicit_pass(other, sink);

@@ -82,7 +82,7 @@ mod tests {
             assert!(piece.encoded_len() < MAX_FRAME);
             let rows = piece.rows as usize;
             let step = decode::column("step", ColumnType::Int64, false, &piece.columns[0], rows, 0).unwrap();
-            let samples = decode::column("samples", ColumnType::Int64, true, &piece.columns[11], rows, 0).unwrap();
+            let samples = decode::column("samples", ColumnType::Int64, true, &piece.columns[14], rows, 0).unwrap();
             let (decode::Values::Ints(step), decode::Values::Ints(sample)) = (&step.values, &samples.values) else {
                 panic!("{step:?}")
             };

@@ -7,18 +7,22 @@ use super::clock::seconds;
 use super::names::Names;
 use super::thread::Frame;
 use super::{Analyser, INCOMPLETE, TORCH_TRACE};
-use crate::payload::{HANDED, LOADER, PERSISTENT, PINNED, PREFETCH, WORKERS};
+use crate::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use crate::record::Record;
 use crate::sink::Sink;
 
+/// The iterator's address in the second word.
+const ITERATOR: u64 = (1 << OUTSTANDING) - 1;
+
 impl<N: Names> Analyser<N> {
-    pub(super) fn data_begin(&mut self, number: usize, record: Record) {
+    pub(super) fn data_begin(&mut self, number: usize, record: Record, sink: &Sink) {
+        self.section_asks(number, record.b & ITERATOR, record.ts, sink);
         let frame = Frame::Data {
             begin: record.ts,
             step: self.step,
             class: record.payload(),
             ready: record.a,
-            outstanding: record.b,
+            outstanding: record.b >> OUTSTANDING,
         };
         self.threads[number].push(frame);
     }
@@ -32,9 +36,13 @@ impl<N: Names> Analyser<N> {
         }
         let said = record.payload();
         // The end of an epoch, or an exception: nothing was handed over.
-        let (Some(clock), true) = (&self.clock, said & HANDED != 0) else { return };
+        if said & HANDED == 0 {
+            return self.section_ran_out(number, record.ts);
+        }
+        let Some(clock) = &self.clock else { return };
         let half = |word: u64| u32::try_from(word & 0xffff_ffff).ok().filter(|half| *half != u32::MAX).map(i64::from);
         let count = |word: u64| i32::try_from(word).ok();
+        let is_known = outstanding != u64::MAX >> OUTSTANDING;
         let samples = half(record.b >> 32);
         // A loader that another one reads from hands over the same samples.
         if let Some(samples) = samples
@@ -55,7 +63,7 @@ impl<N: Names> Analyser<N> {
             wait: seconds(record.ts.saturating_sub(begin)),
             num_workers: is_loader.then_some(workers),
             queue_depth: count(ready),
-            tasks_outstanding: count(outstanding),
+            tasks_outstanding: count(outstanding).filter(|_| is_known),
             prefetch_factor: (ahead > 0).then_some(ahead),
             samples,
             bytes: i64::try_from(record.a).ok(),

@@ -112,7 +112,7 @@ impl Thread {
                     pass.work.entry(owner).or_default().device.add(time);
                 }
             }
-            Some(Frame::Data { .. } | Frame::Suspended) | None => {}
+            Some(Frame::Data { .. } | Frame::Suspended | Frame::Checkpoint { .. }) | None => {}
         }
     }
 }

@@ -29,7 +29,7 @@ impl DeviceParts {
             Part::Forward => self.forward.add(time),
             Part::Backward => self.backward.add(time),
             Part::Optimizer => self.optimizer.add(time),
-            Part::Data | Part::Suspended | Part::Other => {}
+            Part::Data | Part::Checkpoint | Part::Suspended | Part::Other => {}
         }
     }
 }

@@ -43,9 +43,14 @@ impl<N: Names> Analyser<N> {
             }
         }
         if thread.modules == 0 && !recompute && self.modules.get(module).is_some_and(|module| module.has_parameters) {
+            self.section_calls(number, record.a, record.payload() & !payload::SEQUENCE, record.ts, sink);
+            let thread = &mut self.threads[number];
             thread.parts.micro_steps += 1;
             thread.called.clear();
         }
+        let thread = &mut self.threads[number];
+        // Validation counts its own calls.
+        let before = if thread.is_validating() { thread.parts.validation.calls } else { 0 };
         let called = if recompute { &mut thread.recomputed } else { &mut thread.called };
         let calls_before = called.entry(module).or_insert(0);
         let call_index = *calls_before;
@@ -57,7 +62,7 @@ impl<N: Names> Analyser<N> {
             depth: thread.modules,
             call_index,
             step: self.step,
-            micro_step: (thread.parts.micro_steps - 1).max(0),
+            micro_step: (thread.parts.micro_steps - 1).max(0) + before,
             begin: record.ts,
             own: 0,
             device: DeviceTime::default(),
@@ -67,7 +72,7 @@ impl<N: Names> Analyser<N> {
             shape: None,
         });
         if self.detail {
-            thread.breakpoints.push(record.payload(), call);
+            thread.breakpoints.push(record.payload() & payload::SEQUENCE, call);
         }
         thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: false });
     }
@@ -83,6 +88,10 @@ impl<N: Names> Analyser<N> {
         if hidden {
             return;
         }
+        if thread.modules == 0 {
+            self.section_called(number, record.ts);
+        }
+        let thread = &mut self.threads[number];
         let Some(call) = self.calls.get(id) else { return };
         if !call.detail {
             return;
@@ -96,7 +105,14 @@ impl<N: Names> Analyser<N> {
         let stage = if call.recompute {
             word(&mut self.words.recompute, &mut sink.strings, "recompute")
         } else {
-            word(&mut self.words.forward, &mut sink.strings, "forward")
+            let forward = word(&mut self.words.forward, &mut sink.strings, "forward");
+            if thread.is_validating() {
+                let validation = word(&mut self.words.validation, &mut sink.strings, "validation");
+                sink.quiet = (!self.trained).then_some((validation, forward));
+                validation
+            } else {
+                forward
+            }
         };
         let device_total = device.since(call.device_begin);
         let times = Times {

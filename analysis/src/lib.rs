@@ -45,6 +45,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod validation;
 
 use calls::{CallId, Calls, EndedThreads, NO_CALL};
 use clock::{Clock, seconds};
@@ -55,6 +56,7 @@ use meter::Meter;
 use modules::Modules;
 use names::Names;
 use settling::Settling;
+use steps::Ended;
 use thread::{Frame, Thread};
 
 /// `python.torch_trace`, as drops are counted.
@@ -63,6 +65,8 @@ pub const TORCH_TRACE: &str = "python.torch_trace";
 pub const STEPS: &str = "python.steps";
 /// `python.nccl_trace`.
 pub const NCCL_TRACE: &str = "python.nccl_trace";
+/// `python.checkpoints`.
+pub const CHECKPOINTS: &str = "python.checkpoints";
 /// `python.data_trace`.
 pub const DATA_TRACE: &str = "python.data_trace";
 /// `python.memory`.
@@ -101,6 +105,8 @@ pub struct Analyser<N> {
     broken: bool,
     /// Recording began in the middle of the step under way, so it gets no row.
     is_partial: bool,
+    /// A backward pass or an optimizer's step was seen: this process trains.
+    trained: bool,
     /// Optimizers get rows.
     optimizers: bool,
     operations: collectives::Operations,
@@ -145,10 +151,13 @@ impl Times {
 #[derive(Debug, Default)]
 struct Words {
     forward: Option<Text>,
+    validation: Option<Text>,
     backward: Option<Text>,
     recompute: Option<Text>,
     step: Option<Text>,
     host: Option<Text>,
+    /// What ends steps, as [`Ended`].
+    ended: [Option<Text>; 5],
 }
 
 fn word(place: &mut Option<Text>, strings: &mut StringTable, text: &str) -> Text {
@@ -170,6 +179,7 @@ impl<N: Names> Analyser<N> {
             detail: false,
             broken: false,
             is_partial: false,
+            trained: false,
             optimizers: true,
             operations: collectives::Operations::default(),
             reads: Vec::new(),
@@ -291,9 +301,10 @@ impl<N: Names> Analyser<N> {
             Kind::NodeStart => self.node_start(thread, record),
             Kind::NodeEnd => self.node_end(thread),
             Kind::GradReady => self.gradient_ready(thread, record),
-            Kind::BackwardBegin => self.backward_begin(thread, record.ts),
+            Kind::BackwardBegin => self.backward_begin(thread, record.ts, sink),
             Kind::BackwardEnd => self.backward_end(thread, record, sink),
             Kind::OptimizerBegin => {
+                self.learns(thread, record.ts, sink);
                 self.threads[thread].push(Frame::Optimizer {
                     begin: record.ts,
                     own: 0,
@@ -303,11 +314,15 @@ impl<N: Names> Analyser<N> {
                 });
             }
             Kind::OptimizerEnd => self.optimizer_end(thread, record, device, sink),
-            Kind::MarkStep => self.end_step(thread, record.ts, record.b as i64, device, sink),
-            Kind::DataBegin => self.data_begin(thread, record),
+            Kind::MarkStep => {
+                self.end_step(thread, record.ts, record.b as i64, Ended::of(record.payload()), device, sink)
+            }
+            Kind::DataBegin => self.data_begin(thread, record, sink),
             Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
+            Kind::CheckpointBegin => self.threads[thread].push(Frame::Checkpoint { begin: record.ts }),
+            Kind::CheckpointEnd => self.close(thread, |frame| matches!(frame, Frame::Checkpoint { .. }), sink),
             Kind::Memory => self.memory(thread, record, sink),
             Kind::Allocated => self.threads[thread].allocated(record),
             Kind::Span => self.span(thread, record, sink),
@@ -355,6 +370,7 @@ impl<N: Names> Analyser<N> {
         self.report_groups(now.saturating_sub(collectives::PENDING), sink);
         if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
             sink.last_record_ns = clock.unix_ns(self.newest);
+            sink.validates = self.trained && self.threads.iter().any(Thread::is_validating);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use super::keep::keep;
 use crate::record::Kind;
 
 /// Steps that are remembered.
@@ -33,7 +34,21 @@ pub struct Counts {
     pub marks: u64,
 }
 
+keep!(Counts { plain, nodes, marks });
+
 impl Counts {
+    pub(crate) fn plus(self, more: Self) -> Self {
+        Self { plain: self.plain + more.plain, nodes: self.nodes + more.nodes, marks: self.marks + more.marks }
+    }
+
+    pub(crate) fn minus(self, less: Self) -> Self {
+        Self {
+            plain: self.plain.saturating_sub(less.plain),
+            nodes: self.nodes.saturating_sub(less.nodes),
+            marks: self.marks.saturating_sub(less.marks),
+        }
+    }
+
     /// Begins and ends of all kinds.
     pub fn events(&self) -> u64 {
         self.plain + 2 * self.nodes
@@ -82,6 +97,7 @@ impl Meter {
             Kind::NodeStart => self.counts.nodes += 1,
             // Copies, reads of tensors and memory at modules are in few steps, and their cost is measured there.
             Kind::NodeEnd | Kind::Copy | Kind::Sync | Kind::Allocated => {}
+            Kind::CheckpointBegin | Kind::CheckpointEnd => {}
             _ => self.counts.plain += 1,
         }
     }
@@ -90,6 +106,16 @@ impl Meter {
     #[inline]
     pub fn count_mark(&mut self) {
         self.counts.marks += 1;
+    }
+
+    /// Events of the step under way so far.
+    pub(crate) fn so_far(&self) -> Counts {
+        self.counts
+    }
+
+    /// So many of them are none of training's, or are after all.
+    pub(crate) fn set(&mut self, counts: Counts) {
+        self.counts = counts;
     }
 
     /// It ended; `seconds` None where its times were lost.

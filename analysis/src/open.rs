@@ -14,7 +14,7 @@ pub struct Open {
     pub thread: i64,
     /// The module, optimizer or data set; None where none stands for it or its name is not known.
     pub module: Option<String>,
-    /// As in `python.torch_trace`, or `data`, or `snippet`.
+    /// As in `python.torch_trace`, or `data`, `checkpoint` or `snippet`.
     pub stage: &'static str,
     /// The step that it is in.
     pub step: i64,
@@ -39,7 +39,11 @@ impl<N: Names> Analyser<N> {
         let (module, stage, since) = match thread.frames.last()? {
             Frame::Module { call, .. } => {
                 let known = self.calls.get(*call);
-                let stage = if known.is_some_and(|call| call.recompute) { "recompute" } else { "forward" };
+                let stage = match known {
+                    Some(call) if call.recompute => "recompute",
+                    _ if self.trained && thread.is_validating() => "validation",
+                    _ => "forward",
+                };
                 (module(*call), stage, known.map_or(newest, |call| call.begin))
             }
             Frame::Node { owner } => (module(*owner), "backward", newest),
@@ -47,6 +51,7 @@ impl<N: Names> Analyser<N> {
             Frame::Optimizer { begin, class, .. } => (self.names.optimizer(*class), "step", *begin),
             Frame::Data { begin, class, .. } => (self.names.class(*class).map(|name| name.to_string()), "data", *begin),
             Frame::Suspended => (None, "snippet", newest),
+            Frame::Checkpoint { begin } => (None, "checkpoint", *begin),
         };
         let since_ns = self.clock.as_ref().map_or(0, |clock| clock.unix_ns(since));
         Some(Open { thread: thread.id, module, stage, step: self.step, since_ns })

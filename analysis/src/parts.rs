@@ -1,7 +1,9 @@
 //! What a step's time went into, on one thread.
 
+use super::device::DeviceTime;
 use super::device_step::DeviceParts;
 use super::keep::keep;
+use super::meter::Counts;
 
 /// Where a moment belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,8 +12,42 @@ pub(crate) enum Part {
     Forward,
     Backward,
     Optimizer,
+    Checkpoint,
     Suspended,
     Other,
+}
+
+/// What of a step was validation, taken out of the other parts: times in units of the clock, and what was counted along.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Validation {
+    pub(crate) data: u64,
+    pub(crate) forward: u64,
+    pub(crate) comm: u64,
+    /// Between the calls and the batches.
+    pub(crate) other: u64,
+    pub(crate) calls: i32,
+    pub(crate) samples: i64,
+    pub(crate) batch_samples: i64,
+    pub(super) device_forward: DeviceTime,
+    pub(super) counts: Counts,
+}
+
+impl Validation {
+    pub(crate) fn sum(&self) -> u64 {
+        self.data + self.forward + self.comm + self.other
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.data += more.data;
+        self.forward += more.forward;
+        self.comm += more.comm;
+        self.other += more.other;
+        self.calls += more.calls;
+        self.samples = self.samples.saturating_add(more.samples);
+        self.batch_samples = self.batch_samples.saturating_add(more.batch_samples);
+        self.device_forward.add(more.device_forward.sum());
+        self.counts = self.counts.plus(more.counts);
+    }
 }
 
 /// Times of a step so far, in units of the clock, and what is counted along.
@@ -22,6 +58,8 @@ pub(crate) struct Parts {
     pub(crate) backward: u64,
     pub(crate) optimizer: u64,
     pub(crate) comm: u64,
+    pub(crate) validation: Validation,
+    pub(crate) checkpoint: u64,
     pub(crate) suspended: u64,
     /// Inside the backward call that is open: its end says what of it was backward.
     pub(crate) pending: u64,
@@ -37,12 +75,15 @@ pub(crate) struct Parts {
     pub(super) lost: bool,
 }
 
+keep!(Validation { data, forward, comm, other, calls, samples, batch_samples, device_forward, counts });
 keep!(Parts {
     data,
     forward,
     backward,
     optimizer,
     comm,
+    validation,
+    checkpoint,
     suspended,
     pending,
     comm_until,
@@ -62,6 +103,7 @@ impl Parts {
             Part::Forward => &mut self.forward,
             Part::Backward => &mut self.pending,
             Part::Optimizer => &mut self.optimizer,
+            Part::Checkpoint => &mut self.checkpoint,
             Part::Suspended => &mut self.suspended,
             Part::Other => return,
         };
@@ -76,6 +118,53 @@ impl Parts {
 
     /// The sum of all parts but what nobody claimed.
     pub(crate) fn sum(&self) -> u64 {
-        self.data + self.forward + self.backward + self.optimizer + self.comm
+        let rest = self.validation.sum() + self.checkpoint;
+        self.data + self.forward + self.backward + self.optimizer + self.comm + rest
+    }
+
+    /// What has come since `before`, which lies `time` back, was validation: it is taken out of the parts, here and as they
+    /// were `after` it. Nothing but what counts as other time has come since then.
+    pub(crate) fn leave_out(&mut self, before: &Self, after: &mut Self, time: u64, counts: Counts) {
+        let mut moved = Validation {
+            data: after.data.saturating_sub(before.data),
+            forward: after.forward.saturating_sub(before.forward),
+            comm: after.comm.saturating_sub(before.comm),
+            calls: after.micro_steps.saturating_sub(before.micro_steps),
+            samples: after.samples.unwrap_or(0).saturating_sub(before.samples.unwrap_or(0)),
+            batch_samples: after.batch_samples.unwrap_or(0).saturating_sub(before.batch_samples.unwrap_or(0)),
+            counts,
+            ..Validation::default()
+        };
+        let snippets = after.suspended.saturating_sub(before.suspended);
+        let saved = after.checkpoint.saturating_sub(before.checkpoint);
+        moved.other = time.saturating_sub(moved.sum() + snippets + saved);
+        let (on_device, was) = (after.device.forward.sum(), before.device.forward.sum());
+        moved.device_forward.add(on_device.zip(was).map(|(after, before)| after.saturating_sub(before)));
+        for parts in [self, after] {
+            parts.data -= moved.data;
+            parts.forward -= moved.forward;
+            parts.comm -= moved.comm;
+            parts.micro_steps -= moved.calls;
+            let less = |all: Option<i64>, part: i64, before: Option<i64>| {
+                all.map(|all| all.saturating_sub(part)).filter(|left| *left != 0 || before.is_some())
+            };
+            parts.samples = less(parts.samples, moved.samples, before.samples);
+            parts.batch_samples = less(parts.batch_samples, moved.batch_samples, before.batch_samples);
+            parts.device.forward = before.device.forward;
+            parts.validation.add(&moved);
+        }
+    }
+
+    /// There was no validation after all: nothing here trains.
+    pub(crate) fn put_back(&mut self) {
+        let moved = std::mem::take(&mut self.validation);
+        self.data += moved.data;
+        self.forward += moved.forward;
+        self.comm += moved.comm;
+        self.micro_steps += moved.calls;
+        let more = |all: Option<i64>, part: i64| if part == 0 { all } else { Some(all.unwrap_or(0) + part) };
+        self.samples = more(self.samples, moved.samples);
+        self.batch_samples = more(self.batch_samples, moved.batch_samples);
+        self.device.forward.add(moved.device_forward.sum());
     }
 }

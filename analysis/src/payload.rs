@@ -1,8 +1,26 @@
 //! What the words of records mean beside their [`Kind`](crate::record::Kind): numbers that the recording writes and the
 //! analysis reads.
 
+/// [`Kind::Enter`](crate::record::Kind::Enter) of an outermost call: gradients were off.
+pub const NO_GRADIENTS: u64 = 1 << 52;
+/// See there: the module was in eval mode.
+pub const EVAL_MODE: u64 = 1 << 53;
+/// The autograd sequence number beside them.
+pub const SEQUENCE: u64 = NO_GRADIENTS - 1;
+
+/// [`Kind::MarkStep`](crate::record::Kind::MarkStep): by a backward pass; else by the program's word.
+pub const BY_BACKWARD: u64 = 1;
+/// See there: by an outermost call, in a program that only infers.
+pub const BY_CALL: u64 = 1 << 2;
+/// See there: these were several passes or calls, before anybody knew that each is a step.
+pub const UNTOLD: u64 = 1 << 1;
+
 /// Dimensions of a shape that are recorded at most.
 pub const SHAPE_DIMENSIONS: usize = 6;
+
+/// [`Kind::DataBegin`](crate::record::Kind::DataBegin): batches that workers had been told to load, in the second word from
+/// here on; all ones where there are no workers, or more.
+pub const OUTSTANDING: u32 = 48;
 
 /// [`Kind::DataEnd`](crate::record::Kind::DataEnd): a batch was handed over.
 pub const HANDED: u64 = 1;

@@ -4,7 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A module's call began. `a` module, `b` its type (addresses), payload the autograd sequence number to come next.
+    /// A module's call began. `a` module, `b` its type (addresses), payload the autograd sequence number to come next; of an
+    /// outermost one also whether it trains ([`super::payload::EVAL_MODE`]).
     Enter = 1,
     /// It ended, by return or exception. `a` module, payload the sequence number to come next.
     Exit,
@@ -25,7 +26,8 @@ pub enum Kind {
     /// It ended. `a` 1 when this ended a training step, `b` steps finished now, payload as at the beginning.
     OptimizerEnd,
     /// A batch was asked for. Payload: address of the dataset's class (0: not known), `a` batches that workers had
-    /// finished, `b` batches that they had been told to load (`u64::MAX`: no workers).
+    /// finished (`u64::MAX`: no workers), `b` address of the iterator (48 bits) and the batches that workers had been told to
+    /// load ([`super::payload::OUTSTANDING`]).
     DataBegin,
     /// It was handed over, or there was none. See [`super::data`] for the payload, `a` its bytes (`u64::MAX`: not
     /// known), `b` its number in the epoch, and its samples in the upper half (`u32::MAX` each: not known).
@@ -36,7 +38,7 @@ pub enum Kind {
     SuspendEnd,
     /// What is recorded from here on: payload bit 0 modules, above it a bit a layer.
     Detail,
-    /// A training step was ended by hand. `b` steps finished now.
+    /// A training step was ended without an optimizer. `b` steps finished now, payload: see [`super::payload::BY_BACKWARD`].
     MarkStep,
     /// A collective was issued. `a` its key, `b` bytes (48 bits), payload = its number in the group << 24 | place of its
     /// description in the registry. Its event comes before the operation begins.
@@ -72,10 +74,14 @@ pub enum Kind {
     /// What a device's allocator says at the beginning or end of the call that is innermost. `a` bytes allocated, `b`
     /// reserved; see [`super::module_memory`] for the payload.
     Allocated,
+    /// Something is being saved on this thread.
+    CheckpointBegin,
+    /// It has been.
+    CheckpointEnd,
 }
 
 /// All of them, in the order of their numbers.
-pub(crate) const KINDS: [Kind; 30] = [
+pub(crate) const KINDS: [Kind; 32] = [
     Kind::Enter,
     Kind::Exit,
     Kind::Shape,
@@ -106,6 +112,8 @@ pub(crate) const KINDS: [Kind; 30] = [
     Kind::Copy,
     Kind::Sync,
     Kind::Allocated,
+    Kind::CheckpointBegin,
+    Kind::CheckpointEnd,
 ];
 
 impl Kind {

@@ -25,6 +25,9 @@ const MOST_TEXT_BYTES: usize = 16 << 20;
 /// would end with it where the size of each batch is another one.
 const MOST_SHAPES: usize = 1 << 16;
 
+/// Different files that checkpoints are written to: names may have the step in them.
+const MOST_PATHS: usize = 1 << 12;
+
 /// What is counted, by name: rows recorded, and rows dropped by table and reason.
 #[derive(Debug, Default)]
 pub struct Counted {
@@ -45,15 +48,23 @@ pub struct Sink {
     texts: (usize, usize),
     /// Shapes of inputs.
     shapes: usize,
+    /// Files of checkpoints.
+    paths: usize,
     /// Intervals of the step that is under way, and since when there are some.
     held: BatchBuilder,
     held_since: Option<Instant>,
+    /// Intervals that were let go of.
+    released: u64,
+    /// Of a process that has not trained yet: validation, which is forward if it never does.
+    pub(crate) quiet: Option<(Text, Text)>,
     /// Rows dropped by (table, reason) since the agent began.
     pub drops: BTreeMap<(&'static str, &'static str), u64>,
     /// How far it is on each process group, for the next report.
     pub groups: Vec<probe_proto::v1::GroupState>,
     /// When the newest record was made (ns since 1970); 0 before the first.
     pub last_record_ns: i64,
+    /// Whether a thread was validating then.
+    pub validates: bool,
 }
 
 impl Default for Sink {
@@ -64,11 +75,15 @@ impl Default for Sink {
             builders: tables.map(|t| (*t, BatchBuilder::new(t), 0)).collect(),
             texts: (0, 0),
             shapes: 0,
+            paths: 0,
             held: BatchBuilder::new(&torch_trace::TABLE),
             held_since: None,
+            released: 0,
+            quiet: None,
             drops: BTreeMap::new(),
             groups: Vec::new(),
             last_record_ns: 0,
+            validates: false,
         }
     }
 }
@@ -154,15 +169,43 @@ impl Sink {
         Some(self.strings.id(text))
     }
 
+    /// Name of a file that a checkpoint is written to; None for a new one where there are too many.
+    pub fn path(&mut self, text: &str) -> Option<Text> {
+        if !self.strings.has(text) {
+            if self.paths >= MOST_PATHS {
+                return None;
+            }
+            self.paths += 1;
+        }
+        Some(self.strings.id(text))
+    }
+
     /// Intervals that are held belong to a step that gets no row: they get none either.
     pub fn forget_held(&mut self) {
+        self.released += self.held.rows() as u64;
         self.held = BatchBuilder::new(&torch_trace::TABLE);
         self.held_since = None;
+    }
+
+    /// Intervals recorded so far.
+    pub(crate) fn intervals(&self) -> u64 {
+        self.released + self.held.rows() as u64
+    }
+
+    /// Intervals of `thread` that are held, and were recorded after the first `since`, are of the stage `to` where they were
+    /// `from`.
+    pub(crate) fn restage(&mut self, since: u64, thread: i64, from: Text, to: Text) {
+        let first = usize::try_from(since.saturating_sub(self.released)).unwrap_or(usize::MAX);
+        self.held.replace(first, "stage", (i64::from(from.0), i64::from(to.0)), Some(("thread", thread)));
     }
 
     /// Lets go of what is held.
     pub fn release(&mut self) {
         self.held_since = None;
+        if let Some((validation, forward)) = self.quiet {
+            self.held.replace(0, "stage", (i64::from(validation.0), i64::from(forward.0)), None);
+        }
+        self.released += self.held.rows() as u64;
         let intervals =
             self.builders.iter_mut().find(|(table, ..)| std::ptr::eq(*table, &raw const torch_trace::TABLE));
         if let Some((_, builder, recorded)) = intervals {
@@ -194,6 +237,7 @@ impl Sink {
     /// Appends what a successor needs when everything that waits has just been taken: strings, what is held, and counts.
     pub fn put(&self, to: &mut Vec<u8>) {
         self.strings.put(to);
+        (self.quiet, self.released).put(to);
         self.held.columns().count().put(to);
         for (values, nulls) in self.held.columns() {
             values.len().put(to);
@@ -215,7 +259,8 @@ impl Sink {
     /// The successor of one that was put down, for our own tables, and what is counted of all: rows recorded by table,
     /// rows dropped by table and reason. What the successor drops comes on top of that.
     pub fn restore(from: &mut Kept<'_>) -> Option<(Self, Counted)> {
-        let mut sink = Self { strings: Keep::get(from)?, ..Self::default() };
+        let (strings, (quiet, released)) = (Keep::get(from)?, Keep::get(from)?);
+        let mut sink = Self { strings, quiet, released, ..Self::default() };
         sink.held = BatchBuilder::of_columns(&torch_trace::TABLE, Keep::get(from)?)?;
         let counted = Counted { recorded: Keep::get(from)?, dropped: Keep::get(from)? };
         for ((table, _, recorded), (name, count)) in sink.builders.iter_mut().zip(&counted.recorded) {

@@ -15,7 +15,7 @@ impl<N: Names> Analyser<N> {
         self.calls.put(to);
         (self.step, self.step_begin).put(to);
         (self.detail, self.broken).put(to);
-        self.is_partial.put(to);
+        (self.is_partial, self.trained).put(to);
         self.optimizers.put(to);
         self.operations.put(to);
         self.reads.put(to);
@@ -29,7 +29,8 @@ impl<N: Names> Analyser<N> {
     pub fn restore(names: N, from: &mut Kept<'_>) -> Option<Self> {
         let (clock, threads, ended) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (modules, calls) = (Keep::get(from)?, Keep::get(from)?);
-        let ((step, step_begin), (detail, broken), is_partial) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        let ((step, step_begin), (detail, broken)) = (Keep::get(from)?, Keep::get(from)?);
+        let (is_partial, trained) = Keep::get(from)?;
         let (optimizers, operations, reads) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (peak, queue, settling) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (batch_shape, newest) = Keep::get(from)?;
@@ -45,6 +46,7 @@ impl<N: Names> Analyser<N> {
             detail,
             broken,
             is_partial,
+            trained,
             optimizers,
             operations,
             reads,

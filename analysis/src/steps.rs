@@ -11,8 +11,41 @@ use super::names::Names;
 use super::parts::Parts;
 use super::thread::{Frame, Thread};
 use super::{Analyser, CLOCK_STOPPED, Device, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, Times, word};
+use crate::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
 use crate::record::Record;
 use crate::sink::Sink;
+
+/// What ended a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    ByOptimizer,
+    ByWord,
+    ByBackward,
+    ByCall,
+    /// Several passes or calls together, before anybody knew.
+    Untold,
+}
+
+impl Ended {
+    /// Of a step that no optimizer ended.
+    pub(super) fn of(payload: u64) -> Self {
+        match payload {
+            _ if payload & UNTOLD != 0 => Self::Untold,
+            _ if payload & BY_BACKWARD != 0 => Self::ByBackward,
+            _ if payload & BY_CALL != 0 => Self::ByCall,
+            _ => Self::ByWord,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::ByOptimizer => "optimizer",
+            Self::ByWord => "marked",
+            Self::ByBackward => "backward",
+            Self::ByCall | Self::Untold => "call",
+        }
+    }
+}
 
 impl<N: Names> Analyser<N> {
     pub(super) fn optimizer_end(&mut self, number: usize, record: Record, now: Device, sink: &mut Sink) {
@@ -36,7 +69,7 @@ impl<N: Names> Analyser<N> {
             }
         }
         if record.a == 1 {
-            self.end_step(number, record.ts, record.b as i64, now, sink);
+            self.end_step(number, record.ts, record.b as i64, Ended::ByOptimizer, now, sink);
         }
     }
 
@@ -69,25 +102,42 @@ impl<N: Names> Analyser<N> {
     }
 
     /// A training step ended on thread `number` at `now`, on the device at `device`; with it, `finished` steps have.
-    pub(super) fn end_step(&mut self, number: usize, now: u64, finished: i64, device: Device, sink: &mut Sink) {
+    pub(super) fn end_step(
+        &mut self,
+        number: usize,
+        now: u64,
+        finished: i64,
+        by: Ended,
+        device: Device,
+        sink: &mut Sink,
+    ) {
         let (Some(clock), Some(begin)) = (&self.clock, self.step_begin.replace(now)) else { return };
         let ts = Time(clock.unix_ns(begin));
         let whole = now.saturating_sub(begin);
+        self.end_section(number);
         let on_device = self.queue.end_step(now, whole, device);
         self.flush_reads(sink);
         let mut parts = std::mem::take(&mut self.threads[number].parts);
         parts.lost = self.threads.iter().any(|thread| thread.lost);
+        if !self.trained {
+            // A step that somebody marked, of a program that infers.
+            self.meter.set(self.meter.so_far().plus(parts.validation.counts));
+            parts.put_back();
+        }
         let ended = finished - 1;
         let missed = ended.saturating_sub(self.step);
         if std::mem::take(&mut self.is_partial) {
             sink.forget_held();
+            self.meter.end_step(ended, None, self.detail);
+        } else if by == Ended::Untold {
+            sink.release();
             self.meter.end_step(ended, None, self.detail);
         } else if missed > 0 || self.broken {
             // The ends of steps were lost with their times: one row that spans several would be wrong.
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
             self.meter.end_step(ended, None, self.detail);
         } else {
-            self.push_step(ended, ts, whole, parts, on_device, sink);
+            self.push_step((ended, by), ts, whole, parts, on_device, sink);
         }
         self.step = finished;
         self.broken = false;
@@ -126,7 +176,7 @@ impl<N: Names> Analyser<N> {
 
     fn push_step(
         &mut self,
-        step: i64,
+        (step, by): (i64, Ended),
         ts: Time,
         whole: u64,
         mut parts: Parts,
@@ -135,7 +185,8 @@ impl<N: Names> Analyser<N> {
     ) {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
-        self.meter.end_step(step, Some(seconds(duration)), self.detail);
+        let training = duration.saturating_sub(parts.validation.sum() + parts.checkpoint);
+        self.meter.end_step(step, Some(seconds(training)), self.detail);
         let computes_there = !self.modules.computes_on_host();
         let timed = |time: Option<u64>| time.filter(|_| computes_there).map(seconds);
         // Without detail nothing has an event but the step's end.
@@ -150,13 +201,16 @@ impl<N: Names> Analyser<N> {
             backward_time: seconds(parts.backward),
             optimizer_time: seconds(parts.optimizer),
             comm_time: seconds(parts.comm),
+            validation_time: Some(seconds(parts.validation.sum())),
+            checkpoint_time: Some(seconds(parts.checkpoint)),
             other_time: seconds(duration.saturating_sub(parts.sum())),
+            kind: Some(word(&mut self.words.ended[by as usize], &mut sink.strings, by.as_str())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,
             samples: parts.samples.or(parts.batch_samples),
             max_allocated: self.peak,
             detail: self.detail,
-            warmup: Some(self.settling.is_warmup(duration)),
+            warmup: Some(self.settling.is_warmup(training)),
             device_duration: timed(on_device.duration),
             device_forward_time: part(parts.device.forward),
             device_backward_time: part(parts.device.backward),
@@ -171,6 +225,7 @@ impl<N: Names> Analyser<N> {
 fn begin_step(thread: &mut Thread, now: u64) {
     thread.parts = Parts { comm_until: now, ..Parts::default() };
     thread.waiting_since = None;
+    (thread.section, thread.validated) = (None, None);
     thread.breakpoints.end_step();
     thread.lost &= !thread.frames.is_empty();
     // Inside a backward call the step goes on being counted from here.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::clock::SECOND;
 use super::names::{Found, ModuleInfo, Names, Operation};
-use super::{Analyser, Device, STEPS, TORCH_TRACE};
+use super::{Analyser, Device, STEPS, TORCH_TRACE, payload};
 use crate::clock::Sample;
 use crate::record::{KINDS, Kind, LOST_DETAIL, Record};
 use crate::sink::Sink;
@@ -311,6 +311,49 @@ proptest! {
         analyser.settle(u64::MAX, true, &mut sink);
         analyser.end_thread(0);
         rows(&mut sink);
+    }
+}
+
+#[test]
+fn steps_are_judged_without_what_they_validated() {
+    let train = |script: &mut Script| {
+        script.call(&leaf(1, 2));
+        script.backward(20);
+        script.step();
+    };
+    let mut script = Script { now: 1, ..Script::default() };
+    (0..40).for_each(|_| train(&mut script));
+    let alike = script.records.len();
+    let mut analyser = analyser();
+    let mut sink = Sink::default();
+    let detail = Record::new(Kind::Detail, 1 | 0b111110, 1, 0, 0);
+    analyser.feed(0, detail, Device::None, &mut sink);
+    let feed = |analyser: &mut Analyser<Everyone>, records: &[Record], sink: &mut Sink| {
+        records.iter().for_each(|record| analyser.feed(0, *record, Device::None, sink));
+        (analyser.meter().counts(), analyser.meter().step_seconds())
+    };
+    let before = feed(&mut analyser, &script.records, &mut sink);
+    assert!(before.0.0.is_some() && before.1.is_some());
+    rows(&mut sink);
+    for _ in 0..40 {
+        for call in 0..5 {
+            script.pass(if call > 0 { 1_000 } else { 0 });
+            script.put(Kind::Enter, payload::EVAL_MODE | payload::NO_GRADIENTS | script.sequence, 1, 7);
+            script.pass(10_000);
+            script.put(Kind::Exit, script.sequence, 1, 0);
+        }
+        train(&mut script);
+    }
+    assert_eq!(feed(&mut analyser, &script.records[alike..], &mut sink), before);
+    let steps = rows(&mut sink).remove(STEPS).unwrap_or_default();
+    assert_eq!(steps.len(), 40);
+    let parts = ["data", "forward", "backward", "optimizer", "comm", "validation", "other"];
+    for step in steps {
+        // Five calls, and what lay between them.
+        assert!(close(step["validation_time"].float(), 54_000.0 * TICK), "{step:?}");
+        let sum: f64 = parts.iter().map(|part| step[format!("{part}_time").as_str()].float()).sum();
+        assert_eq!(sum, step["duration"].float());
+        assert_eq!((step["micro_steps"].int(), step["warmup"].int()), (1, 0));
     }
 }
 

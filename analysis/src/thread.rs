@@ -5,6 +5,7 @@ use super::device::{Device, DeviceTime};
 use super::keep::{Keep, Kept, keep};
 use super::modules::IntMap;
 use super::parts::{Part, Parts};
+use super::validation::{Mark, Section};
 
 /// Backward work of one module call in one pass.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,6 +70,10 @@ pub(crate) enum Frame {
         outstanding: u64,
     },
     Suspended,
+    /// Something is saved.
+    Checkpoint {
+        begin: u64,
+    },
 }
 
 /// A thread's state.
@@ -99,6 +104,10 @@ pub(crate) struct Thread {
     pub(super) memory: super::memory::Sample,
     /// The same at calls that are open.
     pub(super) held: super::module_memory::Held,
+    /// What is under way of the loop; see there.
+    pub(crate) section: Option<Section>,
+    /// Where validation ended, while nothing has trained since.
+    pub(crate) validated: Option<Mark>,
     last: u64,
     /// When the device came to the newest record that has an event.
     pub(super) device: Device,
@@ -122,6 +131,8 @@ keep!(Thread {
     shown_by_wait,
     memory,
     held,
+    section,
+    validated,
     last,
     device,
 });
@@ -153,6 +164,10 @@ impl Keep for Frame {
                 step.put(to);
             }
             Self::Suspended => 5_u8.put(to),
+            Self::Checkpoint { begin } => {
+                6_u8.put(to);
+                begin.put(to);
+            }
         }
     }
     fn get(from: &mut Kept<'_>) -> Option<Self> {
@@ -172,6 +187,7 @@ impl Keep for Frame {
                 Self::Data { begin, step, class, ready, outstanding }
             }
             5 => Self::Suspended,
+            6 => Self::Checkpoint { begin: Keep::get(from)? },
             _ => return None,
         })
     }
@@ -202,7 +218,7 @@ impl Thread {
                     pass.work.entry(owner).or_default().own += time;
                 }
             }
-            Some(Frame::Data { .. } | Frame::Suspended) | None => {}
+            Some(Frame::Data { .. } | Frame::Suspended | Frame::Checkpoint { .. }) | None => {}
         }
     }
 
@@ -245,6 +261,7 @@ impl Thread {
             Some(Frame::Optimizer { .. }) => Part::Optimizer,
             Some(Frame::Data { .. }) => Part::Data,
             Some(Frame::Suspended) => Part::Suspended,
+            Some(Frame::Checkpoint { .. }) => Part::Checkpoint,
         }
     }
 

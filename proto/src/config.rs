@@ -27,7 +27,8 @@ layers!(
     "copies",
     "sync_points",
     "device_time",
-    "exceptions"
+    "exceptions",
+    "checkpoints"
 );
 
 /// A key that can be set.
@@ -192,9 +193,9 @@ mod tests {
             assert_eq!(Detail::parse(text), detail, "{text}");
         }
         for (text, layers) in [
-            ("all", Some(0b11_1111_1111_1111)),
+            ("all", Some(0b111_1111_1111_1111)),
             ("forward,data", Some(0b01001)),
-            ("-backward, -data", Some(0b11_1111_1111_0101)),
+            ("-backward, -data", Some(0b111_1111_1111_0101)),
             ("forward,backward,-backward", Some(0b00001)),
             ("", None),
             ("-", None),

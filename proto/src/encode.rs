@@ -11,6 +11,7 @@ use crate::{MAX_STRING, v1};
 /// Collects rows of one table until they are taken as a [`v1::Batch`].
 #[derive(Debug)]
 pub struct BatchBuilder {
+    table: &'static Table,
     columns: Vec<ColumnBuilder>,
     rows: usize,
 }
@@ -18,7 +19,7 @@ pub struct BatchBuilder {
 impl BatchBuilder {
     /// An empty one for `table`.
     pub fn new(table: &'static Table) -> Self {
-        Self { columns: table.columns.iter().map(|c| ColumnBuilder::new(c.kind)).collect(), rows: 0 }
+        Self { table, columns: table.columns.iter().map(|c| ColumnBuilder::new(c.kind)).collect(), rows: 0 }
     }
 
     /// Appends a row.
@@ -64,7 +65,25 @@ impl BatchBuilder {
         }
         let of =
             |(column, (values, nulls)): (&crate::table::Column, _)| ColumnBuilder { kind: column.kind, values, nulls };
-        Some(Self { columns: table.columns.iter().zip(columns).map(of).collect(), rows })
+        Some(Self { table, columns: table.columns.iter().zip(columns).map(of).collect(), rows })
+    }
+
+    /// From row `first` on, the integer (or text's id) `change.0` in `column` becomes `change.1`; only in rows that have the
+    /// integer `of.1` in the column `of.0`, if that is said. Nothing where there are no such columns.
+    pub fn replace(&mut self, first: usize, column: &str, change: (i64, i64), of: Option<(&str, i64)>) {
+        let place = |name: &str| self.table.columns.iter().position(|column| column.name == name);
+        let (Some(column), of) = (place(column), of.map(|(name, key)| (place(name), key))) else { return };
+        for row in first..self.rows {
+            let is_one = match of {
+                None => true,
+                Some((Some(key), value)) => self.columns[key].values.get(row) == Some(&value),
+                Some((None, _)) => false,
+            };
+            if let Some(value) = self.columns[column].values.get_mut(row).filter(|value| is_one && **value == change.0)
+            {
+                *value = change.1;
+            }
+        }
     }
 
     /// Takes what is waiting as columns, and leaves the builder empty. `seq`, `table` and `recorded` are the caller's.

@@ -64,8 +64,9 @@ def configure(detail: str | None = None, layers: str | None = None, overhead_bud
 
 
 def step() -> None:
-    """Says that a step ends here, for loops in which no optimizer of torch steps. Snippets that wait for the boundary
-    between two steps run in it."""
+    """Says that a step ends here, for loops in which no optimizer of torch steps. Without it their steps are backward passes,
+    or calls of the model where nothing trains, from the first dozen on (`python.steps.kind`). Snippets that wait for the
+    boundary between two steps run in it."""
     from probe_agent import agent
 
     agent.step()

@@ -7,9 +7,9 @@ Before torch is imported this costs a millisecond; the native half is loaded onl
 from __future__ import annotations
 
 import sys
-from _thread import get_ident
 
 from probe_agent import process
+from probe_agent.imports import Finder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,59 +87,11 @@ def _child() -> None:
     distributed.init_process_group = distributed_c10d.init_process_group = init_process_group
 
 
-class _TorchFinder:
-    """Finds torch as the other finders do, and calls `then` once it has been executed.
-
-    It stays until then: libraries ask whether there is a torch (`importlib.util.find_spec`) long before anybody imports
-    it, and the import has a spec of its own.
-    """
+class _TorchFinder(Finder):
+    """Waits for torch."""
 
     def __init__(self, then: Any) -> None:
-        self._then = then
-        # Threads that are asking the other finders, of which some ask all finders themselves.
-        self._asking: set[int] = set()
-
-    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
-        thread = get_ident()
-        if name != "torch" or thread in self._asking:
-            return None
-        self._asking.add(thread)
-        try:
-            for finder in [finder for finder in sys.meta_path if finder is not self]:
-                find = getattr(finder, "find_spec", None)
-                spec = find(name, path, target) if find else None
-                if spec is not None:
-                    if spec.loader is not None:
-                        self._wrap(spec.loader)
-                    return spec
-        finally:
-            self._asking.discard(thread)
-        # No torch here; it may come later (a path added to sys.path).
-        return None
-
-    def _wrap(self, loader: Any) -> None:
-        original = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            loader.exec_module = original
-            # Not twice: a finder may give the same loader to several questions, and each of them wrapped it.
-            present = self in sys.meta_path
-            if present:
-                sys.meta_path.remove(self)
-            try:
-                original(module)
-            except BaseException:
-                if present:
-                    sys.meta_path.insert(0, self)
-                raise
-            if present:
-                _safely(self._then)
-
-        try:
-            loader.exec_module = exec_module
-        except AttributeError:
-            # A loader without room for it: torch works, and the agent stays away.
-            pass
+        super().__init__("torch", lambda: _safely(then))
 
 
 class _EndOfImport:

@@ -75,7 +75,7 @@ def test_without_being_asked_for_nothing_is_imported(bench: Bench, value: str | 
 
 def test_before_torch_next_to_nothing_is_imported(bench: Bench) -> None:
     code = "import sys; print(sorted(m for m in sys.modules if m.startswith('probe_agent')))"
-    loaded = "['probe_agent', 'probe_agent._autostart', 'probe_agent.activation', 'probe_agent.process']\n"
+    loaded = "['probe_agent', 'probe_agent._autostart', 'probe_agent.activation', 'probe_agent.imports', 'probe_agent.process']\n"
     assert bench.python(code, PROBE="1") == loaded
     # Neither are modules that Python itself had not.
     code = "import sys; print(*sorted(sys.modules))"

@@ -122,6 +122,7 @@ def test_all_public_mechanisms_together() -> None:
         "sync_points": "record_function",
         "device_time": "cuda_events",
         "exceptions": "hooks",
+        "checkpoints": "wrappers",
     }
     parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
     for step in found["steps"]:

@@ -53,6 +53,7 @@ def test_the_good_mechanisms_run(recorder: Recorder) -> None:
         "sync_points": "record_function",
         "device_time": "cuda_events",
         "exceptions": "hooks",
+        "checkpoints": "wrappers",
     }
     assert recorder.native.problem() == ""
 

@@ -138,6 +138,8 @@ pub(crate) struct AgentState {
     pub(crate) groups: Vec<v1::GroupState>,
     /// When it made its newest record, and when it said so, both by its clock (ns since 1970).
     pub(crate) last_record_ns: i64,
+    /// Whether that was in validation.
+    pub(crate) validates: bool,
     pub(crate) said_ns: i64,
     pub(crate) steps_per_second: f64,
     /// When `step` was said.
@@ -196,6 +198,7 @@ impl Agent {
             pace: Pace::default(),
             groups: Vec::new(),
             last_record_ns: 0,
+            validates: false,
             said_ns: 0,
             steps_per_second: 0.0,
             reported: Instant::now(),
@@ -392,6 +395,7 @@ impl Agent {
         state.step = status.step;
         state.groups = status.groups;
         (state.last_record_ns, state.said_ns) = (status.last_record_ns, status.unix_ns);
+        state.validates = status.validates;
         state.steps_per_second =
             if status.steps_per_second.is_finite() { status.steps_per_second.max(0.0) } else { 0.0 };
         state.reported = Instant::now();

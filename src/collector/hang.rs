@@ -174,6 +174,7 @@ impl Seen {
             step_ago_s: idle.map_or(0.0, |idle| idle.as_secs_f64()),
             step_s: state.pace.usual(),
             record_ago_s: record_ago,
+            validates: state.validates && record_ago.is_some_and(|ago| ago < FRESH),
             ..RankState::default()
         };
         let member = Member { state: rank_state, groups: state.groups.clone() };
@@ -197,8 +198,12 @@ impl Seen {
     }
 }
 
-/// Whether one of those that have made steps has made none for too long.
+/// Whether one of those that have made steps has made none for too long. One that validates is at work, and the others may
+/// wait for it.
 fn stopped(seen: &[Seen], after: Duration) -> bool {
+    if seen.iter().any(|seen| seen.member.state.validates) {
+        return false;
+    }
     seen.iter().any(|seen| {
         let usual = seen.member.state.step_s.unwrap_or(f64::INFINITY);
         seen.idle.is_some_and(|idle| idle > after && idle.as_secs_f64() > TIMES * usual)

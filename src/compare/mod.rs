@@ -20,14 +20,16 @@ pub const LAST_STEPS: i64 = 1000;
 /// Steps that a side has to have before anything is said about noise.
 pub const FEWEST: usize = 5;
 
-/// The parts of a step, the whole of it first: how they are called, and their columns in `python.steps`.
-pub const PARTS: [(&str, &str); 7] = [
+/// The parts of a step, the whole of it first: how they are called, and what they are in `python.steps`.
+pub const PARTS: [(&str, &str); 9] = [
     ("all", "duration"),
     ("data", "data_time"),
     ("forward", "forward_time"),
     ("backward", "backward_time"),
     ("optimizer", "optimizer_time"),
     ("comm", "comm_time"),
+    ("validation", "COALESCE(validation_time, 0)"),
+    ("checkpoint", "COALESCE(checkpoint_time, 0)"),
     ("other", "other_time"),
 ];
 
@@ -228,8 +230,8 @@ mod tests {
         let b = side(40, &[("small", 0.0015), ("same", 0.1001), ("new", 0.003), ("better", 0.01)]);
         let rows = compare(&a, &b);
         assert_eq!(rows[0].stage, "all");
-        assert!(rows[..7].iter().all(|row| row.what.is_none()));
-        let order: Vec<_> = rows[7..].iter().map(|row| row.what.clone().unwrap().0.unwrap()).collect();
+        assert!(rows[..PARTS.len()].iter().all(|row| row.what.is_none()));
+        let order: Vec<_> = rows[PARTS.len()..].iter().map(|row| row.what.clone().unwrap().0.unwrap()).collect();
         assert_eq!(order, ["better", "new", "gone", "small", "same"]);
         let small = find(&rows, "small");
         assert_eq!((small.verdict, small.steps_a, small.steps_b), (Verdict::Slower, 50, 40));

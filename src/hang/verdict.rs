@@ -47,7 +47,12 @@ pub(crate) fn judge(members: Vec<Member>, stopped: bool, now_ns: i64) -> HangAns
     if !stopped {
         let freshest = members.iter().min_by(|a, b| a.state.step_ago_s.total_cmp(&b.state.step_ago_s));
         answer.why = "steps go on".into();
+        let validating: Vec<Owner> =
+            members.iter().filter(|member| member.state.validates).map(Member::owner).collect();
         answer.verdict = match freshest {
+            _ if !validating.is_empty() => {
+                format!("{} {}", names(&validating), if validating.len() == 1 { "validates" } else { "validate" })
+            }
             Some(member) if member.state.step > 0 && member.state.step_s.is_some() => format!(
                 "steps go on: {} finished step {} {} ago",
                 names(&[member.owner()]),
@@ -366,5 +371,8 @@ mod tests {
         let going = judge((0..3).map(|rank| member(rank, 9, None)).collect(), false, NOW);
         assert_eq!(going.verdict, "steps go on: rank 0 finished step 29 15.0 s ago");
         assert_eq!(judge(Vec::new(), false, NOW).why, "steps go on");
+        let mut members = [member(0, 9, None), member(1, 9, None)];
+        members[1].state.validates = true;
+        assert_eq!(judge(members.into(), false, NOW).verdict, "rank 1 validates");
     }
 }

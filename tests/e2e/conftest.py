@@ -25,7 +25,16 @@ PATIENCE = 120.0  # seconds that anything may take on a loaded machine before a 
 AGENT_TABLES = [
     *(
         f"python.{name}"
-        for name in ("torch_trace", "nccl_trace", "steps", "data_trace", "memory", "environment", "exceptions")
+        for name in (
+            "torch_trace",
+            "nccl_trace",
+            "steps",
+            "data_trace",
+            "memory",
+            "environment",
+            "exceptions",
+            "checkpoints",
+        )
     ),
     *("python.spans", "python.metrics", "python.copies", "python.sync_points", "process.metrics", "probe.overhead"),
 ]

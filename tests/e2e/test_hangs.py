@@ -100,6 +100,28 @@ def test_what_goes_on_is_no_hang_and_a_short_stop_is_taken_back(home: Home) -> N
     assert run.query("SELECT * FROM python.nccl_trace WHERE status = 'pending'") == []
 
 
+def test_a_rank_that_validates_while_the_others_wait_is_no_hang(home: Home) -> None:
+    enough = home.directory / "enough"
+    script = (str(SCRIPTS / "hangs.py"), "validates", str(STEPS), str(enough))
+    run = home.train("torchrun", "--nproc-per-node", "2", *script, PROBE_HANG_AFTER="2s")
+    run.wait_for_step(STEPS - 1, ranks=2)
+
+    def asked() -> list[dict]:
+        return json.loads(home.probe("gpt", "hang", "--format", "json").stdout or "[]")
+
+    wait_for("a validation that is long", lambda: all(row["step_ago"] > 5 for row in asked()))
+    page = home.probe("gpt", "hang")
+    assert re.search(r"^gpt.*: rank 1 validates$", page.stdout, re.MULTILINE), page.stdout + page.stderr
+    assert findings(run) == []
+    enough.touch()
+    run.finish()
+    last = f"SELECT rank, validation_time > 5 AS validated, micro_steps FROM python.steps WHERE step = {STEPS} ORDER BY rank"
+    assert run.query(last) == [
+        {"rank": 0, "validated": False, "micro_steps": 1},
+        {"rank": 1, "validated": True, "micro_steps": 1},
+    ]
+
+
 @pytest.mark.extended
 def test_what_a_killed_rank_was_in_stays_pending(home: Home) -> None:
     run = stuck(home, "missing")

@@ -23,7 +23,7 @@ crate::table! {
     step: i64, "", "Optimizer steps finished, by its newest report.";
     steps_per_second: Option<f64>, "1/s", "Over the last ten seconds or so, by its newest report.";
     detail: Option<Text>, "", "Detail in force: every-step or off.";
-    layers: Text, "", "Which mechanism runs each layer: forward=tp_call backward=record_function ….";
+    layers: Text, "", "Which mechanism runs each layer, forward=tp_call backward=record_function …, and what ends its steps, as in python.steps.kind: steps=optimizer.";
     agent_version: Text, "", "Version of the agent.";
     python_version: Text, "", "Version of the interpreter.";
     torch_version: Text, "", "Version of torch.";

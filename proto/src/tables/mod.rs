@@ -3,6 +3,7 @@
 use crate::table::{Column, ColumnType, Table};
 
 pub mod agents;
+pub mod checkpoints;
 pub mod copies;
 pub mod custom;
 pub mod data_trace;
@@ -31,6 +32,7 @@ pub static TABLES: &[&Table] = &[
     &nccl_trace::TABLE,
     &steps::TABLE,
     &data_trace::TABLE,
+    &checkpoints::TABLE,
     &memory::TABLE,
     &copies::TABLE,
     &sync_points::TABLE,

@@ -3,19 +3,19 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    python.torch_trace, Agent, "One row per finished interval of a module (forward, recompute, backward) or of an optimizer (step), in steps recorded in detail.";
+    python.torch_trace, Agent, "One row per finished interval of a module (forward, recompute, backward, validation) or of an optimizer (step), in steps recorded in detail.";
     sort: [step, ts];
     examples: [
         "SELECT module, stage, COUNT(*) AS calls, SUM(duration) AS seconds FROM python.torch_trace GROUP BY module, stage ORDER BY seconds DESC LIMIT 10",
         "SELECT step, stage, SUM(duration) AS seconds FROM python.torch_trace WHERE step > (SELECT MAX(step) - 5 FROM python.torch_trace) GROUP BY step, stage ORDER BY step, stage",
     ];
     step: i64, "", "Optimizer steps finished when the interval began: the first step is 0.";
-    micro_step: i32, "", "Root forward calls since the last optimizer step, from 0: above 0 under gradient accumulation.";
+    micro_step: i32, "", "Root forward calls since the last optimizer step, from 0: above 0 under gradient accumulation. In stage validation its root calls since then.";
     call_index: i32, "", "Calls of this module before this one in the same forward pass, from 0.";
     module: Option<Text>, "", "Qualified name below the root (layers.0.attn.qkv), wrappers' prefixes stripped; a root's or wrapper's own row has its class name; in stage step the optimizer's class; NULL for backward work of operations outside every module.";
     module_type: Option<Text>, "", "Class name of the module or optimizer.";
     depth: i32, "", "Modules this one was called within; 0 is the outermost.";
-    stage: Text, "", "forward, backward, step (optimizer) or recompute (activation checkpointing: forward work inside backward).";
+    stage: Text, "", "forward, backward, step (optimizer), recompute (activation checkpointing: forward work inside backward) or validation: forward passes in eval mode or without gradients of a process that trains, where nothing between the batch before and the next one trains (a GAN's generator and a teacher are part of forward). A process that only infers has forward.";
     ts: Time, "", "When the interval began.";
     duration: Option<f64>, "s", "The interval's own time, without the modules called within it, so that it adds up: SUM(duration) over a step and stage is that stage's time. Device time on a GPU, NULL where it was not timed there.";
     total_duration: Option<f64>, "s", "The same with the modules called within it.";

@@ -14,6 +14,7 @@ from typing import Callable
 from probe_agent import _native
 from probe_agent.torch import (
     autograd,
+    checkpoints,
     collectives,
     data,
     device,
@@ -51,6 +52,7 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "sync_points": [("record_function", operators.use_sync_points)],
     "device_time": [("cuda_events", device.use_cuda_events)],
     "exceptions": [("hooks", exceptions.use_hooks)],
+    "checkpoints": [("wrappers", checkpoints.use_wrappers)],
 }
 
 #: Mechanisms that are not tried unless somebody chose them.
@@ -105,7 +107,7 @@ def uninstall() -> None:
         _native.enable(False)
         for part in (
             *(operators, forward, autograd, optimizer, data, collectives),
-            *(modules, memory, process, spans, environment, device, exceptions),
+            *(modules, memory, process, spans, environment, device, exceptions, checkpoints),
         ):
             part.remove()
         for layer in _LAYERS:
@@ -117,6 +119,7 @@ def _prepare() -> None:
 
     _native.prepare()
     _native.set_tensor_types(torch.Tensor, torch.nn.Parameter)
+    _native.find_grad_mode(torch.is_grad_enabled)
     _native.set_walker(modules.register)
     _native.enable(True)
 

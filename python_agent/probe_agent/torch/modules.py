@@ -29,6 +29,7 @@ _FREE, _SHARE = 1.0, 0.002
 
 _known: dict[int, weakref.ref[Any]] = {}
 _root_of: dict[int, weakref.ref[Any]] = {}
+_with_parameters: set[int] = set()
 _walks = 0
 _walked: weakref.WeakKeyDictionary[type, _Walked] = weakref.WeakKeyDictionary()
 
@@ -37,25 +38,27 @@ _grad_hooks = False
 _hooked: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
-def register(root: Any, again: bool) -> bool:
+def register(root: Any, again: bool) -> tuple[bool, bool]:
     """Name every module below ``root``. Called by the slot before an outermost call of a module it does not know.
 
-    ``again``: modules were met in it that the walk before did not find. Returns whether ``root`` is known now.
+    ``again``: modules were met in it that the walk before did not find. Returns whether ``root`` is known now, and
+    whether there are parameters in it.
     """
     global _walks
     if again:
         owner = _root_of.get(id(root))
         root = (owner() if owner is not None else None) or root
     elif id(root) in _known:
-        return True
+        return True, id(root) in _with_parameters
     if not root._modules and not any(parameter is not None for parameter in root._parameters.values()):
         if _walks >= _WALKS:
-            return False
+            return False, False
         _walks += 1
     begun = time.perf_counter()
     walked = _walked.get(type(root))
     if walked is not None and walked.seconds > _FREE + _SHARE * (begun - walked.since):
-        return _name_as_before(root, walked)
+        _name_as_before(root, walked)
+        return True, walked.root[-1]
     found: list[_Found] = []
     _walk(root, "", None, found, set())
     devices: dict[int, str | None] = {}
@@ -70,6 +73,8 @@ def register(root: Any, again: bool) -> bool:
     root_reference = weakref.ref(root)
     for entry in found:
         _remember(entry.module, root_reference)
+        if entry.has_parameters:
+            _with_parameters.add(id(entry.module))
         if forward.slots_are_patched():
             _native.patch_type(type(entry.module))
             _native.name_type(type(entry.module))
@@ -80,7 +85,7 @@ def register(root: Any, again: bool) -> bool:
         walked = _walked[type(root)] = _Walked(begun)
     walked.root = described[0][1:]
     walked.seconds += time.perf_counter() - begun
-    return True
+    return True, found[0].has_parameters
 
 
 class _Walked:
@@ -93,13 +98,14 @@ class _Walked:
         self.root: tuple[str | None, str, str | None, bool, bool] = (None, "", None, False, False)
 
 
-def _name_as_before(root: Any, walked: _Walked) -> bool:
+def _name_as_before(root: Any, walked: _Walked) -> None:
     """Say of ``root`` what was said of another one of its class. Nothing is said of the modules in it, which are then known by
     their classes alone."""
     if id(root) not in _known:
         _remember(root, weakref.ref(root))
         _native.name_modules([(id(root), *walked.root)])
-    return True
+        if walked.root[-1]:
+            _with_parameters.add(id(root))
 
 
 def want_gradient_hooks() -> None:
@@ -194,6 +200,7 @@ def _remember(module: Any, root: weakref.ref[Any]) -> None:
 def _forget(address: int, _reference: Any) -> None:
     _known.pop(address, None)
     _root_of.pop(address, None)
+    _with_parameters.discard(address)
     _native.forget_module(address)
 
 

@@ -55,6 +55,23 @@ def remove() -> None:
         _gone(address, None)
 
 
+def is_any() -> bool:
+    """Whether there is an optimizer, which may step at some time."""
+    import gc
+
+    import torch
+
+    waiting: list[type] = [torch.optim.Optimizer]
+    while waiting:
+        cls = waiting.pop()
+        waiting.extend(type.__subclasses__(cls))
+        # So torch says of a class that has had an object. Objects themselves are asked for their type only: that runs no code.
+        if getattr(cls.__dict__.get("step"), "hooked", False):
+            optimizer = torch.optim.Optimizer
+            return any(issubclass(type(known), optimizer) for known in gc.get_objects())
+    return False
+
+
 def _wrap_steps() -> None:
     global _profile_hook_step
     import torch

@@ -39,7 +39,10 @@ fn run_backward<'py>(
         when_silent.call0()?;
     }
     // torch.compile compiles a backward pass when it first comes to it, and resets slots meanwhile.
-    thread::with(|state| slot::put_back(engine.py(), state, boundary::may_lack_forward(state)));
+    thread::with(|state| {
+        slot::put_back(engine.py(), state, boundary::may_lack_forward(state));
+        boundary::pass_ended(engine.py(), state);
+    });
     result
 }
 

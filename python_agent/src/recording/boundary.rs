@@ -1,7 +1,7 @@
 //! Steps: when one ends, where snippets may run between two, and the switches that take effect there.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
@@ -10,6 +10,7 @@ use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD, SUSPENDED, ThreadState};
 use super::{module_memory, operators, policy, record_function, slot};
+use crate::analysis::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 
 /// Whether modules are recorded in the step that is under way.
@@ -23,6 +24,116 @@ pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
 pub(crate) static STEPPED: AtomicBool = AtomicBool::new(false);
 
 pub(super) static BOUNDARY: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+/// What ends steps, in the order of [`UNITS`]; 0: no step has ended.
+static UNIT: AtomicU8 = AtomicU8::new(0);
+const UNITS: [&str; 5] = ["", "optimizer", "marked", "backward", "call"];
+const OPTIMIZER: u8 = 1;
+const MARKED: u8 = 2;
+const BACKWARD: u8 = 3;
+const CALL: u8 = 4;
+
+/// Backward passes of modules, while no step has ended; and how many of them are to be there before it is asked whether there is
+/// an optimizer that may still step (gradients are accumulated over many).
+static UNTOLD_PASSES: AtomicU32 = AtomicU32::new(0);
+static ASK_AT: AtomicU32 = AtomicU32::new(FIRST_ASK);
+const FIRST_ASK: u32 = 8;
+
+/// Outermost calls that did not train, in a process in which nothing has; and when it is asked, as above. Some validate before
+/// they train.
+static UNTOLD_CALLS: AtomicU32 = AtomicU32::new(0);
+static ASK_AT_CALL: AtomicU32 = AtomicU32::new(FIRST_ASK_OF_CALLS);
+const FIRST_ASK_OF_CALLS: u32 = 12;
+
+/// In a forked child that begins anew.
+pub(super) fn forget_unit() {
+    UNIT.store(0, Ordering::Relaxed);
+    UNTOLD_PASSES.store(0, Ordering::Relaxed);
+    ASK_AT.store(FIRST_ASK, Ordering::Relaxed);
+    UNTOLD_CALLS.store(0, Ordering::Relaxed);
+    ASK_AT_CALL.store(FIRST_ASK_OF_CALLS, Ordering::Relaxed);
+}
+
+/// What ends steps; None while none has ended.
+pub fn unit() -> Option<&'static str> {
+    let unit = UNITS.get(usize::from(UNIT.load(Ordering::Relaxed))).copied();
+    unit.filter(|unit| !unit.is_empty())
+}
+
+/// An optimizer has ended one: from here on they do.
+pub(super) fn optimizer_ends() {
+    UNIT.store(OPTIMIZER, Ordering::Relaxed);
+}
+
+/// A backward pass has ended: where no optimizer steps, it ends a step.
+#[inline]
+pub(super) fn pass_ended(py: Python<'_>, state: &ThreadState) {
+    if matches!(UNIT.load(Ordering::Relaxed), 0 | BACKWARD | CALL) {
+        pass_may_end(py, state);
+    }
+}
+
+#[cold]
+fn pass_may_end(py: Python<'_>, state: &ThreadState) {
+    let is_recorded = state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed);
+    // A pass within another one's function (derivatives of derivatives) has no outermost call of its own since.
+    let has_forward = TRAINING_THREAD.load(Ordering::Relaxed) != 0 && !state.between_steps.get();
+    if !is_recorded || !has_forward || !state.is_idle() {
+        return;
+    }
+    if UNIT.load(Ordering::Relaxed) == BACKWARD {
+        return end_without_optimizer(state, BY_BACKWARD);
+    }
+    // It trains after all.
+    let _ = UNIT.compare_exchange(CALL, 0, Ordering::Relaxed, Ordering::Relaxed);
+    if is_told(py, &UNTOLD_PASSES, &ASK_AT, BACKWARD) {
+        end_without_optimizer(state, BY_BACKWARD | UNTOLD);
+    }
+}
+
+/// One more of what may be the unit: whether it is from now on. It is when there have been some, and no optimizer that
+/// may still step.
+fn is_told(py: Python<'_>, seen: &AtomicU32, ask_at: &AtomicU32, unit: u8) -> bool {
+    let count = seen.fetch_add(1, Ordering::Relaxed) + 1;
+    if count < ask_at.load(Ordering::Relaxed) {
+        return false;
+    }
+    let asked = py.import("probe_agent.torch.optimizer").and_then(|module| module.call_method0("is_any"));
+    let may_step = asked.and_then(|is_any| is_any.extract::<bool>());
+    let knows = may_step.as_ref().is_ok_and(|may_step| !may_step);
+    super::swallow(py, "looking for an optimizer", may_step.map(drop));
+    ask_at.store(count.saturating_mul(2), Ordering::Relaxed);
+    // Meanwhile one may have stepped on another thread.
+    knows && UNIT.compare_exchange(0, unit, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+/// An outermost call has ended, by returning: where nothing trains, it ends a step.
+#[inline]
+pub(super) fn call_ended(py: Python<'_>, state: &ThreadState) {
+    if matches!(UNIT.load(Ordering::Relaxed), 0 | CALL) && state.root_has_parameters.get() {
+        call_may_end(py, state);
+    }
+}
+
+#[cold]
+fn call_may_end(py: Python<'_>, state: &ThreadState) {
+    let here = TRAINING_THREAD.load(Ordering::Relaxed);
+    let is_quiet = state.call_mode.get() != 0 && UNTOLD_PASSES.load(Ordering::Relaxed) == 0;
+    if !is_quiet || here != thread::identifier() || !shared::ENABLED.load(Ordering::Relaxed) || !state.is_idle() {
+        return;
+    }
+    if UNIT.load(Ordering::Relaxed) == CALL {
+        end_without_optimizer(state, BY_CALL);
+    } else if is_told(py, &UNTOLD_CALLS, &ASK_AT_CALL, CALL) {
+        end_without_optimizer(state, BY_CALL | UNTOLD);
+    }
+}
+
+fn end_without_optimizer(state: &ThreadState, payload: u64) {
+    let steps = end_step(state);
+    state.instant(Class::Step, Record::new(Kind::MarkStep, payload, ticks(), 0, steps as u64));
+    apply_detail(state);
+}
 
 /// Ends a training step on this thread: steps finished now.
 pub(crate) fn end_step(state: &ThreadState) -> i64 {
@@ -113,9 +224,8 @@ fn mark_step(py: Python<'_>) {
     thread::with(|state| {
         if state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed) {
             slot::put_back(py, state, may_lack_forward(state));
-            let steps = end_step(state);
-            state.instant(Class::Step, Record::new(Kind::MarkStep, 0, ticks(), 0, steps as u64));
-            apply_detail(state);
+            UNIT.store(MARKED, Ordering::Relaxed);
+            end_without_optimizer(state, 0);
         }
     });
 }

@@ -17,7 +17,7 @@ use super::record::{Kind, Record};
 use super::ring::Class;
 use super::thread::{self, RECORD};
 use super::{boundary, names, shape, slot};
-use crate::analysis::payload::{HANDED, LOADER, PERSISTENT, PINNED, PREFETCH, WORKERS};
+use crate::analysis::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use crate::shared::ENABLED;
 
 /// Items of a batch that are looked at; a batch of more has no size.
@@ -118,7 +118,9 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
         }
         // Last, so that the time until here is not taken for waiting.
         cost::spent(began);
-        state.data.open(|| state.begin(Class::Data, Record::new(Kind::DataBegin, class, ticks(), ready, outstanding)));
+        let who = iterator.as_ptr() as u64 & ((1 << OUTSTANDING) - 1)
+            | outstanding.min(u64::MAX >> OUTSTANDING) << OUTSTANDING;
+        state.data.open(|| state.begin(Class::Data, Record::new(Kind::DataBegin, class, ticks(), ready, who)));
         Ok(())
     })
 }

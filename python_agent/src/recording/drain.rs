@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
-use super::{ANALYSER, exceptions, fork, names, overhead, shared_memory, slot, spans, tables};
+use super::{ANALYSER, checkpoints, exceptions, fork, names, overhead, shared_memory, slot, spans, tables};
 use crate::analysis::{
     Analyser, COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE,
 };
@@ -65,6 +65,7 @@ pub(super) fn forget() {
     let mut discarded = Sink::default();
     tables::drain(&mut discarded);
     exceptions::drain(&mut discarded);
+    checkpoints::drain(&mut discarded);
     COUNTERS.iter().for_each(|(counter, _, _)| counter.store(0, Ordering::Relaxed));
 }
 
@@ -110,6 +111,7 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
     slot::watch();
     tables::drain(sink);
     exceptions::drain(sink);
+    checkpoints::drain(sink);
     shared::lock(&SAMPLER).sample(shape, last, sink);
 }
 

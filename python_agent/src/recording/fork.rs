@@ -108,6 +108,7 @@ pub(crate) fn begin_in_child() -> bool {
     }
     ring::forget_all();
     thread::begin_anew();
+    boundary::forget_unit();
     drain::forget();
     shared::STEP.store(0, Ordering::Relaxed);
     shared::TRAINING_THREAD.store(0, Ordering::Relaxed);

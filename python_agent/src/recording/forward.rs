@@ -13,7 +13,7 @@ use super::record::{Kind, Record};
 use super::record_function::peek;
 use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
-use super::{device, exceptions, fast_call, first_use, module_memory, names, shape, slot};
+use super::{call_mode, device, exceptions, fast_call, first_use, module_memory, names, shape, slot};
 use crate::shared::{self, ENABLED};
 
 /// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
@@ -61,7 +61,11 @@ pub(super) unsafe extern "C" fn module_call(
         } else if outermost {
             // torch.compile resets slots while it compiles what the call has come to.
             // SAFETY: the interpreter calls slots with the GIL held.
-            slot::put_back(unsafe { Python::assume_attached() }, state, false);
+            let py = unsafe { Python::assume_attached() };
+            slot::put_back(py, state, false);
+            if recorded {
+                boundary::call_ended(py, state);
+            }
         }
         result
     })
@@ -73,14 +77,21 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
     if outermost && state.is_in_backward() && !state.detail.get() {
         return false;
     }
-    // What is outermost makes the steps' times, so it has the better claim to a place.
-    let class = if outermost && !state.is_in_backward() { Class::Step } else { Class::Detail };
+    // What is outermost makes the steps' times, so it has the better claim to a place; and it is asked whether it trains.
+    let (class, call_mode) = if outermost && !state.is_in_backward() {
+        // SAFETY: slots and hooks are called with the GIL held and no exception set, and `module` is alive for the call.
+        let call_mode = unsafe { call_mode::of(module) };
+        state.call_mode.set(call_mode);
+        (Class::Step, call_mode)
+    } else {
+        (Class::Detail, 0)
+    };
     // SAFETY: `module` is an object, alive for the call.
     let class_address = unsafe { ffi::Py_TYPE(module) } as u64;
     // What the event costs is the caller's time, here and at the end.
     let looked = if state.detail.get() { module_memory::look() } else { None };
     let mark = device::mark_if(state.detail.get());
-    let record = Record::new(Kind::Enter, peek(), ticks(), module as u64, class_address);
+    let record = Record::new(Kind::Enter, peek() | call_mode, ticks(), module as u64, class_address);
     let begun = state.begin(class, record.marked(mark));
     if begun {
         looked.into_iter().for_each(|looked| looked.record(state, record.ts, false));

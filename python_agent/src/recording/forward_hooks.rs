@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 
+use super::boundary;
 use super::forward::{self, beside_error};
 use super::shape;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
@@ -58,6 +59,9 @@ fn forward_exit(module: &Bound<'_, PyAny>) {
         let ours = OPEN.with_borrow(|open| open.iter().rposition(|(open, _)| *open == address));
         if let Some(place) = ours {
             close_from(state, place, true);
+            if state.depth.get() == 0 && !state.is_in_backward() {
+                boundary::call_ended(module.py(), state);
+            }
         }
     });
 }

@@ -16,6 +16,8 @@ use crate::words::Words;
 
 mod backward;
 mod boundary;
+mod call_mode;
+mod checkpoints;
 pub(crate) mod clock;
 mod collectives;
 mod completion;
@@ -58,6 +60,7 @@ mod turns;
 pub(crate) mod usage;
 
 pub use crate::analysis::record;
+pub use boundary::unit;
 pub use drain::{drain, flush_open};
 pub(crate) use fork::{begin_in_child, begun, may_begin};
 pub use overhead::{cost, set_budget, set_buffer_bytes};
@@ -168,6 +171,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LAYERS", Layers::NAMES.to_vec())?;
     backward::register(module)?;
     boundary::register(module)?;
+    call_mode::register(module)?;
+    checkpoints::register(module)?;
     collectives::register(module)?;
     completion::register(module)?;
     cost::register(module)?;

@@ -43,30 +43,35 @@ pub(super) fn know_root(py: Python<'_>, state: &ThreadState, module: *mut ffi::P
         state.roots.iter().for_each(|root| root.set(0));
     }
     let address = module as usize;
-    let place = &state.roots[(address >> 6 ^ address >> 12) % state.roots.len()];
+    let number = (address >> 6 ^ address >> 12) % state.roots.len();
+    let place = &state.roots[number];
     let again = WALK_AGAIN.load(Ordering::Relaxed) == address as u64;
     if place.get() != address || again {
         state.know_torch_thread();
         // Who was not looked at leaves its address without a word: the next module there is a stranger.
-        place.set(if walk(py, module, again) { address } else { 0 });
+        let (is_known, has_parameters) = walk(py, module, again);
+        place.set(if is_known { address } else { 0 });
+        let others = state.roots_with_parameters.get() & !(1 << number);
+        state.roots_with_parameters.set(others | u8::from(has_parameters) << number);
     }
+    state.root_has_parameters.set(state.roots_with_parameters.get() >> number & 1 == 1);
 }
 
-/// Whether the module is known now, and will say when it dies.
+/// Whether the module is known now, and will say when it dies; and whether it has parameters.
 #[cold]
-fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> bool {
+fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool) {
     if again {
         WALK_AGAIN.store(0, Ordering::Relaxed);
     }
     if !HAS_WALKER.load(Ordering::Relaxed) {
-        return true;
+        return (true, false);
     }
     let walker = shared::lock(&WALKER).as_ref().map(|walker| walker.clone_ref(py));
-    let Some(walker) = walker else { return true };
+    let Some(walker) = walker else { return (true, false) };
     // SAFETY: the object of a call that is under way.
     let module = unsafe { Bound::from_borrowed_ptr(py, module) };
     let began = ticks();
-    let known = walker.call1(py, (module, again)).and_then(|known| known.extract(py));
+    let known = walker.call1(py, (module, again)).and_then(|known| known.extract::<(bool, bool)>(py));
     if again {
         // Whoever asked learns that there is nothing more to be known.
         GENERATION.fetch_add(1, Ordering::Release);
@@ -78,11 +83,11 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> bool {
     let is_known = known.as_ref().ok().copied();
     let is_ours = super::swallow(py, "finding the names of modules", known.map(drop));
     // One that can't be walked is not tried at each of its calls; one whose walk the program broke off is.
-    is_known.unwrap_or(is_ours)
+    is_known.unwrap_or((is_ours, false))
 }
 
 /// `walker(root, again)` is called when `root` is met as an outermost module for the first time, or (`again`) when
-/// modules within it have turned out to be unknown. It returns whether it knows `root` now.
+/// modules within it have turned out to be unknown. It returns whether it knows `root` now, and whether that has parameters.
 #[pyfunction]
 fn set_walker(walker: Option<Py<PyAny>>) {
     HAS_WALKER.store(walker.is_some(), Ordering::Relaxed);

@@ -94,6 +94,7 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
         device::take_back(mark);
     }
     if ends_step {
+        boundary::optimizer_ends();
         if !state.is_in_backward() {
             forward_hooks::close_all(state);
         }

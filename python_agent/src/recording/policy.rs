@@ -14,7 +14,7 @@ const WAITING: usize = 16;
 /// Of so many steps, `compare` leaves one without detail.
 const SPARED: u64 = 32;
 
-/// What holds from a step on, in one word: the step in the upper 33 bits.
+/// What holds from a step on, in one word: the step in the upper 32 bits: past 2^32 steps it holds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// Steps whose number is a multiple carry detail; 0: none.
@@ -25,7 +25,7 @@ pub struct Policy {
     pub compare: bool,
 }
 
-const STEP_BITS: u32 = 33;
+const STEP_BITS: u32 = 32;
 const LAYERS: u32 = Layers::NAMES.len() as u32;
 const COMPARE: u32 = 16 + LAYERS;
 const _: () = assert!(COMPARE < 64 - STEP_BITS);
@@ -95,6 +95,7 @@ pub(crate) enum Layer {
     SyncPoints = 2048,
     DeviceTime = 4096,
     Exceptions = 8192,
+    Checkpoints = 16384,
 }
 
 /// The newest policy that was asked for, whether it holds yet or not.

@@ -83,6 +83,8 @@ pub(crate) struct ThreadState {
     pub(crate) data: Bits,
     /// Waits for collectives open.
     pub(crate) waits: Bits,
+    /// Saves open.
+    pub(crate) checkpoints: Bits,
     /// The suspension that is open.
     pub(crate) suspensions: Bits,
     /// When the first autograd node of the outermost open `backward()` began, and the last one ended; 0: not yet.
@@ -105,6 +107,11 @@ pub(crate) struct ThreadState {
     pub(crate) collective_on_stream: Cell<bool>,
     /// Outermost modules known to be registered, by address, as of `roots_generation`.
     pub(crate) roots: [Cell<usize>; 8],
+    /// Whether the outermost module that was called last has parameters, for each of `roots`, and for the one itself.
+    pub(crate) roots_with_parameters: Cell<u8>,
+    pub(crate) root_has_parameters: Cell<bool>,
+    /// How it was called; see [`super::call_mode`].
+    pub(crate) call_mode: Cell<u64>,
     /// See [`super::names::generation`].
     pub(crate) roots_generation: Cell<u64>,
     /// Ranges that the program names.
@@ -128,6 +135,7 @@ thread_local! {
             optimizers: Bits::new(),
             data: Bits::new(),
             waits: Bits::new(),
+            checkpoints: Bits::new(),
             suspensions: Bits::new(),
             first_node: Cell::new(0),
             last_node: Cell::new(0),
@@ -139,6 +147,9 @@ thread_local! {
             collective_timed: Cell::new(false),
             collective_on_stream: Cell::new(false),
             roots: [const { Cell::new(0) }; 8],
+            roots_with_parameters: Cell::new(0),
+            root_has_parameters: Cell::new(false),
+            call_mode: Cell::new(0),
             roots_generation: Cell::new(0),
             spans: OpenSpans::new(),
             test_calls: Cell::new(0),
@@ -178,7 +189,8 @@ pub(super) fn begin_anew() {
         state.mode.set(RECORD);
         state.detail.set(false);
         state.depth.set(0);
-        for bits in [&state.backward, &state.nodes, &state.optimizers, &state.data, &state.waits, &state.suspensions] {
+        let intervals = [&state.backward, &state.nodes, &state.optimizers, &state.data, &state.waits];
+        for bits in intervals.into_iter().chain([&state.checkpoints, &state.suspensions]) {
             bits.forget();
         }
         state.between_steps.set(false);

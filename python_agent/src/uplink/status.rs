@@ -64,7 +64,10 @@ struct Facts {
 impl Facts {
     fn now() -> Self {
         Self {
-            layers: recording::layers_now(),
+            layers: recording::layers_now()
+                .into_iter()
+                .chain(recording::unit().map(|unit| ("steps", unit.to_owned())))
+                .collect(),
             config: config::in_force(),
             problem: lock(&shared::PROBLEM).clone(),
             plans: config::plans(),
@@ -117,6 +120,7 @@ impl Facts {
             late: facts.plans.newest_late.clone(),
             groups: sink.groups.clone(),
             last_record_ns: sink.last_record_ns,
+            validates: sink.validates,
         }
     }
 }

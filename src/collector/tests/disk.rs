@@ -384,7 +384,7 @@ fn a_query_that_holds_what_had_to_go_says_so() {
     let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
     let mut fast = Fast::start(directory.path(), DISK);
     fast.world.begun.store.limit_memory(100_000);
-    for _ in 0..60 {
+    for _ in 0..50 {
         runtime.block_on(fast.steps(200));
     }
     let engine = Engine::new(Arc::clone(&fast.world.begun.store), Vec::new()).unwrap();

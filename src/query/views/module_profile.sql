@@ -5,7 +5,7 @@ SELECT
     run,                                                           -- text: The run.
     module,                                                        -- text: Qualified name below the root; a root's own row has its class name; NULL for backward work outside every module.
     module_type,                                                   -- text: Class name of the module or optimizer.
-    stage,                                                         -- text: forward, backward, step (optimizer) or recompute.
+    stage,                                                         -- text: forward, backward, step (optimizer), recompute or validation.
     COUNT(*) AS calls,                                             -- bigint: Recorded intervals.
     SUM(total_duration) AS total,                                  -- double, s: Time in it, with the modules called within.
     SUM(duration) AS own,                                          -- double, s: Time in it alone; adds up over modules.

@@ -5,12 +5,14 @@ mismatched  the others all_reduce, the last one all_gathers
 loader      its DataLoader gives no batch any more
 lock        it waits for a lock that nobody gives back
 gil         it is in C code that keeps the GIL
+validates   it is no hang: it validates until there is a file of a name that is given
 """
 
 import ctypes
 import os
 import sys
 import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -48,6 +50,17 @@ def stand_still(how: str) -> None:
         ctypes.PyDLL(None).sleep(3600)
 
 
+def validate(model: nn.Module) -> None:
+    model.eval()
+    with torch.no_grad():
+        for batch in DataLoader(Batches("", -1), batch_size=None):
+            model(batch)
+            time.sleep(0.01)
+            if os.path.exists(sys.argv[3]):
+                break
+    model.train()
+
+
 def train(how: str, steps: int) -> None:
     dist.init_process_group("gloo")
     odd = dist.get_rank() == dist.get_world_size() - 1
@@ -56,6 +69,10 @@ def train(how: str, steps: int) -> None:
     for step, batch in enumerate(DataLoader(Batches(how if odd else "", steps), batch_size=None)):
         if odd and step == steps:
             stand_still(how)
+        if step == steps and how == "validates" and odd:
+            validate(model)
+        if step == steps + 10 and how == "validates":
+            break
         loss = model(batch).sum()
         loss.backward()
         for parameter in model.parameters():

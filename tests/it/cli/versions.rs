@@ -222,7 +222,7 @@ fn an_older_agents_rows_are_kept_and_what_it_lacks_is_null() {
         .iter()
         .map(|column| column.name.clone())
         .collect();
-    for column in ["warmup", "gpu_idle_max"] {
+    for column in ["warmup", "gpu_idle_max", "validation_time", "checkpoint_time", "kind"] {
         assert!(!columns.contains(&column.to_owned()));
         assert_eq!(served.ask(&format!("SELECT COUNT(*) FROM python.steps WHERE {column} IS NOT NULL")), ["0"]);
     }

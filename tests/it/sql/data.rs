@@ -7,8 +7,8 @@ use probe::store::{Census, Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{ColumnType, Row, Table, Text, Time};
 use probe_proto::tables::{
-    agents, copies, custom, data_trace, drops, environment, evals, events, exceptions, gpu_metrics, memory, metrics,
-    nccl_trace, process_metrics, spans, stacks, steps, sync_points, torch_trace,
+    agents, checkpoints, copies, custom, data_trace, drops, environment, evals, events, exceptions, gpu_metrics,
+    memory, metrics, nccl_trace, process_metrics, spans, stacks, steps, sync_points, torch_trace,
 };
 
 /// 2026-01-01T00:00:00Z.
@@ -427,9 +427,26 @@ impl Agent {
         }
     }
 
-    /// Rank 0 waits for the other one.
+    /// Before the last step rank 0 saves what it has, and one that fails.
+    fn checkpoints(&mut self) -> [checkpoints::Row; 2] {
+        let mut saved = |path: Option<&str>, bytes: Option<i64>, error: Option<&str>| checkpoints::Row {
+            step: 3,
+            ts: Time(START + 3_000_000_000),
+            duration: 0.015625,
+            kind: self.strings.id("torch.save"),
+            path: path.map(|path| self.strings.id(path)),
+            bytes,
+            error: error.map(|error| self.strings.id(error)),
+            thread: 4000,
+        };
+        [saved(Some("step 3.pt"), Some(1_000_000), None), saved(None, None, Some("OSError"))]
+    }
+
+    /// Rank 0 waits for the other one, and validates and saves before the last step.
     fn step(&mut self, step: i64) -> steps::Row {
         let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
+        let (validated, saved) =
+            if self.identity.rank == Some(0) && step == 3 { (0.0625, 0.03125) } else { (0.0, 0.0) };
         steps::Row {
             ts: Time(START + step * 1_000_000_000),
             duration: 3.0,
@@ -438,7 +455,10 @@ impl Agent {
             backward_time: 1.625,
             optimizer_time: 0.125,
             comm_time: waited,
-            other_time: 0.25 - waited,
+            validation_time: Some(validated),
+            checkpoint_time: Some(saved),
+            other_time: 0.25 - waited - validated - saved,
+            kind: Some(self.strings.id("optimizer")),
             clock: self.strings.id("host"),
             samples: (step > 0).then_some(32),
             detail: step % 2 == 0,
@@ -477,6 +497,10 @@ pub(crate) fn store() -> Arc<Store> {
             agent.send(&store, rows);
             let row = agent.loss(step);
             agent.send(&store, [row]);
+        }
+        if rank == 0 {
+            let checkpoints = agent.checkpoints();
+            agent.send(&store, checkpoints);
         }
         let copies = agent.copies();
         agent.send(&store, copies);

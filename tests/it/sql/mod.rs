@@ -121,6 +121,24 @@ fn every_table_has_its_file() {
     }
 }
 
+/// A validation batch of another shape than the step's, under the same number.
+#[tokio::test]
+async fn validation_has_shapes_of_its_own() {
+    let (store, mut agent) = (Store::new(1 << 30), data::Agent::new(0));
+    let mut rows = Vec::new();
+    for (stage, shape) in [("forward", "[32, 128]"), ("validation", "[8, 128]"), ("backward", "")] {
+        let row = agent.trace(0, Some("layers.0"), stage, 0.5);
+        let input_shape = (!shape.is_empty()).then(|| agent.strings.id(shape));
+        rows.push(probe_proto::tables::torch_trace::Row { input_shape, ..row });
+    }
+    agent.send(&store, rows);
+    let engine = Engine::new(store, Vec::new()).unwrap();
+    let sql =
+        "SELECT input_shape, string_agg(stage, ' ' ORDER BY stage) FROM python.shape_profile GROUP BY 1 ORDER BY 1";
+    let answer = cells(&self::rows(&engine, sql, None).await.unwrap());
+    assert_eq!(answer, [["[32, 128]", "backward forward"], ["[8, 128]", "validation"]]);
+}
+
 /// What a view's file says of its columns is what its query answers with, and its examples run.
 #[tokio::test]
 async fn views_answer_as_declared() {

@@ -1,0 +1,198 @@
+//! Telling validation from training.
+//!
+//! A thread's time is cut into *sections*: one begins where a batch is asked for, where a backward pass has ended, and where
+//! a step has. Where something in it trains (a backward pass, an optimizer's step, a module in training mode with
+//! gradients), all that is called in it is training's: a GAN's generator without gradients, a teacher in eval mode.
+//! Where outermost modules are called in eval mode or without gradients and in no other way, it is validation's, with the
+//! batches that were waited for and what was done in between.
+//!
+//! A loop without a DataLoader has no batches that tell the two apart. There a module that was called in eval mode only,
+//! and is called to train now, was validated before.
+//!
+//! A process in which nothing has ever trained does not validate: it infers, and its calls are forward passes.
+
+use super::Analyser;
+use super::keep::keep;
+use super::meter::Counts;
+use super::names::Names;
+use super::parts::Parts;
+use super::thread::{Frame, Thread};
+use super::word;
+use crate::payload::{EVAL_MODE, NO_GRADIENTS};
+use crate::sink::Sink;
+
+/// Different modules of a section that are remembered.
+const MODULES: usize = 16;
+
+/// What was counted up to a point in time.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Mark {
+    at: u64,
+    parts: Parts,
+    counts: Counts,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Section {
+    from: Mark,
+    /// The end of the last call.
+    until: Mark,
+    /// Intervals that had been recorded when it began.
+    rows: u64,
+    /// Whose batches it has; 0: nobody's.
+    iterator: u64,
+    trains: bool,
+    /// Outermost modules with parameters that were called and did not train, and how: what is true of all the calls.
+    modules: Vec<u64>,
+    mode: u64,
+}
+
+keep!(Mark { at, parts, counts });
+keep!(Section { from, until, rows, iterator, trains, modules, mode });
+
+impl Section {
+    fn has_calls(&self) -> bool {
+        !self.modules.is_empty()
+    }
+
+    /// Whether it is validation, as it stands now.
+    fn validates(&self) -> bool {
+        !self.trains && self.has_calls()
+    }
+
+    /// Whether a call of `module` in this `mode` trains what was validated until now.
+    fn was_validation_of(&self, module: u64, mode: u64) -> bool {
+        let changed = mode & EVAL_MODE == 0 || mode & NO_GRADIENTS == 0 && self.mode & NO_GRADIENTS != 0;
+        self.validates() && self.mode & EVAL_MODE != 0 && changed && self.modules.contains(&module)
+    }
+}
+
+impl Thread {
+    /// Whether what ends now is validation, as far as can be told yet.
+    pub(super) fn is_validating(&self) -> bool {
+        self.section.as_ref().is_some_and(Section::validates)
+    }
+
+    /// Whether nothing but optimizers' steps is open: what begins now is the loop's own.
+    fn is_in_loop(&self) -> bool {
+        self.frames.iter().all(|frame| matches!(frame, Frame::Optimizer { .. }))
+    }
+}
+
+impl<N: Names> Analyser<N> {
+    fn mark(&self, number: usize, at: u64) -> Mark {
+        Mark { at, parts: self.threads[number].parts.clone(), counts: self.meter.so_far() }
+    }
+
+    fn begin_section(&mut self, number: usize, now: u64, sink: &Sink) {
+        if self.threads[number].section.is_none() {
+            let mut from = self.mark(number, now);
+            // What begins it is counted already.
+            from.counts = from.counts.minus(Counts { plain: 1, ..Counts::default() });
+            self.threads[number].section = Some(Section { from, rows: sink.intervals(), ..Section::default() });
+        }
+    }
+
+    /// A batch is asked for.
+    pub(super) fn section_asks(&mut self, number: usize, iterator: u64, now: u64, sink: &Sink) {
+        if !self.threads[number].is_in_loop() {
+            return;
+        }
+        // A batch of somebody else's that nothing was done with yet is waiting to be trained with.
+        let is_over = |section: &Section| {
+            section.trains || section.has_calls() || section.iterator != 0 && section.iterator != iterator
+        };
+        if self.threads[number].section.as_ref().is_some_and(is_over) {
+            self.end_section(number);
+        }
+        self.begin_section(number, now, sink);
+        if let Some(section) = &mut self.threads[number].section {
+            section.iterator = iterator;
+        }
+    }
+
+    /// There was none: that is the end of the loop over the batches before.
+    pub(super) fn section_ran_out(&mut self, number: usize, now: u64) {
+        let thread = &self.threads[number];
+        let is_new = thread.section.as_ref().is_some_and(|section| !section.trains && !section.has_calls());
+        if thread.is_in_loop() && is_new && thread.validated.is_some() {
+            let until = self.mark(number, now);
+            self.leave_out(number, until.clone(), until);
+            self.threads[number].section = None;
+        }
+    }
+
+    /// An outermost module with parameters is called.
+    pub(super) fn section_calls(&mut self, number: usize, module: u64, mode: u64, now: u64, sink: &mut Sink) {
+        if !self.threads[number].is_in_loop() {
+            return;
+        }
+        if self.threads[number].section.as_ref().is_some_and(|section| section.was_validation_of(module, mode)) {
+            self.end_section(number);
+        }
+        self.begin_section(number, now, sink);
+        if mode == 0 {
+            return self.section_trains(number, now, sink);
+        }
+        if let Some(section) = &mut self.threads[number].section {
+            section.mode = if section.has_calls() { section.mode & mode } else { mode };
+            if section.modules.len() < MODULES && !section.modules.contains(&module) {
+                section.modules.push(module);
+            }
+        }
+    }
+
+    /// The outermost call has ended.
+    pub(super) fn section_called(&mut self, number: usize, now: u64) {
+        if self.threads[number].is_validating() {
+            let until = self.mark(number, now);
+            if let Some(section) = &mut self.threads[number].section {
+                section.until = until;
+            }
+        }
+    }
+
+    /// Something trains.
+    pub(super) fn section_trains(&mut self, number: usize, now: u64, sink: &mut Sink) {
+        if !self.threads[number].is_in_loop() {
+            return;
+        }
+        self.begin_section(number, now, sink);
+        let thread = &mut self.threads[number];
+        thread.validated = None;
+        let Some(section) = &mut thread.section else { return };
+        if section.validates() {
+            let forward = word(&mut self.words.forward, &mut sink.strings, "forward");
+            let validation = word(&mut self.words.validation, &mut sink.strings, "validation");
+            sink.restage(section.rows, thread.id, validation, forward);
+        }
+        section.trains = true;
+    }
+
+    /// A backward pass or an optimizer's step begins: what is called in this process in eval mode from now on is validated.
+    pub(super) fn learns(&mut self, number: usize, now: u64, sink: &mut Sink) {
+        self.trained = true;
+        sink.quiet = None;
+        self.section_trains(number, now, sink);
+    }
+
+    /// A section is over.
+    pub(super) fn end_section(&mut self, number: usize) {
+        let Some(section) = self.threads[number].section.take() else { return };
+        if section.validates() {
+            self.leave_out(number, section.from, section.until);
+        }
+    }
+
+    /// What came between the two, or since the validation before, was validation.
+    fn leave_out(&mut self, number: usize, from: Mark, mut until: Mark) {
+        let thread = &mut self.threads[number];
+        let from = thread.validated.take().unwrap_or(from);
+        let (time, counts) = (until.at.saturating_sub(from.at), until.counts.minus(from.counts));
+        thread.parts.leave_out(&from.parts, &mut until.parts, time, counts);
+        self.meter.set(self.meter.so_far().minus(counts));
+        until.counts = until.counts.minus(counts);
+        thread.validated = Some(until);
+    }
+}

@@ -1,0 +1,20 @@
+//! `python.checkpoints`: what the program saved, and how long that took.
+
+use crate::table::{Text, Time};
+
+crate::table! {
+    python.checkpoints, Agent, "One row per torch.save and torch.distributed.checkpoint.save, whatever it is that they save. One that another one calls is part of that one.";
+    sort: [step, ts];
+    examples: [
+        "SELECT step, rank, path, bytes / 1e6 AS mb, duration, bytes / 1e6 / duration AS mb_per_second FROM python.checkpoints ORDER BY step DESC LIMIT 10",
+        "SELECT c.step, c.rank, c.path, c.duration, s.duration AS step_duration FROM python.checkpoints c JOIN python.steps s ON c.run = s.run AND c.host = s.host AND c.pid = s.pid AND c.step = s.step ORDER BY c.duration DESC LIMIT 10",
+    ];
+    step: i64, "", "Optimizer steps finished when it began: the step of python.steps whose checkpoint_time it is part of, where the training thread saved.";
+    ts: Time, "", "When it began.";
+    duration: f64, "s", "How long it took the thread that called it.";
+    kind: Text, "", "torch.save or torch.distributed.checkpoint.save (its async_save calls it on a thread of its own).";
+    path: Option<Text>, "", "Last part of the path of the file or directory, as far as it is known: NULL for a buffer; NULL for a new one after 4,096 different ones.";
+    bytes: Option<i64>, "B", "What was written to the file, or by this rank into the directory; NULL where that is not known: storage that is no file system here, a file object of the program's own.";
+    error: Option<Text>, "", "Class of the exception that it ended in; NULL where it ended well.";
+    thread: i64, "", "Operating-system id of the thread that called it.";
+}

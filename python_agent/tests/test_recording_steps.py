@@ -1,0 +1,262 @@
+"""What a step is in loops as people write them: without an optimizer of torch, with several, with ones that step in backward."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+from recording_support import NO_PROBLEM, Net, Recorder, in_process
+from torch import nn
+
+torch.set_num_threads(1)
+
+#: So many passes are seen before it is known that each of them is a step.
+UNTOLD = 8
+#: And so many calls, where nothing trains.
+CALLS = 12
+
+
+def recorded(loop: Callable[[nn.Module, torch.Tensor], None]) -> dict[str, Any]:
+    """What a loop's steps are."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    with Unmarked():
+        recorder = Recorder()
+    first = recorder.native.step()
+    torch.manual_seed(0)
+    loop(Net(), torch.randn(4, 32))
+    boundary = recorder.native.boundary_reached()
+    rows = recorder.take()
+    steps, trace = rows["python.steps"], rows["python.torch_trace"]
+    backward = [row["step"] - first for row in trace if row["stage"] == "backward" and row["module"] == "Net"]
+    return {
+        "steps": [[at["step"] - first, at["micro_steps"], at["samples"]] for at in steps],
+        "kinds": sorted({at["kind"] for at in steps}),
+        "counted": recorder.native.step() - first,
+        "backward": backward,
+        "whole": all(at["forward_time"] > 0 and at["backward_time"] > 0 for at in steps),
+        "boundary": boundary,
+        "problem": recorder.native.problem(),
+        "drops": [list(key) for key in rows["probe.drops"]],
+    }
+
+
+class Unmarked:
+    """No step is marked by hand, so that none has ended yet."""
+
+    def __enter__(self) -> None:
+        from probe_agent import _native
+
+        self.mark, _native.mark_step = _native.mark_step, lambda: None
+
+    def __exit__(self, *_: object) -> None:
+        from probe_agent import _native
+
+        _native.mark_step = self.mark
+
+
+def by_hand() -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        for number in range(20):
+            for parameter in model.parameters():
+                parameter.grad = None
+            if number == 15:  # Validation is no step.
+                model.eval()
+                with torch.no_grad():
+                    [model(x) for _ in range(5)]
+                model.train()
+            model(x).square().mean().backward()
+            for parameter in model.parameters():
+                parameter.data.add_(parameter.grad, alpha=-0.01)
+
+    return recorded(loop)
+
+
+def test_without_an_optimizer_a_step_is_a_backward_pass() -> None:
+    found = in_process(by_hand)
+    # The first passes are one step together, which has intervals and no row: what each took is not known.
+    assert found["counted"] == 20 - UNTOLD + 1
+    assert found["steps"] == [[number, 1, 4] for number in range(1, 20 - UNTOLD + 1)]
+    assert found["kinds"] == ["backward"] and found["whole"] and found["boundary"]
+    assert found["backward"] == [0] * UNTOLD + list(range(1, 20 - UNTOLD + 1))
+    assert found["problem"] == NO_PROBLEM and found["drops"] == []
+
+
+def functional() -> dict[str, Any]:
+    from torch.func import functional_call, grad
+
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+        def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+            return functional_call(model, parameters, (x,)).square().mean()
+
+        for _ in range(20):
+            slopes = grad(loss)(parameters)
+            parameters = {name: parameters[name] - 0.01 * slopes[name] for name in parameters}
+
+    return recorded(loop)
+
+
+def test_functional_training_has_steps() -> None:
+    found = in_process(functional)
+    assert found["steps"] == [[number, 1, 4] for number in range(1, 20 - UNTOLD + 1)]
+    assert found["kinds"] == ["backward"] and found["problem"] == NO_PROBLEM
+
+
+def accumulated() -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for number in range(120):
+            model(x).square().mean().backward()
+            if number % 40 == 39:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return recorded(loop)
+
+
+def test_gradients_that_are_accumulated_over_many_passes_wait_for_their_optimizer() -> None:
+    found = in_process(accumulated)
+    assert found["steps"] == [[number, 40, 160] for number in range(3)] and found["kinds"] == ["optimizer"]
+
+
+def marked() -> dict[str, Any]:
+    import probe_agent
+
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        for number in range(42):
+            model(x).square().mean().backward()
+            if number % 7 == 6:  # Before it would be taken for granted that each pass is a step.
+                probe_agent.step()
+
+    return recorded(loop)
+
+
+def test_the_programs_own_word_wins() -> None:
+    found = in_process(marked)
+    assert found["steps"] == [[number, 7, 28] for number in range(6)] and found["kinds"] == ["marked"]
+
+
+def switched() -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        for _ in range(UNTOLD + 2):
+            model(x).square().mean().backward()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(3):
+            for _ in range(2):
+                model(x).square().mean().backward()
+            optimizer.step()
+
+    return recorded(loop)
+
+
+def test_an_optimizer_that_comes_later_ends_the_steps_from_then_on() -> None:
+    found = in_process(switched)
+    # Until it first steps nobody knows.
+    passes = [[number, 1, 4] for number in range(1, 5)]
+    assert found["steps"] == [*passes, [5, 0, None], [6, 2, 8], [7, 2, 8]], found["steps"]
+    assert found["kinds"] == ["backward", "optimizer"]
+
+
+def lbfgs() -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, max_eval=4)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+
+    return recorded(loop)
+
+
+def test_a_closure_is_part_of_its_optimizers_step() -> None:
+    found = in_process(lbfgs)
+    assert found["steps"] == [[number, 4, 16] for number in range(3)], found["steps"]
+    assert found["kinds"] == ["optimizer"] and found["backward"] == [0] * 4 + [1] * 4 + [2] * 4
+    assert found["whole"] and found["drops"] == []
+
+
+def fused() -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        optimizers = {parameter: torch.optim.SGD([parameter], lr=0.01) for parameter in model.parameters()}
+
+        def update(parameter: torch.Tensor) -> None:
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(update)
+        for _ in range(6):
+            model(x).square().mean().backward()
+
+    return recorded(loop)
+
+
+def test_optimizers_that_step_in_backward_make_one_step_a_pass() -> None:
+    found = in_process(fused)
+    assert found["counted"] == 6 and found["kinds"] == ["optimizer"]
+    assert [at[1:] for at in found["steps"]] == [[1, 4]] * 6
+    assert found["problem"] == NO_PROBLEM and found["drops"] == []
+
+
+def served() -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        softmax = nn.Softmax(-1)
+        model.eval()
+        with torch.inference_mode():
+            for _ in range(20):
+                softmax(model(x))
+
+    return recorded(loop)
+
+
+def test_a_program_that_only_infers_has_a_step_a_call() -> None:
+    found = in_process(served)
+    # As with passes, the first ones are one together.
+    assert found["steps"] == [[number, 1, 4] for number in range(1, 20 - CALLS + 1)] and found["kinds"] == ["call"]
+    assert found["counted"] == 20 - CALLS + 1 and found["problem"] == NO_PROBLEM and found["drops"] == []
+
+
+def served_first() -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        with torch.no_grad():
+            for _ in range(CALLS + 2):
+                model(x)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(3):
+            model(x).square().mean().backward()
+            optimizer.step()
+
+    return recorded(loop)
+
+
+def test_who_evaluates_first_has_steps_of_the_optimizer_as_soon_as_it_steps() -> None:
+    found = in_process(served_first)
+    assert found["steps"] == [[number, 1, 4] for number in range(1, 6)] and found["kinds"] == ["call", "optimizer"]
+
+
+def evaluated() -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(2):
+            model.eval()
+            with torch.no_grad():
+                for _ in range(3 * CALLS):
+                    model(x)
+            model.train()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+    return recorded(loop)
+
+
+def test_calls_before_an_optimizer_steps_that_is_there_are_no_steps() -> None:
+    found = in_process(evaluated)
+    assert found["steps"] == [[0, 1, 4], [1, 1, 4]] and found["kinds"] == ["optimizer"]
