@@ -9,9 +9,11 @@ mod by_process;
 mod catalog;
 mod complexity;
 mod errors;
+mod expanded;
 mod guard;
 mod known_sums;
 mod limits;
+mod made;
 mod memory;
 mod names;
 mod nested_projections;
@@ -41,7 +43,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionConfig;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -62,6 +64,7 @@ use probe_proto::table::Table;
 
 use self::catalog::{Catalog, Catalogs, NO_SCHEMA, Named};
 use self::errors::{no_run, no_table, or_say, within};
+use self::made::weigh::WeighInputs;
 use self::memory::Budget;
 use self::percentile::ApproxPercentile;
 use self::running::Running;
@@ -132,6 +135,7 @@ impl Engine {
             .with_default_features()
             .with_optimizer_rules(nested_projections::rules())
             .with_physical_optimizer_rule(Arc::new(GroupByProcess))
+            .with_physical_optimizer_rule(Arc::new(WeighInputs))
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();
         or_say(state.register_udaf(Arc::new(AggregateUDF::from(ApproxPercentile::default()))))?;
@@ -204,10 +208,10 @@ impl Engine {
         let (sql, pid) = (sql.to_owned(), asked.pid);
         let bounds = Bounds::new(&self.limits, &asked);
         let permit = self.admission.enter(&bounds).await?;
-        let (planner, within) = (Arc::clone(&self.planner), bounds.clone());
+        let (planner, within, memory) = (Arc::clone(&self.planner), bounds.clone(), self.memory.share(bounds.memory));
         let planning = async move {
             let _permit = permit;
-            let (_, plan) = planner.logical(&sql, pid, &within).await?;
+            let (_, plan) = planner.logical(&sql, pid, &within, &memory).await?;
             Ok(output::plain_schema(plan.schema().as_arrow()))
         };
         let planning = self.begin(planning)?;
@@ -257,17 +261,27 @@ impl Planner {
         bounds: &Bounds,
         memory: Arc<dyn MemoryPool>,
     ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let (session, plan) = self.logical(sql, pid, bounds).await?;
+        let (mut state, plan) = self.logical(sql, pid, bounds, &memory).await?;
         let schema = output::plain_schema(plan.schema().as_arrow());
-        let frame = or_say(session.execute_logical_plan(plan).await)?;
-        let context = frame.task_ctx();
+        let planned = async {
+            let plan = state.optimize(&plan)?;
+            let config = std::mem::take(state.config_mut());
+            *state.config_mut() = config.with_batch_size(made::width::rows(&plan)?);
+            state.query_planner().create_physical_plan(&plan, &state).await
+        };
+        let plan = planned.await.map_err(|error| within(&error, bounds))?;
+        let context = TaskContext::from(&state);
         let runtime = RuntimeEnv { memory_pool: memory, ..context.runtime_env().as_ref().clone() };
-        let context = Arc::new(context.with_runtime(Arc::new(runtime)));
-        let plan = frame.create_physical_plan().await.map_err(|error| within(&error, bounds))?;
-        Ok((schema, plan, context))
+        Ok((schema, plan, Arc::new(context.with_runtime(Arc::new(runtime)))))
     }
 
-    async fn logical(&self, sql: &str, pid: Option<i32>, bounds: &Bounds) -> Result<(SessionContext, LogicalPlan)> {
+    async fn logical(
+        &self,
+        sql: &str,
+        pid: Option<i32>,
+        bounds: &Bounds,
+        memory: &Arc<dyn MemoryPool>,
+    ) -> Result<(SessionState, LogicalPlan)> {
         let statement = guard::parse(sql)?;
         let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
@@ -285,9 +299,11 @@ impl Planner {
         }
         let plan = state.statement_to_plan(statement).await.map_err(|error| within(&error, bounds))?;
         guard::verify(&plan)?;
-        // The session reads its clock when it starts: now() is when the query began.
-        let session = SessionContext::new_with_state(state);
-        Ok((session, plan))
+        or_say(expanded::check(&plan))?;
+        let plan = made::count(plan, memory).map_err(|error| within(&error, bounds))?;
+        // now() is when the query began.
+        state.mark_start_execution();
+        Ok((state, plan))
     }
 }
 

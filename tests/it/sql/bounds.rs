@@ -207,3 +207,52 @@ async fn what_a_limit_says_takes_no_memory() {
     let all = ask(&engine, "SELECT step FROM python.steps ORDER BY step LIMIT 1000000000000", Asked::default()).await;
     assert!(all.unwrap() > 2);
 }
+
+#[tokio::test]
+async fn plain_questions_are_neither_weighed_nor_counted() {
+    let engine = engine(Limits::default());
+    // Those of `make bench-query`, and a join.
+    for sql in [
+        "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec, SUM(duration) AS total_time_sec,
+            SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time FROM python.torch_trace
+            WHERE step > (SELECT MAX(step) - 10 FROM python.torch_trace) GROUP BY module, stage ORDER BY total_time_sec",
+        "SELECT rank, COUNT(*), AVG(duration), SUM(duration) FROM python.torch_trace GROUP BY rank",
+        "SELECT MAX(step) FROM python.torch_trace",
+        "SELECT COUNT(*) FROM python.torch_trace",
+        "SELECT module, approx_percentile_cont(0.95) WITHIN GROUP (ORDER BY duration) FROM python.torch_trace GROUP BY module",
+        "SELECT a.module, b.duration FROM python.torch_trace a JOIN python.steps b ON a.step = b.step AND a.rank = b.rank",
+    ] {
+        let plan = crate::sql::rows(&engine, &format!("EXPLAIN VERBOSE {sql}"), None).await.unwrap();
+        let plan = cells(&plan).concat().concat();
+        assert!(!plan.contains("WeighExec") && !plan.contains("counted("), "{sql}: {plan}");
+    }
+    let window = "EXPLAIN SELECT SUM(step) OVER () FROM python.steps";
+    let plan = cells(&crate::sql::rows(&engine, window, None).await.unwrap()).concat().concat();
+    assert!(plan.contains("WeighExec: Held"), "{plan}");
+}
+
+#[tokio::test]
+async fn what_functions_make_counts_for_as_long_as_it_is_there() {
+    let engine = engine(Limits { memory: 24 << 20, ..Limits::default() });
+    // 8 MB each: one after the other they fit, together they do not.
+    let one = "SELECT MAX(length(repeat('x', 1000 + value % 2))) FROM generate_series(1, 8000)";
+    for _ in 0..4 {
+        assert_eq!(cell(&engine, one).await, "1001");
+    }
+    let few = "SELECT repeat('x', value % 90) AS a, repeat('y', value % 91) AS b, repeat('z', value % 92) AS c,
+        repeat('w', value % 93) AS d, repeat('v', value % 94) AS e FROM generate_series(1, 8000)";
+    assert_eq!(ask(&engine, few, Asked::default()).await.unwrap(), 8000);
+    let much = few.replace("value % 9", "1000 + value % 9");
+    assert!(limit(&engine, &much, Asked::default()).await.contains("more memory than the 24 MiB"));
+    for (sql, says) in [
+        ("SELECT array_length(range(0, 10))", "the function range is not available in queries"),
+        ("SELECT array_repeat(1, 10)", "the function array_repeat is not available in queries"),
+        ("SELECT make_array(1)::text", "a list can't be cast to text"),
+        ("SELECT NULL::INT[3]", "lists of a fixed size are not available in queries"),
+        ("SELECT run ~ host FROM python.steps", "a regular expression has to be the same for all rows"),
+    ] {
+        let error = ask(&engine, sql, Asked::default()).await.unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.hint_text().is_some()), (says, true), "{sql}");
+    }
+    quiet(&engine, "").await;
+}
