@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use futures::StreamExt;
+use probe_proto::v1::collector_frame::Frame;
+use probe_proto::v1::eval_reply::Reply;
+use probe_proto::v1::{Done, Outcome, StackMethod, StacksCall};
 
 use crate::collector::support::{Bench, PATIENCE, channel, soon};
 
@@ -99,6 +102,34 @@ async fn clients_that_read_nothing_take_nothing_from_the_others() {
     assert!(soon(client.execute("SELECT 1".into(), None)).await.is_ok());
     drop(stalled);
     quiet(&bench).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looks_into_training_are_taken_in_turns() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let control = bench.control().await;
+    let call = StacksCall { method: StackMethod::Agent as i32, ..StacksCall::default() };
+    let mut asked: futures::stream::FuturesUnordered<_> = (0..20)
+        .map(|_| {
+            let (mut control, call) = (control.clone(), call.clone());
+            async move { control.stacks(call).await }
+        })
+        .collect();
+    // One is at it, fifteen wait, and the others are told to come again, while the first has no answer.
+    for _ in 0..4 {
+        let refused = soon(asked.next()).await.unwrap().unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+    }
+    let done = || Reply::Done(Done { outcome: Outcome::Ok as i32, ..Done::default() });
+    for _ in 0..2 {
+        let decide = match soon(agent.next()).await {
+            Frame::EvalDecide(decide) => decide,
+            other => panic!("no snippet: {other:?}"),
+        };
+        agent.reply(decide.id, done()).await;
+        assert!(soon(asked.next()).await.unwrap().is_ok());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
