@@ -36,11 +36,11 @@ variables! {
     PROBE_TLS_PIN = "PROBE_TLS_PIN", "", "SHA-256 of the certificate of a TCP collector (sha256:…), where the token file does not say it; insecure-no-tls sends the token beyond this machine unencrypted.";
     PROBE_MEMORY = "PROBE_MEMORY", "a quarter of the machine's memory, at most 2 GiB", "Memory that the collector's rows may take: bytes, or 512M, 2G.";
     PROBE_DISK = "PROBE_DISK", "10G", "Disk that a run's directory may take; past it the oldest rows go, and are counted: bytes, or 512M, 2G.";
-    PROBE_QUERY_MEMORY = "PROBE_QUERY_MEMORY", "a quarter of PROBE_MEMORY, at least 64M", "Memory that all queries of a collector together may take for hash tables and sorting: bytes, or 512M, 2G.";
-    PROBE_QUERY_TIMEOUT = "PROBE_QUERY_TIMEOUT", "5m", "How long a collector works on a query whose client does not say (--timeout): 30s, 10m; off is as long as it takes.";
-    PROBE_QUERY_ROWS = "PROBE_QUERY_ROWS", "100000000", "Rows that a collector's answer to a query may have.";
-    PROBE_QUERY_BYTES = "PROBE_QUERY_BYTES", "8G", "How large a collector's answer to a query may be: bytes, or 512M, 2G.";
-    PROBE_QUERIES = "PROBE_QUERIES", "as many as there are cores, at least 4", "Queries that a collector runs at a time; 32 more may wait.";
+    PROBE_QUERY_MEMORY = "PROBE_QUERY_MEMORY", "a quarter of PROBE_MEMORY, at least 64M", "Memory that all queries of a collector together may take for hash tables, sorting, what functions make and what is ready to be sent: bytes, or 512M, 2G; a client can ask for less (probe-max-memory, in bytes).";
+    PROBE_QUERY_TIMEOUT = "PROBE_QUERY_TIMEOUT", "5m", "How long a collector works on a query at most; a client can ask for less (--timeout): 30s, 10m; off is as long as it takes.";
+    PROBE_QUERY_ROWS = "PROBE_QUERY_ROWS", "100000000", "Rows that a collector's answer to a query may have; a client can ask for fewer (--max-rows).";
+    PROBE_QUERY_BYTES = "PROBE_QUERY_BYTES", "8G", "How large a collector's answer to a query may be: bytes, or 512M, 2G; a client can ask for less (--max-bytes).";
+    PROBE_QUERIES = "PROBE_QUERIES", "as many as there are cores, at least 4", "Queries that a collector plans and runs at a time; 32 more may wait. One whose client takes nothing of its answer is not counted.";
     PROBE_HANG_AFTER = "PROBE_HANG_AFTER", "30s", "How long no rank may finish a step, beside ten times what its steps take, until the collector looks why and says so in probe.events: 30s, 5m; off is never.";
     PROBE_GPU_METRICS = "PROBE_GPU_METRICS", "1s", "How often a collector reads gpu.metrics from the driver: 1s, 10s; off is never.";
     PROBE_BIN = "PROBE_BIN", "the one installed with the wheel, else on PATH", "The probe binary that an agent starts when it finds no collector.";

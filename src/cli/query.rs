@@ -53,13 +53,15 @@ pub(super) struct Args {
     /// be given several times
     #[arg(long, value_name = "NAME=ENDPOINT", value_parser = other_run)]
     with: Vec<(String, String)>,
-    /// Give up after so long (30s, 2m) [default: what whoever answers allows: PROBE_QUERY_TIMEOUT]
+    /// Give up after so long (30s, 2m) [default and at most: what the collector allows: PROBE_QUERY_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     timeout: Option<Duration>,
-    /// Refuse an answer of more rows, with exit status 5 [default: what whoever answers allows: PROBE_QUERY_ROWS]
+    /// Refuse an answer of more rows, with exit status 5 [default and
+    /// at most: what the collector allows: PROBE_QUERY_ROWS]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_rows: Option<u64>,
-    /// Refuse a larger answer (512M, 2G), with exit status 5 [default: what whoever answers allows: PROBE_QUERY_BYTES]
+    /// Refuse a larger answer (512M, 2G), with exit status 5 [default and at most: what
+    /// the collector allows: PROBE_QUERY_BYTES]
     #[arg(long, value_name = "SIZE", value_parser = super::bytes)]
     max_bytes: Option<u64>,
     #[command(flatten)]

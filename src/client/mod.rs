@@ -20,7 +20,7 @@ use probe_proto::v1;
 
 use crate::endpoint::{Place, Target};
 use crate::error::{Error, Result};
-use crate::query::{Asked, CATALOG, Engine};
+use crate::query::{Asked, CATALOG, Engine, Limits};
 use crate::store::Store;
 
 /// Rows on their way.
@@ -105,7 +105,7 @@ impl Client {
             Way::Recorded(engine) => *engine,
             Way::Live(live) => {
                 catalogs.push((CATALOG.to_owned(), Arc::new(remote::RemoteCatalog::new(live).await?)));
-                Engine::new(Store::new(0), Vec::new())?
+                Engine::with_limits(Store::new(0), Vec::new(), Limits::default().of_command())?
             }
         };
         Ok(Self { way: Way::Recorded(Box::new(engine.with_catalogs(catalogs))), pid: None, bounds: Bounds::default() })
@@ -131,7 +131,7 @@ impl Client {
             Way::Recorded(engine) => {
                 let pid = self.pid.map(|pid| pid as i32);
                 let Bounds { timeout, rows, bytes } = self.bounds;
-                let asked = Asked { pid, timeout, rows, bytes };
+                let asked = Asked { pid, timeout, rows, bytes, ..Asked::default() };
                 let rows = engine.ask(sql, asked).await?;
                 let schema = rows.schema();
                 let batches = rows.map(|batch| batch.map_err(|error| crate::query::from_datafusion(&error)));

@@ -121,7 +121,7 @@ impl Control for ControlService {
         if matches!(call.method(), StackMethod::Paused | StackMethod::Native) {
             self.require(&caller, Scope::Eval, "stop training to read its stacks")?;
         }
-        Ok(Response::new(self.stacks.take(call, &caller.asker).await?))
+        Ok(Response::new(self.stacks.ask(call, &caller.asker).await?))
     }
 
     type FinishStream = ReceiverStream<Result<FinishProgress, Status>>;

@@ -68,8 +68,9 @@ impl Hangs {
     /// Says why no step is finished, or that steps go on.
     ///
     /// # Errors
-    /// Nobody is there.
+    /// Nobody is there, or too many ask.
     pub(crate) async fn ask(&self, asked_by: &Asker) -> Result<HangAnswer> {
+        let _turn = self.stacks.turn().await?;
         let stopped = stopped(&self.seen(), ASKED);
         self.look(stopped, asked_by).await.map(|(answer, _)| answer)
     }

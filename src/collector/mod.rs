@@ -17,6 +17,7 @@ mod hang;
 mod hello;
 mod idle;
 mod local;
+mod looks;
 mod pending;
 mod period;
 pub(crate) mod recovery;

@@ -47,7 +47,7 @@ pub(crate) struct Recovered {
 /// # Errors
 /// There is no such directory, or its files can't be read.
 pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
-    let limits = Limits::of_collector(memory_limit()?)?;
+    let limits = Limits::of_collector(memory_limit()?)?.of_command();
     if replay::find(directory)?.files.is_empty() {
         return Ok((Engine::with_limits(Store::open(directory)?, Vec::new(), limits)?, Vec::new()));
     }

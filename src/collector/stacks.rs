@@ -1,7 +1,7 @@
 //! Stacks of the run's processes on this node: who is read and how, and what is kept of it in `python.stacks`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::Int64Type;
@@ -10,11 +10,11 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
 use probe_proto::tables::stacks;
 use probe_proto::v1::{At, EvalCall, ProcessStacks, StackMethod, StacksAnswer, StacksCall, ThreadStack};
-use tokio_util::sync::CancellationToken;
 
 use super::agent::AgentState;
 use super::clock;
 use super::local::Local;
+use super::looks::{Look, Looks};
 use super::registry::Registry;
 use crate::error::{Error, Kind, Result};
 use crate::eval::Broker;
@@ -41,6 +41,7 @@ pub(crate) struct Stacks {
     kept: Local,
     run: Arc<str>,
     host: String,
+    looks: Looks,
     /// Number of the last capture.
     captures: AtomicI64,
 }
@@ -58,13 +59,32 @@ impl Stacks {
     /// `captures` there have been already.
     pub(crate) fn new(registry: Arc<Registry>, broker: Arc<Broker>, kept: Local, run: Arc<str>, captures: i64) -> Self {
         let host = host_name();
-        Self { registry, broker, readers: Arc::default(), kept, run, host, captures: AtomicI64::new(captures) }
+        let (readers, looks) = (Arc::default(), Looks::default());
+        Self { registry, broker, readers, kept, run, host, looks, captures: AtomicI64::new(captures) }
     }
 
-    /// Does what is asked, for whoever asks.
+    /// Waits for the turn of a look that somebody asks for.
+    ///
+    /// # Errors
+    /// Too many wait already.
+    pub(crate) async fn turn(&self) -> Result<Look<'_>> {
+        self.looks.turn().await
+    }
+
+    /// Does what is asked, for whoever asks, when it is its turn.
     ///
     /// # Errors
     /// Nobody is there, or what is asked can't be done. What can't be read of one process is said in its answer.
+    pub(crate) async fn ask(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
+        // Samplings have places of their own: they take long, and little of the time.
+        let _turn = if call.duration_s == 0.0 { Some(self.turn().await?) } else { None };
+        self.take(call, asked_by).await
+    }
+
+    /// Does what is asked at once.
+    ///
+    /// # Errors
+    /// As [`Stacks::ask`]'s.
     pub(crate) async fn take(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
         let method = StackMethod::try_from(call.method).map_err(|_| {
             Error::usage("stacks are read from memory, paused, with native frames, or asked of the agent")
@@ -124,7 +144,7 @@ impl Stacks {
         let asked = futures::future::join_all(chosen.iter().zip(why_not).map(async |(of, why_not)| match why_not {
             None => None,
             Some(Some(error)) if method != StackMethod::Auto => Some(of.subject.failed(method, &error)),
-            Some(error) => Some(self.ask(&of.subject, error, asked_by).await),
+            Some(error) => Some(self.ask_agent(&of.subject, error, asked_by).await),
         }));
         let (read, asked) = tokio::join!(reading, asked);
         let mut read = read.map_err(|error| Error::failed(format!("stacks could not be read: {error}")))?.into_iter();
@@ -154,7 +174,7 @@ impl Stacks {
     }
 
     /// Asks the agent, and says why it was asked.
-    async fn ask(&self, subject: &Subject, why: Option<Error>, asked_by: &Asker) -> ProcessStacks {
+    async fn ask_agent(&self, subject: &Subject, why: Option<Error>, asked_by: &Asker) -> ProcessStacks {
         let mut stacks = match self.printed(subject, asked_by).await.and_then(|text| agent::understand(subject, &text))
         {
             Ok(stacks) => stacks,
@@ -186,25 +206,17 @@ impl Stacks {
         let subjects: Vec<Subject> = chosen.iter().map(|of| of.subject.clone()).collect();
         let unreadable: Vec<Option<Error>> = chosen.iter().map(|of| self.unreadable(of)).collect();
         let readers = Arc::clone(&self.readers);
-        // Whoever asked may go away, and then this is dropped.
-        let token = CancellationToken::new();
-        let _cancel = token.clone().drop_guard();
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&cancelled);
-        tokio::spawn(async move {
-            token.cancelled().await;
-            flag.store(true, Ordering::Relaxed);
-        });
-        let sampling = tokio::task::spawn_blocking(move || {
+        let sampling = self.looks.sampling(plan.duration)?;
+        let sampled = sampling.run(move |over| {
             each(&subjects, StackMethod::Memory, |subject| {
                 let place = subjects.iter().position(|other| other == subject);
                 match place.and_then(|place| unreadable[place].as_ref()) {
                     Some(error) => subject.failed(StackMethod::Memory, error),
-                    None => sampler::sample(&readers, subject, plan, &cancelled),
+                    None => sampler::sample(&readers, subject, plan, over),
                 }
             })
         });
-        sampling.await.map_err(|error| Error::failed(format!("stacks could not be sampled: {error}")))
+        sampled.await
     }
 
     /// Keeps a capture; its number, or 0 where there was nothing.

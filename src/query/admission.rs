@@ -1,12 +1,18 @@
-//! Who may run now, who waits, and who is told to come again.
+//! Who may run now, who waits, and who is told to come again. A question whose client takes nothing of its answer runs
+//! no more: its place is another's until the client goes on.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
-use super::answer::Bounds;
+use super::bounds::Bounds;
 use super::limits::Limits;
 use crate::error::{Error, Result};
+
+/// So many answers may stand still, waiting for their clients; of more, the one that has stood longest is given up.
+const MOST_STALLED: usize = 64;
 
 /// Of one engine.
 #[derive(Debug)]
@@ -14,21 +20,34 @@ pub(super) struct Admission {
     running: Arc<Semaphore>,
     /// Those that run and those that wait.
     there: Arc<Semaphore>,
+    /// Those that stand still, longest first.
+    stalled: Mutex<VecDeque<CancellationToken>>,
 }
 
 /// Of a query that may run.
 #[derive(Debug)]
 pub(super) struct Permit {
+    admission: Arc<Admission>,
+    // Given back before the other: whoever runs next finds it free.
+    _there: Option<OwnedSemaphorePermit>,
     _running: OwnedSemaphorePermit,
-    _there: OwnedSemaphorePermit,
+}
+
+/// Of a query that stands still.
+#[derive(Debug)]
+pub(super) struct Stall {
+    admission: Arc<Admission>,
+    end: CancellationToken,
 }
 
 impl Admission {
     /// As many as `limits` says.
     pub(super) fn new(limits: &Limits) -> Self {
+        let all = limits.running.saturating_add(limits.waiting).min(Semaphore::MAX_PERMITS);
         Self {
             running: Arc::new(Semaphore::new(limits.running)),
-            there: Arc::new(Semaphore::new(limits.running.saturating_add(limits.waiting).min(Semaphore::MAX_PERMITS))),
+            there: Arc::new(Semaphore::new(all)),
+            stalled: Mutex::default(),
         }
     }
 
@@ -36,10 +55,51 @@ impl Admission {
     ///
     /// # Errors
     /// Too many wait already, or the wait takes too long.
-    pub(super) async fn enter(&self, bounds: &Bounds) -> Result<Permit> {
+    pub(super) async fn enter(self: &Arc<Self>, bounds: &Bounds) -> Result<Permit> {
         let there = Arc::clone(&self.there).try_acquire_owned().map_err(|_| bounds.limits.too_many_queries())?;
-        let running = bounds.in_time(Arc::clone(&self.running).acquire_owned()).await?;
+        bounds.hold(self.wait(Some(there))).await?
+    }
+
+    async fn wait(self: &Arc<Self>, there: Option<OwnedSemaphorePermit>) -> Result<Permit> {
+        let running = Arc::clone(&self.running).acquire_owned().await;
         let running = running.map_err(|_| Error::failed("the engine has ended"))?;
-        Ok(Permit { _running: running, _there: there })
+        Ok(Permit { admission: Arc::clone(self), _running: running, _there: there })
+    }
+}
+
+impl Permit {
+    /// Gives the place to another for as long as the client takes nothing.
+    pub(super) fn stall(self) -> Stall {
+        let end = CancellationToken::new();
+        let mut stalled = self.admission.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        if stalled.len() >= MOST_STALLED
+            && let Some(longest) = stalled.pop_front()
+        {
+            longest.cancel();
+        }
+        stalled.push_back(end.clone());
+        drop(stalled);
+        Stall { admission: Arc::clone(&self.admission), end }
+    }
+}
+
+impl Stall {
+    /// Resolves when it has stood longest of too many.
+    pub(super) async fn ended(&self) {
+        self.end.cancelled().await;
+    }
+
+    /// Waits for a place again.
+    pub(super) async fn go_on(self) -> Result<Permit> {
+        self.admission.wait(None).await
+    }
+}
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        // Nobody else has this one: cancelled, it is known again.
+        self.end.cancel();
+        let mut stalled = self.admission.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        stalled.retain(|end| !end.is_cancelled());
     }
 }

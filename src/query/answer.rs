@@ -1,43 +1,62 @@
-//! An answer on its way from the threads that compute it to whoever asked: within its limits, and stopped when nobody
-//! takes it any more.
+//! An answer on its way from the threads that compute it to whoever asked.
+//!
+//! Its limits are watched where it is computed, whether or not its client takes anything: past one of them the query is
+//! dropped there, with what it had ready. A client that takes nothing gives its place to others until it does.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use tokio::sync::mpsc::Receiver;
+use futures::StreamExt;
+use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::{Instant, timeout_at};
 
-use super::limits::Limits;
+use super::admission::Permit;
+use super::bounds::Bounds;
+use super::errors::within;
 use crate::error::{Error, Result};
 
 /// Batches that are ready before they are taken.
-pub(super) const AHEAD: usize = 4;
+const AHEAD: usize = 4;
+/// A client that takes nothing for so long has stopped reading.
+const STALLED: Duration = Duration::from_millis(100);
 
-/// What this answer may be.
-#[derive(Debug, Clone)]
-pub(super) struct Bounds {
-    pub(super) limits: Arc<Limits>,
-    pub(super) timeout: Option<Duration>,
-    /// Whether the client said so.
-    pub(super) asked_timeout: bool,
-    /// When that is over.
-    pub(super) deadline: Option<Instant>,
-    pub(super) rows: u64,
-    pub(super) bytes: u64,
+/// A batch that is ready, and its place in the memory of queries.
+type Ready = (RecordBatch, MemoryReservation);
+type Queue = Mutex<Receiver<Ready>>;
+
+/// Where a query puts its batches.
+pub(super) struct Output {
+    sender: Sender<Ready>,
+    queue: Weak<Queue>,
+    pub(super) bounds: Bounds,
+    reservation: MemoryReservation,
+    permit: Option<Permit>,
+    rows: u64,
+    bytes: u64,
 }
 
-impl Bounds {
-    /// The result of `work`, unless it comes too late.
-    pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T> {
-        let (Some(deadline), Some(timeout)) = (self.deadline, self.timeout) else { return Ok(work.await) };
-        timeout_at(deadline, work).await.map_err(|_| self.limits.too_late(timeout, self.asked_timeout))
-    }
+/// What a query's batches are taken from; the query is still to be begun.
+pub(super) struct Waiting {
+    queue: Arc<Queue>,
+    bounds: Bounds,
+}
+
+/// Batches of a query that runs. It ends with this.
+pub(super) struct Answer {
+    queue: Arc<Queue>,
+    query: JoinHandle<Result<()>>,
+    bounds: Bounds,
+    /// Of the batch that was taken last: whoever has it works with it until the next is wanted.
+    taken: Option<MemoryReservation>,
+    _end: EndOnDrop,
 }
 
 /// Ends a query when it is dropped.
@@ -50,51 +69,136 @@ impl Drop for EndOnDrop {
     }
 }
 
-struct Answer {
-    batches: Receiver<Result<RecordBatch>>,
-    query: JoinHandle<()>,
-    bounds: Bounds,
-    rows: u64,
-    bytes: u64,
-    _end: EndOnDrop,
+/// Both ends of an answer. What is ready and not taken counts in `memory`.
+pub(super) fn channel(bounds: &Bounds, memory: &Arc<dyn MemoryPool>) -> (Waiting, Output) {
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    let queue = Arc::new(Mutex::new(receiver));
+    let output = Output {
+        sender,
+        queue: Arc::downgrade(&queue),
+        bounds: bounds.clone(),
+        reservation: MemoryConsumer::new("answer").register(memory),
+        permit: None,
+        rows: 0,
+        bytes: 0,
+    };
+    (Waiting { queue, bounds: bounds.clone() }, output)
 }
 
-/// The batches that `query` sends, as a stream; the query ends when `end` is dropped with it.
-pub(super) fn stream(
-    schema: SchemaRef,
-    batches: Receiver<Result<RecordBatch>>,
-    query: JoinHandle<()>,
-    bounds: Bounds,
-    end: EndOnDrop,
-) -> SendableRecordBatchStream {
-    let answer = Answer { batches, query, bounds, rows: 0, bytes: 0, _end: end };
-    let next = |mut answer: Answer| async move {
-        let batch = answer.next().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
-        Ok::<_, DataFusionError>(batch.map(|batch| (batch, answer)))
-    };
-    Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::try_unfold(answer, next)))
+impl Output {
+    /// Does `work`, which puts batches here, until it is done, one of its limits is reached, or nobody waits any more.
+    pub(super) async fn make(mut self, permit: Permit, work: impl AsyncFnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        self.permit = Some(permit);
+        let (sender, bounds, queue) = (self.sender.clone(), self.bounds.clone(), Weak::clone(&self.queue));
+        let result = {
+            let work = pin!(async { work(&mut self).await });
+            tokio::select! {
+                biased;
+                error = bounds.over() => Err(error),
+                () = sender.closed() => Ok(()),
+                result = work => result,
+            }
+        };
+        if result.is_err()
+            && let Some(queue) = queue.upgrade()
+        {
+            // What is there is no answer, and whoever was to take it may never come.
+            let mut queue = lock(&queue);
+            while queue.try_recv().is_ok() {}
+        }
+        result
+    }
+
+    /// Puts all that comes, within the answer's limits.
+    pub(super) async fn send_all(&mut self, mut batches: SendableRecordBatchStream) -> Result<()> {
+        while let Some(batch) = batches.next().await {
+            let batch = batch.map_err(|error| within(&error, &self.bounds))?;
+            let size = batch.columns().iter().map(|column| bytes(column)).sum::<u64>();
+            self.rows += batch.num_rows() as u64;
+            self.bytes += size;
+            self.bounds.check(self.rows, self.bytes)?;
+            let reservation = self.reservation.new_empty();
+            let counted = reservation.try_grow(usize::try_from(size).unwrap_or(usize::MAX));
+            counted.map_err(|error| within(&error, &self.bounds))?;
+            if !self.send((batch, reservation)).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts one; false where nobody will take it.
+    async fn send(&mut self, ready: Ready) -> Result<bool> {
+        let Err(refused) = self.sender.try_send(ready) else { return Ok(true) };
+        let TrySendError::Full(ready) = refused else { return Ok(false) };
+        let slot = match tokio::time::timeout(STALLED, self.sender.reserve()).await {
+            Ok(slot) => slot,
+            Err(_) => {
+                let stall = self.permit.take().map(Permit::stall);
+                let slot = match &stall {
+                    Some(stall) => tokio::select! {
+                        slot = self.sender.reserve() => slot,
+                        () = stall.ended() => return Err(self.bounds.limits.nobody_takes()),
+                    },
+                    None => self.sender.reserve().await,
+                };
+                if let Some(stall) = stall {
+                    self.permit = Some(stall.go_on().await?);
+                }
+                slot
+            }
+        };
+        Ok(slot.map(|slot| slot.send(ready)).is_ok())
+    }
+}
+
+impl Waiting {
+    /// The answer of `query`, which puts its batches at the other end.
+    pub(super) fn of(self, query: JoinHandle<Result<()>>) -> Answer {
+        let end = EndOnDrop(query.abort_handle());
+        Answer { queue: self.queue, query, bounds: self.bounds, taken: None, _end: end }
+    }
 }
 
 impl Answer {
-    async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(batch) = self.bounds.in_time(self.batches.recv()).await? else {
-            // A query that broke off must not look like one that came to its end.
-            return match (&mut self.query).await {
-                Ok(()) => Ok(None),
-                Err(error) => Err(Error::failed(format!("the query broke off: {error}"))),
-            };
+    /// Its batches.
+    pub(super) fn stream(self, schema: SchemaRef) -> SendableRecordBatchStream {
+        let next = |mut answer: Self| async move {
+            let batch = answer.next().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
+            Ok::<_, DataFusionError>(batch.map(|batch| (batch, answer)))
         };
-        let batch = batch?;
-        self.rows += batch.num_rows() as u64;
-        self.bytes += batch.columns().iter().map(|column| bytes(column)).sum::<u64>();
-        if self.rows > self.bounds.rows {
-            return Err(self.bounds.limits.too_many_rows(self.bounds.rows));
-        }
-        if self.bytes > self.bounds.bytes {
-            return Err(self.bounds.limits.too_many_bytes(self.bounds.bytes));
-        }
-        Ok(Some(batch))
+        Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::try_unfold(self, next)))
     }
+
+    /// What `wait` gives, or why there is none: also where the query has not looked at its clock for long.
+    pub(super) async fn first<T>(&mut self, wait: impl Future<Output = Option<T>>) -> Result<T> {
+        match self.bounds.hold(wait).await? {
+            Some(first) => Ok(first),
+            None => Err(self.ended().await.err().unwrap_or_else(|| Error::failed("the query broke off"))),
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        self.taken = None;
+        let queue = Arc::clone(&self.queue);
+        let next = std::future::poll_fn(|context| -> Poll<Option<Ready>> { lock(&queue).poll_recv(context) });
+        match self.bounds.hold(next).await? {
+            Some((batch, reservation)) => {
+                self.taken = Some(reservation);
+                Ok(Some(batch))
+            }
+            None => self.ended().await.map(|()| None),
+        }
+    }
+
+    /// How it ended: one that broke off must not look like one that came to its end.
+    async fn ended(&mut self) -> Result<()> {
+        (&mut self.query).await.unwrap_or_else(|error| Err(Error::failed(format!("the query broke off: {error}"))))
+    }
+}
+
+fn lock(queue: &Queue) -> MutexGuard<'_, Receiver<Ready>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn bytes(column: &dyn Array) -> u64 {

@@ -1,6 +1,6 @@
 //! What goes wrong with a query, in words for people.
 
-use super::limits::Limits;
+use super::bounds::Bounds;
 use super::names::{list, nearest};
 use super::views::views;
 use crate::error::{Error, Result};
@@ -28,9 +28,9 @@ pub fn from_datafusion(error: &DataFusionError) -> Error {
 }
 
 /// The same, with what is said about memory in the words of the limits that were reached.
-pub(super) fn within(error: &DataFusionError, limits: &Limits) -> Error {
+pub(super) fn within(error: &DataFusionError, bounds: &Bounds) -> Error {
     match error.find_root() {
-        DataFusionError::ResourcesExhausted(_) => limits.too_much_memory(),
+        DataFusionError::ResourcesExhausted(_) => bounds.too_much_memory(),
         _ => from_datafusion(error),
     }
 }

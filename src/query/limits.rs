@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use probe_proto::env::{PROBE_QUERIES, PROBE_QUERY_BYTES, PROBE_QUERY_MEMORY, PROBE_QUERY_ROWS, PROBE_QUERY_TIMEOUT};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 
@@ -18,16 +19,18 @@ pub struct Limits {
     pub running: usize,
     /// Queries that wait for one of those to end.
     pub waiting: usize,
-    /// How long an answer may take, waiting included, unless the client says; None: as long as it takes.
+    /// How long an answer may take, waiting included; None: as long as it takes.
     pub timeout: Option<Duration>,
-    /// Rows of an answer, unless the client says.
+    /// Rows of an answer.
     pub rows: u64,
-    /// Bytes of an answer, unless the client says.
+    /// Bytes of an answer.
     pub bytes: u64,
+    /// Whether a client may have more of these than they say: where it asks itself, and no collector.
+    pub can_be_raised: bool,
 }
 
 /// What a client asks for, beside the rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Asked {
     /// Only this process's rows.
     pub pid: Option<i32>,
@@ -37,6 +40,10 @@ pub struct Asked {
     pub rows: Option<u64>,
     /// How large it may be.
     pub bytes: Option<u64>,
+    /// Bytes that the query may hold on to while it runs.
+    pub memory: Option<usize>,
+    /// Cancelled when whoever asks may not ask any more.
+    pub revoked: CancellationToken,
 }
 
 impl Default for Limits {
@@ -49,6 +56,7 @@ impl Default for Limits {
             timeout: Some(Duration::from_secs(300)),
             rows: 100_000_000,
             bytes: 8 << 30,
+            can_be_raised: false,
         }
     }
 }
@@ -74,39 +82,64 @@ impl Limits {
         })
     }
 
-    pub(super) fn too_much_memory(&self) -> Error {
-        Error::limit(format!(
-            "the query needs more memory than the {} that all queries together may take",
-            size(self.memory as u64)
-        ))
-        .hint(format!(
-            "let it look at less: WHERE step > …, fewer columns, an aggregate in place of single rows; or give whoever \
-             answers (the collector; this command, where it reads a run's directory) a larger {PROBE_QUERY_MEMORY}"
-        ))
+    /// Those of a command that asks itself, and says for itself how much it may take.
+    #[must_use]
+    pub fn of_command(self) -> Self {
+        Self { can_be_raised: true, ..self }
     }
 
-    /// `asked`: the client said how long it may take.
-    pub(super) fn too_late(&self, timeout: Duration, asked: bool) -> Error {
-        let error = Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)));
-        let hint = "ask for fewer rows or steps, or give it longer with --timeout";
-        match asked {
-            true => error.hint(hint),
-            false => error.hint(format!("{hint}, or by {PROBE_QUERY_TIMEOUT} of the collector")),
+    /// What a client asks for, and no more than is allowed; None is without a bound.
+    pub(super) fn lower<T: Ord>(&self, asked: Option<T>, allowed: Option<T>) -> Option<T> {
+        match (asked, allowed) {
+            (Some(asked), Some(allowed)) if !self.can_be_raised => Some(asked.min(allowed)),
+            (asked, allowed) => asked.or(allowed),
         }
     }
 
-    pub(super) fn too_many_rows(&self, rows: u64) -> Error {
-        Error::limit(format!("the answer has more than {rows} rows")).hint(format!(
-            "ask for fewer: LIMIT, WHERE step > …, an aggregate; or allow more with --max-rows, or for all queries by \
-             {PROBE_QUERY_ROWS} of the collector"
+    /// How to have more of what a client may say with `option`, and a collector with `variable`. `asked` is what it was.
+    fn more<T: PartialOrd>(&self, asked: T, allowed: T, option: &str, variable: &str) -> String {
+        match () {
+            () if self.can_be_raised => format!("allow more with {option}"),
+            () if asked < allowed => format!("allow more with {option}, which was lower than the collector's"),
+            () => format!("{variable} of the collector is what any query may have ({option} can only lower it)"),
+        }
+    }
+
+    pub(super) fn too_much_memory(&self, memory: usize) -> Error {
+        let error = Error::limit(match memory < self.memory {
+            true => format!("the query needs more memory than the {} that it was given", size(memory as u64)),
+            false => format!(
+                "the query needs more memory than the {} that all queries together may take",
+                size(self.memory as u64)
+            ),
+        });
+        error.hint(format!(
+            "let it look at less: WHERE step > …, fewer columns, an aggregate in place of single rows; or give whoever              answers (the collector; this command, where it reads a run's directory) a larger {PROBE_QUERY_MEMORY}"
         ))
     }
 
+    pub(super) fn too_late(&self, timeout: Duration) -> Error {
+        let more = self.more(timeout, self.timeout.unwrap_or(Duration::MAX), "--timeout", PROBE_QUERY_TIMEOUT);
+        Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
+            .hint(format!("ask for fewer rows or steps; {more}"))
+    }
+
+    pub(super) fn too_many_rows(&self, rows: u64) -> Error {
+        let more = self.more(rows, self.rows, "--max-rows", PROBE_QUERY_ROWS);
+        Error::limit(format!("the answer has more than {rows} rows"))
+            .hint(format!("ask for fewer: LIMIT, WHERE step > …, an aggregate; {more}"))
+    }
+
     pub(super) fn too_many_bytes(&self, bytes: u64) -> Error {
-        Error::limit(format!("the answer is larger than {}", size(bytes))).hint(format!(
-            "ask for fewer rows or columns; or allow more with --max-bytes, or for all queries by \
-                 {PROBE_QUERY_BYTES} of the collector"
-        ))
+        let more = self.more(bytes, self.bytes, "--max-bytes", PROBE_QUERY_BYTES);
+        Error::limit(format!("the answer is larger than {}", size(bytes)))
+            .hint(format!("ask for fewer rows or columns; {more}"))
+    }
+
+    /// Of an answer whose client reads nothing.
+    pub(super) fn nobody_takes(&self) -> Error {
+        Error::limit("nothing was taken of the answer for long, and others do the same")
+            .hint("ask again, and write the answer to a file: probe query --output FILE")
     }
 
     pub(super) fn too_many_queries(&self) -> Error {

@@ -4,13 +4,17 @@
 
 mod admission;
 mod answer;
+mod bounds;
 mod by_process;
 mod catalog;
 mod complexity;
 mod errors;
+mod expanded;
 mod guard;
 mod known_sums;
 mod limits;
+mod made;
+mod memory;
 mod names;
 mod nested_projections;
 mod output;
@@ -30,21 +34,18 @@ mod views;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::GreedyMemoryPool;
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::registry::FunctionRegistry;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::StreamExt;
-use tokio::sync::mpsc::Sender;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use datafusion::prelude::SessionConfig;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 pub(crate) use self::catalog::{CATALOG, is_taken, schemas_of};
 pub use self::errors::from_datafusion;
@@ -56,12 +57,15 @@ pub(crate) use self::views::relations;
 pub use self::views::views;
 
 use self::admission::Admission;
-use self::answer::{AHEAD, Bounds, EndOnDrop};
+use self::answer::{EndOnDrop, Output};
+use self::bounds::Bounds;
 use self::by_process::GroupByProcess;
 use probe_proto::table::Table;
 
 use self::catalog::{Catalog, Catalogs, NO_SCHEMA, Named};
 use self::errors::{no_run, no_table, or_say, within};
+use self::made::weigh::WeighInputs;
+use self::memory::Budget;
 use self::percentile::ApproxPercentile;
 use self::running::Running;
 use self::stopping::StopAnywhere;
@@ -74,6 +78,7 @@ use crate::store::Store;
 pub struct Engine {
     planner: Arc<Planner>,
     limits: Arc<Limits>,
+    memory: Arc<Budget>,
     admission: Arc<Admission>,
     queries: Running,
     threads: Threads,
@@ -114,7 +119,8 @@ impl Engine {
     /// As [`Engine::new`]'s.
     pub fn with_limits(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>, limits: Limits) -> Result<Self> {
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(GreedyMemoryPool::new(limits.memory)))
+            // Each query is given its own (`memory`).
+            .with_memory_pool(Arc::new(GreedyMemoryPool::new(0)))
             // Queries write nothing, also not to temporary files: past the memory bound they end with an error.
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled));
         let config = SessionConfig::new()
@@ -129,12 +135,14 @@ impl Engine {
             .with_default_features()
             .with_optimizer_rules(nested_projections::rules())
             .with_physical_optimizer_rule(Arc::new(GroupByProcess))
+            .with_physical_optimizer_rule(Arc::new(WeighInputs))
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();
         or_say(state.register_udaf(Arc::new(AggregateUDF::from(ApproxPercentile::default()))))?;
         Ok(Self {
             planner: Arc::new(Planner { store, system, others: Arc::from([]), state, scans: Running::default() }),
             admission: Arc::new(Admission::new(&limits)),
+            memory: Arc::new(Budget::new(&limits)),
             limits: Arc::new(limits),
             queries: Running::default(),
             threads: Threads::start()?,
@@ -170,37 +178,25 @@ impl Engine {
     /// # Errors
     /// As [`Engine::query`]'s.
     pub async fn ask(&self, sql: &str, asked: Asked) -> Result<SendableRecordBatchStream> {
-        let timeout = asked.timeout.or(self.limits.timeout);
-        let bounds = Bounds {
-            limits: Arc::clone(&self.limits),
-            timeout,
-            asked_timeout: asked.timeout.is_some(),
-            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
-            rows: asked.rows.unwrap_or(self.limits.rows),
-            bytes: asked.bytes.unwrap_or(self.limits.bytes),
-        };
+        let (sql, pid) = (sql.to_owned(), asked.pid);
+        let bounds = Bounds::new(&self.limits, &asked);
         let permit = self.admission.enter(&bounds).await?;
         let (planned, plan) = oneshot::channel();
-        let (sender, batches) = mpsc::channel(AHEAD);
-        let (planner, limits, running) = (Arc::clone(&self.planner), Arc::clone(&self.limits), self.queries.begin());
-        let sql = sql.to_owned();
-        let query = async move {
-            let _here = (permit, running);
-            match planner.physical(&sql, asked.pid).await {
-                Ok((schema, plan, context)) => {
-                    if planned.send(Ok(Arc::clone(&schema))).is_ok() {
-                        run(plan, context, schema, &sender, &limits).await;
-                    }
-                }
-                // Whoever asked has gone where this fails.
-                Err(error) => drop(planned.send(Err(error))),
+        let memory = self.memory.share(bounds.memory);
+        let (answer, output) = answer::channel(&bounds, &memory);
+        let planner = Arc::clone(&self.planner);
+        let work = async move |output: &mut Output| {
+            let (schema, plan, context) = planner.physical(&sql, pid, &output.bounds, memory).await?;
+            // Whoever asked has gone where this fails.
+            if planned.send(Arc::clone(&schema)).is_err() {
+                return Ok(());
             }
+            let stream = or_say(execute_stream(plan, context))?;
+            output.send_all(output::plain_stream(stream, schema)).await
         };
-        let query = self.threads.spawn(query).ok_or_else(|| Error::failed("the engine has ended"))?;
-        // Should the wait be given up, so is the query.
-        let end = EndOnDrop(query.abort_handle());
-        let schema = bounds.in_time(plan).await?.map_err(|_| Error::failed("the query broke off"))??;
-        Ok(answer::stream(schema, batches, query, bounds, end))
+        let mut answer = answer.of(self.begin(output.make(permit, work))?);
+        let schema = answer.first(async { plan.await.ok() }).await?;
+        Ok(answer.stream(schema))
     }
 
     /// The columns that a query answers with, without running it: the schema of the stream that
@@ -208,12 +204,32 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::query`]'s.
-    pub async fn schema(&self, sql: &str, pid: Option<i32>) -> Result<SchemaRef> {
-        let (planner, sql) = (Arc::clone(&self.planner), sql.to_owned());
-        let planning = async move { planner.logical(&sql, pid).await };
-        let planning = self.threads.spawn(planning).ok_or_else(|| Error::failed("the engine has ended"))?;
-        let (_, plan) = planning.await.map_err(|error| Error::failed(format!("the query broke off: {error}")))??;
-        Ok(output::plain_schema(plan.schema().as_arrow()))
+    pub async fn schema(&self, sql: &str, asked: Asked) -> Result<SchemaRef> {
+        let (sql, pid) = (sql.to_owned(), asked.pid);
+        let bounds = Bounds::new(&self.limits, &asked);
+        let permit = self.admission.enter(&bounds).await?;
+        let (planner, within, memory) = (Arc::clone(&self.planner), bounds.clone(), self.memory.share(bounds.memory));
+        let planning = async move {
+            let _permit = permit;
+            let (_, plan) = planner.logical(&sql, pid, &within, &memory).await?;
+            Ok(output::plain_schema(plan.schema().as_arrow()))
+        };
+        let planning = self.begin(planning)?;
+        let _end = EndOnDrop(planning.abort_handle());
+        bounds.hold(planning).await?.map_err(|error| Error::failed(format!("the query broke off: {error}")))?
+    }
+
+    /// Runs something for a question on the threads for that, and counts it.
+    fn begin<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<JoinHandle<Result<T>>> {
+        let running = self.queries.begin();
+        let work = async move {
+            let _running = running;
+            work.await
+        };
+        self.threads.spawn(work).ok_or_else(|| Error::failed("the engine has ended"))
     }
 
     /// The tables of its store.
@@ -226,36 +242,14 @@ impl Engine {
         self.queries.count()
     }
 
+    /// Pieces of queries' work that have been begun and have not ended.
+    pub fn tasks(&self) -> usize {
+        self.threads.tasks()
+    }
+
     /// Scans that have been opened and have not ended.
     pub fn scans(&self) -> usize {
         self.planner.scans.count()
-    }
-}
-
-/// Runs a plan until it ends or nobody takes its batches any more.
-async fn run(
-    plan: Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
-    schema: SchemaRef,
-    sender: &Sender<Result<RecordBatch>>,
-    limits: &Limits,
-) {
-    let stream = match execute_stream(plan, context) {
-        Ok(stream) => stream,
-        Err(error) => return drop(sender.send(Err(within(&error, limits))).await),
-    };
-    let mut batches = output::plain_stream(stream, schema);
-    loop {
-        let batch = tokio::select! {
-            biased;
-            () = sender.closed() => return,
-            batch = batches.next() => batch,
-        };
-        let Some(batch) = batch else { return };
-        let failed = batch.is_err();
-        if sender.send(batch.map_err(|error| within(&error, limits))).await.is_err() || failed {
-            return;
-        }
     }
 }
 
@@ -264,15 +258,30 @@ impl Planner {
         &self,
         sql: &str,
         pid: Option<i32>,
+        bounds: &Bounds,
+        memory: Arc<dyn MemoryPool>,
     ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let (session, plan) = self.logical(sql, pid).await?;
+        let (mut state, plan) = self.logical(sql, pid, bounds, &memory).await?;
         let schema = output::plain_schema(plan.schema().as_arrow());
-        let frame = or_say(session.execute_logical_plan(plan).await)?;
-        let context = Arc::new(frame.task_ctx());
-        Ok((schema, or_say(frame.create_physical_plan().await)?, context))
+        let planned = async {
+            let plan = state.optimize(&plan)?;
+            let config = std::mem::take(state.config_mut());
+            *state.config_mut() = config.with_batch_size(made::width::rows(&plan)?);
+            state.query_planner().create_physical_plan(&plan, &state).await
+        };
+        let plan = planned.await.map_err(|error| within(&error, bounds))?;
+        let context = TaskContext::from(&state);
+        let runtime = RuntimeEnv { memory_pool: memory, ..context.runtime_env().as_ref().clone() };
+        Ok((schema, plan, Arc::new(context.with_runtime(Arc::new(runtime)))))
     }
 
-    async fn logical(&self, sql: &str, pid: Option<i32>) -> Result<(SessionContext, LogicalPlan)> {
+    async fn logical(
+        &self,
+        sql: &str,
+        pid: Option<i32>,
+        bounds: &Bounds,
+        memory: &Arc<dyn MemoryPool>,
+    ) -> Result<(SessionState, LogicalPlan)> {
         let statement = guard::parse(sql)?;
         let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
@@ -288,11 +297,13 @@ impl Planner {
                 return Err(no_table(&reference, &self.store.tables()));
             }
         }
-        let plan = or_say(state.statement_to_plan(statement).await)?;
+        let plan = state.statement_to_plan(statement).await.map_err(|error| within(&error, bounds))?;
         guard::verify(&plan)?;
-        // The session reads its clock when it starts: now() is when the query began.
-        let session = SessionContext::new_with_state(state);
-        Ok((session, plan))
+        or_say(expanded::check(&plan))?;
+        let plan = made::count(plan, memory).map_err(|error| within(&error, bounds))?;
+        // now() is when the query began.
+        state.mark_start_execution();
+        Ok((state, plan))
     }
 }
 

@@ -12,7 +12,12 @@ use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
+
+use super::made::array_bytes;
+
+/// Bytes that leave in one piece, where a row has no more.
+const LARGEST: usize = 4 << 20;
 
 /// The schema that a client sees. Every column may be NULL: the planner's and the executor's opinions on that differ,
 /// and clients compare what they were told with what they get.
@@ -24,8 +29,18 @@ pub fn plain_schema(schema: &Schema) -> SchemaRef {
 /// The batches of `stream` as `schema` says.
 pub(super) fn plain_stream(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
     let target = Arc::clone(&schema);
-    let batches = stream.map(move |batch| Ok(plain_batch(&batch?, &target)?));
+    let pieces = stream.map_ok(|batch| futures::stream::iter(pieces(&batch).map(Ok::<_, DataFusionError>)));
+    let batches = pieces.try_flatten().map(move |batch| Ok(plain_batch(&batch?, &target)?));
     Box::pin(RecordBatchStreamAdapter::new(schema, batches.map(|batch: Result<_, DataFusionError>| batch)))
+}
+
+/// A batch in pieces that are no larger than [`LARGEST`] as they leave, where rows are not: many views may show one text.
+fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + use<> {
+    let bytes: usize = batch.columns().iter().map(|column| array_bytes(column.as_ref())).sum();
+    let (batch, all) = (batch.clone(), batch.num_rows());
+    let rows = (all / (bytes / LARGEST + 1)).max(1);
+    // An empty batch is one, too.
+    (0..all.max(1)).step_by(rows).map(move |begin| batch.slice(begin, rows.min(all - begin)))
 }
 
 fn plain_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {

@@ -43,6 +43,13 @@ impl Threads {
     }
 }
 
+impl Threads {
+    /// Tasks that are there: those of [`spawn`](Self::spawn), and what they began themselves.
+    pub(super) fn tasks(&self) -> usize {
+        self.0.as_ref().map_or(0, |runtime| runtime.metrics().num_alive_tasks())
+    }
+}
+
 impl Drop for Threads {
     fn drop(&mut self) {
         // An engine is dropped where nothing may block, and what still runs has nobody who waits for it.

@@ -31,7 +31,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status};
 
 use super::audit::{Audit, Entry};
-use super::peer::Asker;
+use super::peer::Caller;
 use crate::error::Error;
 use crate::query::{Asked, CATALOG, Engine, from_datafusion, schemas_of, views};
 use crate::store::arrow_schema;
@@ -47,6 +47,9 @@ pub const ROWS: &str = "probe-max-rows";
 
 /// Request metadata with how many bytes the answer may have.
 pub const BYTES: &str = "probe-max-bytes";
+
+/// Request metadata with how many bytes the query may hold on to while it runs.
+pub const MEMORY: &str = "probe-max-memory";
 
 /// A message to us is a query or a handle.
 const MAX_REQUEST: usize = 16 << 20;
@@ -82,6 +85,8 @@ struct Query {
     rows: Option<u64>,
     #[prost(uint64, optional, tag = "5")]
     bytes: Option<u64>,
+    #[prost(uint64, optional, tag = "6")]
+    memory: Option<u64>,
 }
 
 impl Query {
@@ -92,12 +97,20 @@ impl Query {
             timeout_ms: said(metadata, TIMEOUT, "a number of milliseconds")?,
             rows: said(metadata, ROWS, "a number of rows")?,
             bytes: said(metadata, BYTES, "a number of bytes")?,
+            memory: said(metadata, MEMORY, "a number of bytes")?,
         })
     }
 
-    fn asked(&self) -> Asked {
-        let timeout = self.timeout_ms.map(Duration::from_millis);
-        Asked { pid: self.pid, timeout, rows: self.rows, bytes: self.bytes }
+    /// As `caller` may ask it.
+    fn asked(&self, caller: &Caller) -> Asked {
+        Asked {
+            pid: self.pid,
+            timeout: self.timeout_ms.map(Duration::from_millis),
+            rows: self.rows,
+            bytes: self.bytes,
+            memory: self.memory.map(|memory| usize::try_from(memory).unwrap_or(usize::MAX)),
+            revoked: caller.gone.clone(),
+        }
     }
 
     fn from_handle(handle: &[u8]) -> Result<Self, Status> {
@@ -124,29 +137,30 @@ type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
 impl Service {
     async fn info(&self, query: &Query, ticket: Any, request: Request<FlightDescriptor>) -> Reply<FlightInfo> {
-        let schema = self.schema(&query.sql, query.pid, request.extensions()).await?;
+        let schema = self.schema(query, request.extensions()).await?;
         info(&schema, ticket, request)
     }
 
     /// The columns of an answer. A query that has none is never run, so this is where it is written down.
-    async fn schema(&self, sql: &str, pid: Option<i32>, extensions: &Extensions) -> Result<SchemaRef, Status> {
-        let schema = self.engine.schema(sql, pid).await;
+    async fn schema(&self, query: &Query, extensions: &Extensions) -> Result<SchemaRef, Status> {
+        let caller = Caller::of(extensions);
+        let schema = self.engine.schema(&query.sql, query.asked(&caller)).await;
         if let Err(error) = &schema {
-            self.note_failed(&Asker::of(extensions), sql, pid, error).await;
+            self.note_failed(&caller, query, error).await;
         }
         Ok(schema?)
     }
 
-    async fn note_failed(&self, asker: &Asker, sql: &str, pid: Option<i32>, error: &Error) {
-        self.audit.turn(asker, sql).await;
-        self.audit.failed(asker, sql, pid, error);
+    async fn note_failed(&self, caller: &Caller, query: &Query, error: &Error) {
+        self.audit.turn(&caller.asker, &query.sql).await;
+        self.audit.failed(&caller.asker, &query.sql, query.pid, error);
     }
 
     async fn run(&self, query: Query, extensions: &Extensions) -> Reply<Answer> {
-        let asker = Asker::of(extensions);
-        self.audit.turn(&asker, &query.sql).await;
-        let mut entry = self.audit.begin(&asker, &query.sql, query.pid);
-        let rows = self.engine.ask(&query.sql, query.asked()).await;
+        let caller = Caller::of(extensions);
+        self.audit.turn(&caller.asker, &query.sql).await;
+        let mut entry = self.audit.begin(&caller.asker, &query.sql, query.pid);
+        let rows = self.engine.ask(&query.sql, query.asked(&caller)).await;
         let rows = rows.inspect_err(|error| entry.finish(Some(error)))?;
         let schema = rows.schema();
         let written = Arc::new(Mutex::new(entry));
@@ -241,7 +255,7 @@ impl FlightSqlService for Service {
         request: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
         let query = Query::new(command.query, request.metadata())?;
-        let schema = self.schema(&query.sql, query.pid, request.extensions()).await?;
+        let schema = self.schema(&query, request.extensions()).await?;
         let message: IpcMessage =
             SchemaAsIpc::new(&schema, &IpcWriteOptions::default()).try_into().map_err(internal)?;
         Ok(ActionCreatePreparedStatementResult {
@@ -292,9 +306,10 @@ impl FlightSqlService for Service {
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
         // Says which statement was refused; one that only reads is refused too, for it came by the wrong door.
-        self.schema(&command.query, None, request.extensions()).await?;
+        let query = Query::new(command.query, request.metadata())?;
+        self.schema(&query, request.extensions()).await?;
         let refused = read_only();
-        self.note_failed(&Asker::of(request.extensions()), &command.query, None, &refused).await;
+        self.note_failed(&Caller::of(request.extensions()), &query, &refused).await;
         Err(refused.into())
     }
 

@@ -20,6 +20,9 @@ const AGAIN: usize = 3;
 /// A reading that fails so often in a row ends it.
 const MOST_FAILURES: u64 = 200;
 
+/// So often it looks whether anybody still waits.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// How to sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
@@ -66,6 +69,11 @@ pub(crate) fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled
             break;
         }
         if due > now {
+            if due - now > LOOK {
+                // Whoever asked may go, and the next reading may be an hour away.
+                std::thread::sleep(LOOK);
+                continue;
+            }
             std::thread::sleep(due - now);
         } else if now - due >= plan.interval {
             // So late that the next one is due: this one is left out, and said to be.

@@ -1,6 +1,6 @@
 //! The `probe` binary as people use it: a recorded run, a collector that answers as told, terminals, pipes and signals.
 
-mod support;
+pub(crate) mod support;
 
 mod across;
 mod compare;

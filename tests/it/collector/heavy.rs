@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use futures::StreamExt;
+use probe_proto::v1::collector_frame::Frame;
+use probe_proto::v1::eval_reply::Reply;
+use probe_proto::v1::{Done, Outcome, StackMethod, StacksCall};
 
 use crate::collector::support::{Bench, PATIENCE, channel, soon};
 
@@ -17,14 +20,15 @@ const HEAVY: &[&str] = &[
 
 async fn quiet(bench: &Bench) {
     let engine = bench.collector.engine();
+    let goes_on = || (engine.running(), engine.scans(), engine.tasks());
     let quiet = tokio::time::timeout(3 * PATIENCE, async {
         // Not by looking all the time: queries have less of a right to the processor than whoever looks.
         let mut looks = tokio::time::interval(Duration::from_millis(5));
-        while engine.running() > 0 || engine.scans() > 0 {
+        while goes_on() != (0, 0, 0) {
             looks.tick().await;
         }
     });
-    assert!(quiet.await.is_ok(), "{} queries and {} scans go on", engine.running(), engine.scans());
+    assert!(quiet.await.is_ok(), "queries, scans and tasks go on: {:?}", goes_on());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,6 +85,54 @@ async fn a_client_that_is_killed_ends_its_query() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_read_nothing_take_nothing_from_the_others() {
+    let bench = Bench::start().await;
+    let mut stalled = Vec::new();
+    // Wide rows, so that what the connections hold in between is full at once.
+    let sql = "SELECT value a, value + 1 b, value + 2 c, value + 3 d FROM generate_series(1, 1000000000000)";
+    for _ in 0..20 {
+        let mut client = FlightSqlServiceClient::new(channel(&bench.socket()).await);
+        client.set_header("probe-timeout-ms", "60000");
+        let info = soon(client.execute(sql.into(), None)).await.unwrap();
+        stalled.push((soon(client.do_get(info.endpoint[0].ticket.clone().unwrap())).await.unwrap(), client));
+    }
+    assert_eq!(bench.collector.engine().running(), 20);
+    assert_eq!(soon(bench.rows("SELECT 1")).await, [["1"]]);
+    let mut client = FlightSqlServiceClient::new(channel(&bench.socket()).await);
+    assert!(soon(client.execute("SELECT 1".into(), None)).await.is_ok());
+    drop(stalled);
+    quiet(&bench).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looks_into_training_are_taken_in_turns() {
+    let bench = Bench::start().await;
+    let mut agent = bench.agent("a").await;
+    let control = bench.control().await;
+    let call = StacksCall { method: StackMethod::Agent as i32, ..StacksCall::default() };
+    let mut asked: futures::stream::FuturesUnordered<_> = (0..20)
+        .map(|_| {
+            let (mut control, call) = (control.clone(), call.clone());
+            async move { control.stacks(call).await }
+        })
+        .collect();
+    // One is at it, fifteen wait, and the others are told to come again, while the first has no answer.
+    for _ in 0..4 {
+        let refused = soon(asked.next()).await.unwrap().unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+    }
+    let done = || Reply::Done(Done { outcome: Outcome::Ok as i32, ..Done::default() });
+    for _ in 0..2 {
+        let decide = match soon(agent.next()).await {
+            Frame::EvalDecide(decide) => decide,
+            other => panic!("no snippet: {other:?}"),
+        };
+        agent.reply(decide.id, done()).await;
+        assert!(soon(asked.next()).await.unwrap().is_ok());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_come_with_the_request() {
     let bench = Bench::start().await;
     let mut client = FlightSqlServiceClient::new(channel(&bench.socket()).await);
@@ -102,6 +154,7 @@ async fn limits_come_with_the_request() {
         ("probe-timeout-ms", "50", "no whole answer within 50ms"),
         ("probe-max-rows", "10000", "the answer has more than 10000 rows"),
         ("probe-max-bytes", "100000", "the answer is larger than 97 KiB"),
+        ("probe-max-memory", "10000", "the query needs more memory than the 10000 bytes that it was given"),
     ] {
         let error = soon(refused(key, value, HEAVY[2])).await.unwrap_err();
         assert_eq!(message(error), (tonic::Code::ResourceExhausted, said.to_owned()));

@@ -6,5 +6,6 @@ mod doors;
 mod ending;
 mod eval;
 mod heavy;
+mod hostile;
 mod ingest;
 pub(crate) mod support;

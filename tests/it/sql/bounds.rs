@@ -33,14 +33,15 @@ async fn limit(engine: &Engine, sql: &str, asked: Asked) -> String {
 
 /// Waits until nothing runs any more.
 async fn quiet(engine: &Engine, sql: &str) {
+    let goes_on = || (engine.running(), engine.scans(), engine.tasks());
     let quiet = tokio::time::timeout(Duration::from_secs(60), async {
         // Not by looking all the time: queries have less of a right to the processor than whoever looks.
         let mut looks = tokio::time::interval(Duration::from_millis(5));
-        while engine.running() > 0 || engine.scans() > 0 {
+        while goes_on() != (0, 0, 0) {
             looks.tick().await;
         }
     });
-    assert!(quiet.await.is_ok(), "{} queries and {} scans go on: {sql}", engine.running(), engine.scans());
+    assert!(quiet.await.is_ok(), "queries, scans and tasks go on: {:?}: {sql}", goes_on());
 }
 
 #[tokio::test]
@@ -52,12 +53,64 @@ async fn an_answer_comes_in_time_or_not_at_all() {
         assert!(said.contains("--timeout") && said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
         quiet(&engine, "").await;
     }
-    // The client's word goes before the engine's, both ways.
-    let asked = Asked { timeout: Some(Duration::from_millis(20)), ..Asked::default() };
-    assert!(limit(&engine, COUNTED_BOMB, asked).await.starts_with("no whole answer within 20ms"));
-    let asked = Asked { timeout: Some(Duration::from_secs(60)), ..Asked::default() };
-    let longer = "SELECT COUNT(*) FROM generate_series(1, 3000000) WHERE value % 3 = 1";
-    assert_eq!(ask(&engine, longer, asked).await.unwrap(), 1);
+    // Less is the client's to say, and more is not.
+    let asked = |timeout| Asked { timeout: Some(timeout), ..Asked::default() };
+    let said = limit(&engine, COUNTED_BOMB, asked(Duration::from_millis(20))).await;
+    assert!(said.starts_with("no whole answer within 20ms; ") && !said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
+    let said = limit(&engine, COUNTED_BOMB, asked(Duration::from_secs(60))).await;
+    assert!(said.starts_with("no whole answer within 200ms; ") && said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
+    quiet(&engine, "").await;
+}
+
+#[tokio::test]
+async fn a_command_that_asks_itself_may_have_more() {
+    let limits = Limits { timeout: Some(Duration::from_nanos(1)), rows: 1, bytes: 1, ..Limits::default() };
+    let engine = engine(limits.of_command());
+    let asked = Asked { timeout: Some(Duration::from_secs(60)), rows: Some(10), bytes: Some(1000), ..Asked::default() };
+    assert_eq!(ask(&engine, "SELECT value FROM generate_series(1, 10)", asked).await.unwrap(), 10);
+}
+
+#[tokio::test]
+async fn limits_hold_where_nothing_is_taken_of_an_answer() {
+    let engine = engine(Limits { timeout: Some(Duration::from_millis(300)), rows: 1_000_000, ..Limits::default() });
+    let mut late = engine.query(BOMB, None).await.unwrap();
+    quiet(&engine, "past its deadline").await;
+    let error = from_datafusion(&late.next().await.unwrap().unwrap_err());
+    assert_eq!(error.to_string(), "no whole answer within 300ms");
+    let revoked = Asked::default().revoked;
+    let mut asked = engine.ask(BOMB, Asked { revoked: revoked.clone(), ..Asked::default() }).await.unwrap();
+    let planned = engine.ask(CROSS_JOIN, Asked { revoked: revoked.clone(), ..Asked::default() }).await.unwrap();
+    revoked.cancel();
+    let began = std::time::Instant::now();
+    quiet(&engine, "of a token that was taken back").await;
+    assert!(began.elapsed() < Duration::from_millis(300), "the deadline ended it");
+    let error = from_datafusion(&asked.next().await.unwrap().unwrap_err());
+    assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Denied, "the token was revoked"));
+    drop(planned);
+}
+
+#[tokio::test]
+async fn who_takes_nothing_of_an_answer_takes_nothing_from_others() {
+    let engine = engine(Limits { running: 4, waiting: 80, timeout: None, memory: 64 << 20, ..Limits::default() });
+    let many = async |count| {
+        let asked = (0..count).map(|_| engine.query(BOMB, None));
+        futures::future::try_join_all(asked).await.unwrap()
+    };
+    let mut stalled = many(20).await;
+    assert_eq!(cell(&engine, "SELECT COUNT(DISTINCT step) FROM python.steps").await, "4");
+    // And it has its answer when it goes on.
+    let rows = stalled.pop().unwrap().take(20).map_ok(|batch| batch.num_rows());
+    assert_eq!(rows.try_fold(0, async |a, b| Ok(a + b)).await.unwrap(), 20 * 8192);
+    // Of very many the one that has stood longest is given up.
+    stalled.extend(many(64).await);
+    assert_eq!(cell(&engine, "SELECT COUNT(DISTINCT step) FROM python.steps").await, "4");
+    let stalled = stalled.into_iter().map(|mut stream| async move { stream.next().await });
+    let given_up = futures::future::join_all(stalled).await.into_iter().filter_map(|batch| batch.unwrap().err());
+    let said: Vec<_> = given_up.map(|error| from_datafusion(&error).to_string()).collect();
+    assert!(
+        !said.is_empty() && said.iter().all(|said| said.starts_with("nothing was taken of the answer")),
+        "{said:?}"
+    );
     quiet(&engine, "").await;
 }
 
@@ -69,8 +122,14 @@ async fn an_answer_has_so_many_rows_and_bytes() {
     let said = limit(&engine, "SELECT value FROM generate_series(1, 20000)", Asked::default()).await;
     assert!(said.starts_with("the answer is larger than 100 KiB; ") && said.contains("PROBE_QUERY_BYTES"), "{said}");
     assert_eq!(ask(&engine, "SELECT value FROM generate_series(1, 10000)", Asked::default()).await.unwrap(), 10_000);
-    let asked = Asked { rows: Some(30_000), bytes: Some(1 << 20), ..Asked::default() };
-    assert_eq!(ask(&engine, "SELECT value FROM generate_series(1, 30000)", asked).await.unwrap(), 30_000);
+    let asked = || Asked { rows: Some(30_000), bytes: Some(1 << 20), ..Asked::default() };
+    let said = limit(&engine, "SELECT 1::int FROM generate_series(1, 30000)", asked()).await;
+    assert!(said.starts_with("the answer has more than 20000 rows; ") && said.contains("only lower it"), "{said}");
+    let said = limit(&engine, "SELECT value FROM generate_series(1, 20000)", asked()).await;
+    assert!(said.starts_with("the answer is larger than 100 KiB; ") && said.contains("only lower it"), "{said}");
+    let less = Asked { rows: Some(10), ..Asked::default() };
+    let said = limit(&engine, "SELECT value FROM generate_series(1, 20)", less).await;
+    assert!(said.contains("more than 10 rows; ") && said.contains("allow more with --max-rows"), "{said}");
     quiet(&engine, "").await;
 }
 
@@ -92,20 +151,24 @@ async fn memory_is_that_of_all_queries_together() {
 #[tokio::test]
 async fn so_many_run_and_so_many_wait() {
     let engine = engine(Limits { running: 2, waiting: 1, timeout: None, ..Limits::default() });
-    // Two that run: nobody takes their rows.
-    let first = engine.query(BOMB, None).await.unwrap();
-    let second = engine.query(BOMB, None).await.unwrap();
+    let first = engine.query(COUNTED_BOMB, None).await.unwrap();
+    let second = engine.query(COUNTED_BOMB, None).await.unwrap();
     let mut third = Box::pin(engine.query("SELECT 1", None));
     assert!(futures::poll!(&mut third).is_pending());
     let said = limit(&engine, "SELECT 2", Asked::default()).await;
     assert!(said.starts_with("2 queries are running here and 1 wait, and more are not taken; "), "{said}");
     assert!(said.contains("PROBE_QUERIES"), "{said}");
+    // What is only planned takes a place, too.
+    assert_eq!(
+        engine.schema("SELECT 2", Asked::default()).await.unwrap_err().to_string(),
+        said.split("; ").next().unwrap()
+    );
     // A place that becomes free is the waiting one's.
     drop(first);
     let batches: Vec<_> = third.await.unwrap().try_collect().await.unwrap();
     assert_eq!(cells(&batches), [["1"]]);
     // Waiting is limited too, and who has given up waiting leaves the place to another.
-    let _other = engine.query(BOMB, None).await.unwrap();
+    let _other = engine.query(COUNTED_BOMB, None).await.unwrap();
     let asked = Asked { timeout: Some(Duration::from_millis(10)), ..Asked::default() };
     assert!(limit(&engine, "SELECT 3", asked).await.starts_with("no whole answer within 10ms"));
     drop(second);
@@ -143,4 +206,53 @@ async fn what_a_limit_says_takes_no_memory() {
     }
     let all = ask(&engine, "SELECT step FROM python.steps ORDER BY step LIMIT 1000000000000", Asked::default()).await;
     assert!(all.unwrap() > 2);
+}
+
+#[tokio::test]
+async fn plain_questions_are_neither_weighed_nor_counted() {
+    let engine = engine(Limits::default());
+    // Those of `make bench-query`, and a join.
+    for sql in [
+        "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec, SUM(duration) AS total_time_sec,
+            SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time FROM python.torch_trace
+            WHERE step > (SELECT MAX(step) - 10 FROM python.torch_trace) GROUP BY module, stage ORDER BY total_time_sec",
+        "SELECT rank, COUNT(*), AVG(duration), SUM(duration) FROM python.torch_trace GROUP BY rank",
+        "SELECT MAX(step) FROM python.torch_trace",
+        "SELECT COUNT(*) FROM python.torch_trace",
+        "SELECT module, approx_percentile_cont(0.95) WITHIN GROUP (ORDER BY duration) FROM python.torch_trace GROUP BY module",
+        "SELECT a.module, b.duration FROM python.torch_trace a JOIN python.steps b ON a.step = b.step AND a.rank = b.rank",
+    ] {
+        let plan = crate::sql::rows(&engine, &format!("EXPLAIN VERBOSE {sql}"), None).await.unwrap();
+        let plan = cells(&plan).concat().concat();
+        assert!(!plan.contains("WeighExec") && !plan.contains("counted("), "{sql}: {plan}");
+    }
+    let window = "EXPLAIN SELECT SUM(step) OVER () FROM python.steps";
+    let plan = cells(&crate::sql::rows(&engine, window, None).await.unwrap()).concat().concat();
+    assert!(plan.contains("WeighExec: Held"), "{plan}");
+}
+
+#[tokio::test]
+async fn what_functions_make_counts_for_as_long_as_it_is_there() {
+    let engine = engine(Limits { memory: 24 << 20, ..Limits::default() });
+    // 8 MB each: one after the other they fit, together they do not.
+    let one = "SELECT MAX(length(repeat('x', 1000 + value % 2))) FROM generate_series(1, 8000)";
+    for _ in 0..4 {
+        assert_eq!(cell(&engine, one).await, "1001");
+    }
+    let few = "SELECT repeat('x', value % 90) AS a, repeat('y', value % 91) AS b, repeat('z', value % 92) AS c,
+        repeat('w', value % 93) AS d, repeat('v', value % 94) AS e FROM generate_series(1, 8000)";
+    assert_eq!(ask(&engine, few, Asked::default()).await.unwrap(), 8000);
+    let much = few.replace("value % 9", "1000 + value % 9");
+    assert!(limit(&engine, &much, Asked::default()).await.contains("more memory than the 24 MiB"));
+    for (sql, says) in [
+        ("SELECT array_length(range(0, 10))", "the function range is not available in queries"),
+        ("SELECT array_repeat(1, 10)", "the function array_repeat is not available in queries"),
+        ("SELECT make_array(1)::text", "a list can't be cast to text"),
+        ("SELECT NULL::INT[3]", "lists of a fixed size are not available in queries"),
+        ("SELECT run ~ host FROM python.steps", "a regular expression has to be the same for all rows"),
+    ] {
+        let error = ask(&engine, sql, Asked::default()).await.unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.hint_text().is_some()), (says, true), "{sql}");
+    }
+    quiet(&engine, "").await;
 }

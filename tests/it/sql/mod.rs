@@ -18,7 +18,7 @@ use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
 use probe::error::{Error, Result};
-use probe::query::{Engine, from_datafusion};
+use probe::query::{Asked, Engine, from_datafusion};
 use probe::store::Store;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, strict_column_validator};
 
@@ -58,7 +58,7 @@ impl AsyncDB for Db {
     type ColumnType = DefaultColumnType;
 
     async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>> {
-        let schema = self.0.schema(sql, None).await?;
+        let schema = self.0.schema(sql, Asked::default()).await?;
         let kind = |kind: &DataType| match kind {
             DataType::Utf8 => DefaultColumnType::Text,
             kind if kind.is_integer() => DefaultColumnType::Integer,
@@ -145,7 +145,7 @@ async fn views_answer_as_declared() {
     let engine = data::live();
     for view in probe::query::views() {
         let name = view.full_name();
-        let schema = engine.schema(&format!("SELECT * FROM {name}"), None).await.unwrap();
+        let schema = engine.schema(&format!("SELECT * FROM {name}"), Asked::default()).await.unwrap();
         let answered: Vec<_> = schema.fields().iter().map(|field| (field.name().as_str(), field.data_type())).collect();
         let declared = probe::store::arrow_schema(view);
         let declared = probe::query::plain_schema(&declared);

@@ -1,0 +1,184 @@
+//! Looks into training that somebody asks for: one at a time, and with pauses. Each runs a snippet of ours under the
+//! process's GIL or reads its memory, and writes rows; who may only ask is not to keep training, or the disk, at it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard, Semaphore, SemaphorePermit, oneshot};
+
+use crate::error::{Error, Result};
+
+/// Those that look or wait for it.
+const MOST: usize = 16;
+/// A look is followed by a pause of at least this.
+const PAUSE: Duration = Duration::from_millis(100);
+/// And of so many times as long as it took, so that looks never take more than a quarter of the time.
+const TIMES: u32 = 3;
+/// No pause is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Samplings at a time: each has a thread for each process.
+const MOST_SAMPLINGS: usize = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    there: Semaphore,
+    /// When the next may begin.
+    next: Turn<Instant>,
+    samplings: Samplings,
+}
+
+/// One that is being taken.
+#[derive(Debug)]
+pub(crate) struct Look<'a> {
+    began: Instant,
+    next: TurnGuard<'a, Instant>,
+    _there: SemaphorePermit<'a>,
+}
+
+/// When those that go on end, by number.
+type Samplings = Arc<Mutex<BTreeMap<u64, Instant>>>;
+
+/// One that goes on.
+#[derive(Debug)]
+pub(crate) struct Sampling {
+    all: Samplings,
+    number: u64,
+    over: Arc<AtomicBool>,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { there: Semaphore::new(MOST), next: Turn::new(Instant::now()), samplings: Samplings::default() }
+    }
+}
+
+impl Looks {
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// Too many wait already.
+    pub(crate) async fn turn(&self) -> Result<Look<'_>> {
+        let there = self.there.try_acquire().map_err(|_| {
+            Error::limit(format!("{MOST} others are looking where the processes are, or wait for it"))
+                .hint("ask again in some seconds: looks are taken one after the other")
+        })?;
+        let next = self.next.lock().await;
+        tokio::time::sleep_until((*next).into()).await;
+        Ok(Look { began: Instant::now(), next, _there: there })
+    }
+
+    /// Begins one that takes so long.
+    ///
+    /// # Errors
+    /// Too many go on already.
+    pub(crate) fn sampling(&self, duration: Duration) -> Result<Sampling> {
+        let mut samplings = lock(&self.samplings);
+        let now = Instant::now();
+        if samplings.len() >= MOST_SAMPLINGS {
+            let first = samplings.values().min().map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
+            return Err(Error::limit(format!("{MOST_SAMPLINGS} samplings are going on, and more are not begun"))
+                .hint(format!("ask again in {} s, when the first of them has ended", first.as_secs() + 1)));
+        }
+        let number = samplings.last_key_value().map_or(0, |(last, _)| last + 1);
+        samplings.insert(number, now + duration);
+        Ok(Sampling { all: Arc::clone(&self.samplings), number, over: Arc::default() })
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        let pause = (self.began.elapsed() * TIMES).clamp(PAUSE, LONGEST_PAUSE);
+        *self.next = Instant::now() + pause;
+    }
+}
+
+impl Sampling {
+    /// Does `work` on a thread of its own, which nobody waits for who ends: it is told to by the flag when this is
+    /// dropped, and so when whoever asked has gone, or the collector ends.
+    pub(crate) async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&AtomicBool) -> T + Send + 'static,
+    ) -> Result<T> {
+        let (done, result) = oneshot::channel();
+        let over = Arc::clone(&self.over);
+        std::thread::Builder::new().name("probe-sampling".into()).spawn(move || {
+            // Whoever waited has gone where this fails.
+            drop(done.send(work(&over)));
+        })?;
+        result.await.map_err(|_| Error::failed("stacks could not be sampled: the thread that did has broken off"))
+    }
+}
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        lock(&self.all).remove(&self.number);
+    }
+}
+
+fn lock(samplings: &Samplings) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+    samplings.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use std::sync::mpsc;
+
+    #[tokio::test]
+    async fn looks_are_taken_in_turns_with_pauses_and_of_too_many_some_are_refused() {
+        let looks = Looks::default();
+        let first = looks.turn().await.unwrap();
+        let mut waiting: Vec<_> = (1..MOST).map(|_| Box::pin(looks.turn())).collect();
+        for next in &mut waiting {
+            assert!(futures::poll!(next).is_pending());
+        }
+        let refused = looks.turn().await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Limit);
+        assert!(refused.hint_text().unwrap().contains("ask again"));
+        drop(first);
+        let began = Instant::now();
+        let second = waiting.remove(0).await.unwrap();
+        assert!(began.elapsed() >= PAUSE / 2);
+        assert!(futures::poll!(&mut waiting[0]).is_pending());
+        // Who gives up waiting leaves the place to another.
+        drop(waiting.split_off(1));
+        drop(second);
+        assert!(waiting.remove(0).await.is_ok());
+        assert!(looks.turn().await.is_ok());
+    }
+
+    #[test]
+    fn a_sampling_ends_with_whoever_waits_and_holds_up_no_end() {
+        let looks = Looks::default();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (begin, begun) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let sampling = looks.sampling(Duration::from_secs(3600)).unwrap();
+        runtime.spawn(sampling.run(move |over| {
+            begin.send(()).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            end.send(()).unwrap();
+        }));
+        begun.recv().unwrap();
+        // As the collector ends: nothing waits for the thread, and the thread is told.
+        drop(runtime);
+        ended.recv_timeout(Duration::from_secs(60)).unwrap();
+        let many: Vec<_> = (0..MOST_SAMPLINGS).map(|_| looks.sampling(Duration::from_secs(30)).unwrap()).collect();
+        let refused = looks.sampling(Duration::from_secs(1)).unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.to_string().as_str()),
+            (Kind::Limit, "4 samplings are going on, and more are not begun")
+        );
+        assert!(refused.hint_text().unwrap().starts_with("ask again in 30 s"), "{refused:?}");
+        drop(many);
+        assert!(looks.sampling(Duration::from_secs(1)).is_ok());
+    }
+}

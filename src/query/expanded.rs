@@ -1,0 +1,83 @@
+//! What a plan's expressions come to where names stand for all that is behind them: the optimizer puts what a column is
+//! made of in the place of its name, and forty names, each of which uses the one before twice, come to a trillion.
+
+use std::collections::HashMap;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DataFusionError, Result};
+use datafusion::logical_expr::{Expr, LogicalPlan};
+
+use super::complexity::MAX_EXPRESSIONS;
+use crate::error::Error;
+
+/// Refuses a plan that comes to too much.
+pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
+    Total(0).columns(plan).map(|_| ())
+}
+
+/// Expressions that have been counted.
+struct Total(usize);
+
+impl Total {
+    /// How many expressions each column of a plan comes to.
+    fn columns(&mut self, plan: &LogicalPlan) -> Result<Vec<usize>> {
+        let (mut known, mut sizes) = (HashMap::new(), Vec::new());
+        for input in plan.inputs() {
+            let columns = self.columns(input)?;
+            if let LogicalPlan::Union(_) = plan {
+                // One below the other.
+                sizes.resize(columns.len().max(sizes.len()), 1);
+                sizes.iter_mut().zip(columns).for_each(|(size, other)| *size = other.max(*size));
+            } else {
+                known.extend(input.schema().columns().into_iter().zip(columns.iter().copied()));
+                sizes.extend(columns);
+            }
+        }
+        let mut of = Vec::new();
+        plan.apply_expressions(|expression| {
+            of.push(self.size(expression, &known)?);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let wide = plan.schema().fields().len();
+        let mut columns = match plan {
+            LogicalPlan::Projection(_) => of,
+            LogicalPlan::Aggregate(aggregate) => {
+                // What was added up stands for itself.
+                of.truncate(aggregate.group_expr.len());
+                of
+            }
+            _ => sizes,
+        };
+        columns.resize(wide, 1);
+        Ok(columns)
+    }
+
+    fn size(&mut self, expression: &Expr, known: &HashMap<Column, usize>) -> Result<usize> {
+        let mut size = 0_usize;
+        expression.apply(|part| {
+            let one = match part {
+                Expr::Column(column) => known.get(column).copied().unwrap_or(1),
+                Expr::ScalarSubquery(query) => self.within(&query.subquery)?,
+                Expr::Exists(exists) => self.within(&exists.subquery.subquery)?,
+                Expr::InSubquery(within) => self.within(&within.subquery.subquery)?,
+                Expr::SetComparison(compared) => self.within(&compared.subquery.subquery)?,
+                _ => 1,
+            };
+            size = size.saturating_add(one);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        self.0 = self.0.saturating_add(size);
+        if self.0 > MAX_EXPRESSIONS {
+            let error = Error::failed(format!(
+                "the query comes to more than {MAX_EXPRESSIONS} expressions where each name stands for what is behind it"
+            ));
+            let error = error.hint("a name from WITH counts as what it is made of each time it is used; ask in parts");
+            return Err(DataFusionError::External(Box::new(error)));
+        }
+        Ok(size)
+    }
+
+    fn within(&mut self, plan: &LogicalPlan) -> Result<usize> {
+        self.columns(plan).map(|_| 1)
+    }
+}

@@ -1,0 +1,239 @@
+//! Functions that count what they make: before they make it, and for as long as anybody has it.
+
+use std::hash::{Hash, Hasher};
+use std::panic::AssertUnwindSafe;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayData, ArrayRef, make_array};
+use arrow::buffer::Buffer;
+use arrow::compute::kernels::concat_elements::concat_elements_dyn;
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{DataFusionError, Result, ScalarValue, plan_err};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use super::growth::{self, Growth};
+use crate::error::Error;
+
+/// A value that all rows share is repeated where it meets a column, and nobody counts it then: it is no larger.
+const MOST_CONSTANT: usize = 64 << 10;
+/// The optimizer has copies of a constant.
+const COPIES: usize = 8;
+/// What is less in one batch is bounded by how many rows a batch has (`width`).
+const LEAST: usize = 16 << 10;
+
+/// Does what another does, and counts it.
+#[derive(Debug)]
+pub(super) struct Counted {
+    does: Does,
+    growth: Growth,
+    signature: Signature,
+    pool: Arc<dyn MemoryPool>,
+    /// What it made where no argument is a column: the plan keeps that.
+    constant: MemoryReservation,
+}
+
+/// What is done.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Does {
+    /// What a function does.
+    Function(Arc<ScalarUDF>),
+    /// `||`
+    Join,
+    /// Nothing: what was made is counted once it is there.
+    Nothing,
+}
+
+impl Counted {
+    pub(super) fn new(does: Does, growth: Growth, pool: &Arc<dyn MemoryPool>) -> Self {
+        let signature = match &does {
+            Does::Function(function) => function.signature().clone(),
+            Does::Join => Signature::user_defined(Volatility::Immutable),
+            Does::Nothing => Signature::any(1, Volatility::Immutable),
+        };
+        let constant = MemoryConsumer::new("constants").register(pool);
+        Self { does, growth, signature, pool: Arc::clone(pool), constant }
+    }
+
+    /// Whether it is `||`, of which a chain is one.
+    pub(super) fn is_join(&self) -> bool {
+        self.does == Does::Join
+    }
+
+    /// What all parts of a text have to be.
+    fn joined(types: &[DataType]) -> Result<DataType> {
+        let Some((first, others)) = types.split_first() else { return plan_err!("|| has two sides") };
+        others.iter().try_fold(first.clone(), |left, right| {
+            let (left, right) = BinaryTypeCoercer::new(&left, &Operator::StringConcat, right).get_input_types()?;
+            BinaryTypeCoercer::new(&left, &Operator::StringConcat, &right).get_result_type()
+        })
+    }
+
+    fn call(&self, args: ScalarFunctionArgs, constant: bool) -> Result<ColumnarValue> {
+        match &self.does {
+            Does::Function(function) => function.invoke_with_args(args),
+            Does::Join => {
+                let sides = ColumnarValue::values_to_arrays(&args.args)?;
+                let Some((first, others)) = sides.split_first() else { return plan_err!("|| has two sides") };
+                let joined = others.iter().try_fold(Arc::clone(first), |left, right| -> Result<ArrayRef> {
+                    Ok(concat_elements_dyn(&left, right)?)
+                })?;
+                Ok(match constant {
+                    true => ColumnarValue::Scalar(ScalarValue::try_from_array(&joined, 0)?),
+                    false => ColumnarValue::Array(joined),
+                })
+            }
+            Does::Nothing => args.args.into_iter().next().ok_or_else(|| DataFusionError::Plan("nothing".into())),
+        }
+    }
+
+    fn keep(&self, value: ColumnarValue, reservation: MemoryReservation) -> Result<ColumnarValue> {
+        match value {
+            ColumnarValue::Scalar(scalar) => {
+                let bytes = growth::scalar_bytes(&scalar);
+                if bytes > MOST_CONSTANT {
+                    return Err(too_large(bytes));
+                }
+                let counted = bytes * COPIES;
+                if counted > self.constant.size() {
+                    self.constant.try_resize(counted)?;
+                }
+                Ok(ColumnarValue::Scalar(scalar))
+            }
+            ColumnarValue::Array(array) => {
+                let made = array.get_array_memory_size();
+                if made < reservation.size() {
+                    reservation.try_resize(made)?;
+                }
+                if reservation.size() < LEAST {
+                    return Ok(ColumnarValue::Array(array));
+                }
+                Ok(ColumnarValue::Array(make_array(held(&array.to_data(), &Arc::new(AssertUnwindSafe(reservation)))?)))
+            }
+        }
+    }
+}
+
+impl ScalarUDFImpl for Counted {
+    fn name(&self) -> &str {
+        match &self.does {
+            Does::Function(function) => function.name(),
+            Does::Join => "||",
+            Does::Nothing => "counted",
+        }
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        match (&self.does, args) {
+            (Does::Function(function), args) => function.schema_name(args),
+            (Does::Join, args) => {
+                let parts: Vec<_> = args.iter().map(|arg| arg.schema_name().to_string()).collect();
+                Ok(parts.join(" || "))
+            }
+            (_, args) => Ok(args.first().map(|arg| arg.schema_name().to_string()).unwrap_or_default()),
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match &self.does {
+            Does::Function(function) => function.return_type(types),
+            Does::Join => Self::joined(types),
+            Does::Nothing => Ok(types.first().cloned().unwrap_or(DataType::Null)),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        match &self.does {
+            Does::Function(function) => function.return_field_from_args(args),
+            Does::Join | Does::Nothing => {
+                let types: Vec<_> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+                let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+                Ok(Arc::new(arrow::datatypes::Field::new(self.name(), self.return_type(&types)?, nullable)))
+            }
+        }
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match &self.does {
+            Does::Function(function) => function.coerce_types(types),
+            Does::Join => Ok(vec![Self::joined(types)?; types.len()]),
+            Does::Nothing => Ok(types.to_vec()),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if constant { 1 } else { args.number_rows };
+        let most = match &self.does {
+            Does::Nothing => args.args.first().map_or(0, already_there),
+            _ => self.growth.most(&args.args, rows)?,
+        };
+        let exact = matches!(self.growth, Growth::Repeat | Growth::Pad);
+        if constant && exact && most > 8 * MOST_CONSTANT {
+            return Err(too_large(most));
+        }
+        let reservation = MemoryConsumer::new("function").register(&self.pool);
+        reservation.try_grow(most)?;
+        let value = self.call(args, constant)?;
+        self.keep(value, reservation)
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.does, self.growth) == (&other.does, other.growth)
+    }
+}
+
+impl Eq for Counted {}
+
+impl Hash for Counted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.does, self.growth).hash(state);
+    }
+}
+
+/// What of a value is its own: views show what others have.
+fn already_there(value: &ColumnarValue) -> usize {
+    match value {
+        ColumnarValue::Array(array) if matches!(array.data_type(), DataType::Utf8View | DataType::BinaryView) => 0,
+        ColumnarValue::Array(array) => growth::array_bytes(array.as_ref()),
+        ColumnarValue::Scalar(_) => 0,
+    }
+}
+
+fn too_large(bytes: usize) -> DataFusionError {
+    let error = Error::limit(format!(
+        "a value that is the same for all rows would have {bytes} bytes, and at most {MOST_CONSTANT} are taken"
+    ));
+    DataFusionError::External(Box::new(error.hint("make shorter texts: a smaller number in repeat, lpad or rpad")))
+}
+
+/// A buffer, and the place in memory that is counted for it.
+struct Held {
+    _buffer: Buffer,
+    _reservation: Arc<AssertUnwindSafe<MemoryReservation>>,
+}
+
+/// The same array, which gives `reservation` back when the last of its buffers has gone.
+fn held(data: &ArrayData, reservation: &Arc<AssertUnwindSafe<MemoryReservation>>) -> Result<ArrayData> {
+    let hold = |buffer: &Buffer| {
+        let owner = Arc::new(Held { _buffer: buffer.clone(), _reservation: Arc::clone(reservation) });
+        let Some(begin) = NonNull::new(buffer.as_ptr().cast_mut()) else { return buffer.clone() };
+        // SAFETY: it is the memory of `buffer`, of its length, which the owner keeps for as long as there is the new one.
+        unsafe { Buffer::from_custom_allocation(begin, buffer.len(), owner) }
+    };
+    let children = data.child_data().iter().map(|child| held(child, reservation)).collect::<Result<Vec<_>>>()?;
+    let buffers = data.buffers().iter().map(hold).collect();
+    let builder = data.clone().into_builder().buffers(buffers).child_data(children);
+    // SAFETY: nothing but who owns its buffers has changed.
+    Ok(unsafe { builder.build_unchecked() })
+}

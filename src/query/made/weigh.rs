@@ -1,0 +1,177 @@
+//! Weighs what comes to operators that hold it, or repeat it, without counting.
+//!
+//! A window function holds all rows of its input. A join repeats the values of a row for each row that it meets: views
+//! of stored text are repeated without the text, but a text that was made would be copied each time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
+
+use crate::error::Error;
+
+/// The longest value that a join repeats: a batch of it takes 32 MiB then.
+const LONGEST: usize = 4 << 10;
+/// What is held is copied once more when all of it is there.
+const COPIES: usize = 2;
+
+/// Puts what weighs before those operators.
+#[derive(Debug)]
+pub(in crate::query) struct WeighInputs;
+
+/// What is weighed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// All of it, until the operator has ended.
+    Held,
+    /// Each value.
+    Repeated,
+}
+
+#[derive(Debug)]
+struct Weigh {
+    what: What,
+    input: Arc<dyn ExecutionPlan>,
+}
+
+impl PhysicalOptimizerRule for WeighInputs {
+    fn name(&self) -> &'static str {
+        "WeighInputs"
+    }
+
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let weighed = plan.transform_up(|node| {
+            let what = match node.name() {
+                name if name.contains("Window") => What::Held,
+                name if name.contains("Join") => What::Repeated,
+                _ => return Ok(Transformed::no(node)),
+            };
+            let children: Vec<_> = node.children().into_iter().map(|child| what.put(child)).collect();
+            let same = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+            Ok(Transformed::yes(node.replace_children(children, same)?))
+        });
+        Ok(weighed?.data)
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+impl What {
+    fn put(self, input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let schema = input.schema();
+        let made = schema.fields().iter().any(|field| is_copied(field.data_type()));
+        match self {
+            Self::Held if is_counted(input) => Arc::clone(input),
+            Self::Repeated if !made => Arc::clone(input),
+            what => Arc::new(Weigh { what, input: Arc::clone(input) }),
+        }
+    }
+}
+
+/// Whether an aggregate has made these rows: they are what its groups were, which it had to have memory for.
+fn is_counted(rows: &Arc<dyn ExecutionPlan>) -> bool {
+    const PASS_ON: &[&str] = &["Sort", "Repartition", "Coalesce", "Projection", "Filter", "Cooperative", "Limit"];
+    match (rows.name(), rows.children()[..].first()) {
+        (name, _) if name.contains("Aggregate") || name.contains("ByProcess") => true,
+        (name, Some(input)) if PASS_ON.iter().any(|pass| name.contains(pass)) => is_counted(input),
+        _ => false,
+    }
+}
+
+/// Whether a copy of such a value takes as much again.
+fn is_copied(kind: &DataType) -> bool {
+    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary) || kind.is_nested()
+}
+
+impl DisplayAs for Weigh {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WeighExec: {:?}", self.what)
+    }
+}
+
+impl ExecutionPlan for Weigh {
+    fn name(&self) -> &'static str {
+        "WeighExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = children.into_iter().next().unwrap_or_else(|| Arc::clone(&self.input));
+        Ok(Arc::new(Self { what: self.what, input }))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let batches = self.input.execute(partition, Arc::clone(&context))?;
+        let (what, schema) = (self.what, batches.schema());
+        let reservation = MemoryConsumer::new("window").register(context.memory_pool());
+        let weighed = batches.map(move |batch| {
+            let batch = batch?;
+            match what {
+                What::Held => reservation.try_grow(COPIES * batch.get_array_memory_size())?,
+                What::Repeated => check(&batch)?,
+            }
+            Ok(batch)
+        });
+        // What is held is so until whoever holds it drops this, or longer: no more comes then.
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, weighed)))
+    }
+}
+
+fn check(batch: &RecordBatch) -> Result<()> {
+    let longest = batch.columns().iter().map(|column| longest(column.as_ref())).max().unwrap_or_default();
+    if longest <= LONGEST {
+        return Ok(());
+    }
+    let error = Error::limit(format!(
+        "a text or list of {longest} bytes was made before a join, which would repeat it, and at most {LONGEST} are taken"
+    ));
+    Err(DataFusionError::External(Box::new(error.hint("join first, and make texts and lists of the result"))))
+}
+
+/// Bytes of the longest value that is copied where it is repeated.
+fn longest(column: &dyn Array) -> usize {
+    match column.data_type() {
+        DataType::Utf8 => (0..column.len()).map(|row| column.as_string::<i32>().value_length(row) as usize).max(),
+        DataType::LargeUtf8 => (0..column.len()).map(|row| column.as_string::<i64>().value_length(row) as usize).max(),
+        DataType::Binary => (0..column.len()).map(|row| column.as_binary::<i32>().value_length(row) as usize).max(),
+        DataType::LargeBinary => {
+            (0..column.len()).map(|row| column.as_binary::<i64>().value_length(row) as usize).max()
+        }
+        // All of it, where there is more than one row.
+        kind if kind.is_nested() => Some(column.get_array_memory_size() / column.len().max(1)),
+        _ => None,
+    }
+    .unwrap_or_default()
+}
