@@ -95,8 +95,9 @@ format: setup ## rewrite to the house format, and the generated pages
 SECONDS_EACH ?= 60
 # With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.
 COVERED ?= frame endpoint sql
-fuzz: ## the three doors to strangers' bytes, a minute each (SECONDS_EACH); with coverage too where cargo-fuzz is installed
+fuzz: ## the three doors to strangers' bytes and hostile questions, a minute each (SECONDS_EACH); with coverage too where cargo-fuzz is installed
 	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it fuzz:: -- --nocapture
+	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it hostile::no_question -- --nocapture
 	if cargo +nightly fuzz --version >/dev/null 2>&1; then cp Cargo.lock fuzz/Cargo.lock && for target in $(COVERED); do \
 		mkdir -p fuzz/found/$$target && cargo +nightly fuzz run \
 			$$(test $$target = frame || echo --features engine) $$target fuzz/found/$$target fuzz/corpus/$$target \

@@ -12,7 +12,7 @@ use super::limits::Limits;
 use crate::error::{Error, Result};
 
 /// So many answers may stand still, waiting for their clients; of more, the one that has stood longest is given up.
-const MOST_STALLED: usize = 64;
+const MOST_STALLED: usize = 32;
 
 /// Of one engine.
 #[derive(Debug)]

@@ -15,7 +15,8 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
-use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use super::admission::Permit;
@@ -25,17 +26,20 @@ use crate::error::{Error, Result};
 
 /// Batches that are ready before they are taken.
 const AHEAD: usize = 4;
+/// And their bytes, in KiB, where one has no more.
+const AHEAD_KIB: u32 = 512;
 /// A client that takes nothing for so long has stopped reading.
 const STALLED: Duration = Duration::from_millis(100);
 
-/// A batch that is ready, and its place in the memory of queries.
-type Ready = (RecordBatch, MemoryReservation);
+/// A batch that is ready, its place among those that are, and in the memory of queries.
+type Ready = (RecordBatch, OwnedSemaphorePermit, MemoryReservation);
 type Queue = Mutex<Receiver<Ready>>;
 
 /// Where a query puts its batches.
 pub(super) struct Output {
     sender: Sender<Ready>,
     queue: Weak<Queue>,
+    ahead: Arc<Semaphore>,
     pub(super) bounds: Bounds,
     reservation: MemoryReservation,
     permit: Option<Permit>,
@@ -76,6 +80,7 @@ pub(super) fn channel(bounds: &Bounds, memory: &Arc<dyn MemoryPool>) -> (Waiting
     let output = Output {
         sender,
         queue: Arc::downgrade(&queue),
+        ahead: Arc::new(Semaphore::new(AHEAD_KIB as usize)),
         bounds: bounds.clone(),
         reservation: MemoryConsumer::new("answer").register(memory),
         permit: None,
@@ -117,38 +122,39 @@ impl Output {
             self.rows += batch.num_rows() as u64;
             self.bytes += size;
             self.bounds.check(self.rows, self.bytes)?;
-            let reservation = self.reservation.new_empty();
-            let counted = reservation.try_grow(usize::try_from(size).unwrap_or(usize::MAX));
-            counted.map_err(|error| within(&error, &self.bounds))?;
-            if !self.send((batch, reservation)).await? {
+            if !self.send(batch, size).await? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Puts one; false where nobody will take it.
-    async fn send(&mut self, ready: Ready) -> Result<bool> {
-        let Err(refused) = self.sender.try_send(ready) else { return Ok(true) };
-        let TrySendError::Full(ready) = refused else { return Ok(false) };
-        let slot = match tokio::time::timeout(STALLED, self.sender.reserve()).await {
-            Ok(slot) => slot,
+    /// Puts one, when there is room; false where nobody will take it.
+    async fn send(&mut self, batch: RecordBatch, size: u64) -> Result<bool> {
+        let reservation = self.reservation.new_empty();
+        // It is there already, and whoever takes it makes room.
+        reservation.grow(usize::try_from(size).unwrap_or(usize::MAX));
+        let kibibytes = u32::try_from(size >> 10).unwrap_or(u32::MAX).clamp(1, AHEAD_KIB);
+        let (sender, ahead) = (self.sender.clone(), Arc::clone(&self.ahead));
+        let mut room = pin!(async {
+            let place = ahead.acquire_many_owned(kibibytes).await.ok()?;
+            Some((sender.reserve().await.ok()?, place))
+        });
+        let found = match tokio::time::timeout(STALLED, &mut room).await {
+            Ok(found) => found,
             Err(_) => {
-                let stall = self.permit.take().map(Permit::stall);
-                let slot = match &stall {
-                    Some(stall) => tokio::select! {
-                        slot = self.sender.reserve() => slot,
-                        () = stall.ended() => return Err(self.bounds.limits.nobody_takes()),
-                    },
-                    None => self.sender.reserve().await,
+                let Some(stall) = self.permit.take().map(Permit::stall) else { return Ok(false) };
+                let found = tokio::select! {
+                    found = room => found,
+                    () = stall.ended() => return Err(self.bounds.limits.nobody_takes()),
                 };
-                if let Some(stall) = stall {
-                    self.permit = Some(stall.go_on().await?);
-                }
-                slot
+                self.permit = Some(stall.go_on().await?);
+                found
             }
         };
-        Ok(slot.map(|slot| slot.send(ready)).is_ok())
+        let Some((slot, place)) = found else { return Ok(false) };
+        slot.send((batch, place, reservation));
+        Ok(true)
     }
 }
 
@@ -183,7 +189,7 @@ impl Answer {
         let queue = Arc::clone(&self.queue);
         let next = std::future::poll_fn(|context| -> Poll<Option<Ready>> { lock(&queue).poll_recv(context) });
         match self.bounds.hold(next).await? {
-            Some((batch, reservation)) => {
+            Some((batch, _place, reservation)) => {
                 self.taken = Some(reservation);
                 Ok(Some(batch))
             }

@@ -11,6 +11,9 @@ use super::limits::Limits;
 
 /// What queries that run at a time have each for themselves is this part of the whole, together.
 const OWN: usize = 4;
+/// And no more than this: the largest piece of an answer that is ready, and one that is taken. Those that stand still are
+/// not among those that run.
+const MOST_OWN: usize = 1 << 20;
 
 /// What all queries of an engine together may hold on to.
 #[derive(Debug)]
@@ -33,8 +36,9 @@ pub(super) struct Share {
 impl Budget {
     /// As `limits` says.
     pub(super) fn new(limits: &Limits) -> Self {
-        let all = limits.memory / OWN;
-        Self { most: limits.memory - all, used: Mutex::default(), own: all / limits.running.max(1) }
+        let running = limits.running.max(1);
+        let own = (limits.memory / OWN / running).min(MOST_OWN);
+        Self { most: limits.memory - own * running, used: Mutex::default(), own }
     }
 
     /// That of one query, which may have so many bytes of it.

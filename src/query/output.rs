@@ -17,7 +17,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::made::array_bytes;
 
 /// Bytes that leave in one piece, where a row has no more.
-const LARGEST: usize = 4 << 20;
+const LARGEST: usize = 512 << 10;
 
 /// The schema that a client sees. Every column may be NULL: the planner's and the executor's opinions on that differ,
 /// and clients compare what they were told with what they get.

@@ -61,6 +61,29 @@ impl Served {
         kilobytes.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
     }
 
+    /// Processor time that it has had, in hundredths of a second.
+    fn worked(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    /// Waits until nothing is worked on any more; how long that was.
+    async fn quiet(&self) -> Duration {
+        let began = Instant::now();
+        soon(async {
+            loop {
+                let before = self.worked();
+                let waited = began.elapsed();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                if self.worked() <= before + 2 {
+                    return waited;
+                }
+            }
+        })
+        .await
+    }
+
     fn forget_highest(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }
@@ -316,6 +339,7 @@ async fn what_was_seen_to_do_harm_does_none() {
         assert!(said.contains(says), "{short}: {said}");
         assert!(more <= (BUDGET + BESIDE) >> 20, "{more} MiB more: {short}");
     }
+    println!("nothing is worked on {:?} after the last answer", served.quiet().await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -363,6 +387,7 @@ async fn no_question_ends_or_swells_the_collector() {
     for asked in hostile {
         asked.await.unwrap();
     }
+    println!("nothing is worked on {:?} after the last answer", served.quiet().await);
     let more = served.memory("VmHWM:").saturating_sub(rest) >> 20;
     println!("{more} MiB more at most; a plain question and rows between: {longest:?} at most, {seq} times");
     assert!(more <= (BUDGET + BESIDE) >> 20, "{more} MiB more");

@@ -102,7 +102,7 @@ async fn who_takes_nothing_of_an_answer_takes_nothing_from_others() {
     let rows = stalled.pop().unwrap().take(20).map_ok(|batch| batch.num_rows());
     assert_eq!(rows.try_fold(0, async |a, b| Ok(a + b)).await.unwrap(), 20 * 8192);
     // Of very many the one that has stood longest is given up.
-    stalled.extend(many(64).await);
+    stalled.extend(many(32).await);
     assert_eq!(cell(&engine, "SELECT COUNT(DISTINCT step) FROM python.steps").await, "4");
     let stalled = stalled.into_iter().map(|mut stream| async move { stream.next().await });
     let given_up = futures::future::join_all(stalled).await.into_iter().filter_map(|batch| batch.unwrap().err());
