@@ -126,12 +126,15 @@ fn other_run(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), endpoint.to_owned()))
 }
 
+/// What is asked knows the time it may take, and says so when that is over: this is for where nothing at all comes.
+const GRACE: Duration = Duration::from_millis(500);
+
 /// The same, but for the time it may take.
 pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Output = Result<T>>) -> Result<T> {
     let Some(timeout) = timeout else { return asked.await };
-    tokio::time::timeout(timeout, asked).await.unwrap_or_else(|_| {
+    tokio::time::timeout(timeout.saturating_add(GRACE), asked).await.unwrap_or_else(|_| {
         Err(Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
-            .hint("ask for fewer rows or steps, or give it longer with --timeout"))
+            .hint("ask for fewer rows or steps; allow more with --timeout"))
     })
 }
 

@@ -303,11 +303,12 @@ fn threads_that_panic_are_told_of_and_go_on() {
     let problem = journal.sync().unwrap();
     assert!(problem.contains("panicked: this test has it so"), "{problem}");
     fault::set(&at, Fault::Panic, false);
-    world.send(0, 2, (30, 30), 60);
-    assert_eq!(journal.sync(), None);
 
+    // Before there are rows that files are to have: they might be written at once.
     let steps = directory.path().join("python.steps");
     fault::set(&steps, Fault::Panic, true);
+    world.send(0, 2, (30, 30), 60);
+    assert_eq!(journal.sync(), None);
     store.look();
     wait("nothing is said of a panic", || store.problem().is_some_and(|problem| problem.contains("panicked")));
     fault::set(&steps, Fault::Panic, false);
