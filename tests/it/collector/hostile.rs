@@ -323,14 +323,17 @@ async fn what_was_seen_to_do_harm_does_none() {
     let mut agent = served.agent().await;
     agent.send_steps(1, 0, 5000).await;
     agent.acknowledged(1).await;
-    let mut client = served.client().await;
+    let (mut client, mut patient) = (served.client().await, served.client().await);
+    // What ends for its memory does so before its time is over, on a busy machine too.
+    patient.set_header("probe-timeout-ms", "20000");
     ask(&mut client, "SELECT COUNT(*) FROM python.steps").await.unwrap();
     let rest = served.memory("VmRSS:");
     let seen = SEEN.iter().map(|(sql, says)| ((*sql).to_owned(), *says)).chain(grown());
     for (sql, says) in seen {
         served.forget_highest();
         let began = Instant::now();
-        let said = ask(&mut client, &sql).await;
+        let asks = if says.is_empty() || says == "no whole answer" { &mut client } else { &mut patient };
+        let said = ask(asks, &sql).await;
         let more = served.memory("VmHWM:").saturating_sub(rest) >> 20;
         let short = sql.get(..150).unwrap_or(&sql);
         println!("{more} MiB more, {:?}: {short} -> {said:?}", began.elapsed());
