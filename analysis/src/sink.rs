@@ -160,24 +160,12 @@ impl Sink {
 
     /// A shape of an input; None for a new one where there are too many.
     pub(crate) fn shape(&mut self, text: &str) -> Option<Text> {
-        if !self.strings.has(text) {
-            if self.shapes >= MOST_SHAPES {
-                return None;
-            }
-            self.shapes += 1;
-        }
-        Some(self.strings.id(text))
+        bounded(&mut self.strings, &mut self.shapes, MOST_SHAPES, text)
     }
 
     /// Name of a file that a checkpoint is written to; None for a new one where there are too many.
     pub fn path(&mut self, text: &str) -> Option<Text> {
-        if !self.strings.has(text) {
-            if self.paths >= MOST_PATHS {
-                return None;
-            }
-            self.paths += 1;
-        }
-        Some(self.strings.id(text))
+        bounded(&mut self.strings, &mut self.paths, MOST_PATHS, text)
     }
 
     /// Intervals that are held belong to a step that gets no row: they get none either.
@@ -288,6 +276,17 @@ impl Sink {
             })
             .collect()
     }
+}
+
+/// The id of a text of a kind that has `count` different ones and may have `most`; None for a new one beyond that.
+fn bounded(strings: &mut StringTable, count: &mut usize, most: usize, text: &str) -> Option<Text> {
+    if !strings.has(text) {
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+    }
+    Some(strings.id(text))
 }
 
 #[cfg(test)]
