@@ -54,7 +54,7 @@ async fn flood() -> Result<()> {
         .stderr(Stdio::null())
         .spawn()?;
     let served = Served(serve);
-    let socket = probe::paths::runtime_dir()?.join("flood@1.sock");
+    let socket = probe_common::paths::runtime_dir()?.join("flood@1.sock");
     for _ in 0..500 {
         if tokio::net::UnixStream::connect(&socket).await.is_ok() {
             break;

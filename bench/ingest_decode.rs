@@ -9,11 +9,11 @@ mod rows;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use probe::query::Engine;
-use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::StringTable;
 use probe_proto::tables::torch_trace;
 use probe_proto::v1;
+use probe_query::Engine;
+use probe_store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use prost::Message;
 use prost::bytes::Bytes;
 use rows::{STEP, batch};

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
-use probe::query::Engine;
-use probe::store::Store;
+use probe_query::Engine;
+use probe_store::Store;
 use run::Run;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

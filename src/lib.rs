@@ -1,28 +1,9 @@
-//! `probe`: SQL and Python inside a live PyTorch training run.
+//! The `probe` command: SQL and Python inside a live PyTorch training run.
 //!
-//! The collector ([`collector`], [`eval`], [`server`]) keeps what agents send in a [`store`], answers SQL over it
-//! ([`query`]) and brokers snippets. Commands ([`cli`]) reach it, or a run's directory, through [`client`].
+//! Commands ([`cli`]) reach a live run or a recorded run's directory through `probe-client`; what they show is made in
+//! [`output`] and by the reports of two of them, `compare` and `crash`.
 
-mod attach;
-pub mod auth;
 pub mod cli;
-pub mod client;
-pub mod collector;
 pub mod compare;
 mod crash;
-mod durable;
-pub mod endpoint;
-mod ends;
-pub mod error;
-pub mod eval;
-mod fault;
-mod gpu;
-mod hang;
-mod journal;
 pub mod output;
-pub mod paths;
-pub mod query;
-pub mod runs;
-pub mod server;
-mod stacks;
-pub mod store;

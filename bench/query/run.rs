@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use probe::store::{Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::TIMES_PER_SECOND;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace::{Row, TABLE};
+use probe_store::{Identity, Mapping, Origin, Rows, Store, Strings};
 
 pub(crate) const RANKS: i32 = 8;
 pub(crate) const MODULES: usize = 128;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use probe::auth::Protection;
-use probe::collector::{Collector, Options};
+use probe_collector::auth::Protection;
+use probe_collector::{Collector, Options};
 use probe_proto::encode::StringTable;
 use probe_proto::tables::torch_trace::TABLE;
 use probe_proto::v1::{self, agent_frame, collector_frame};
@@ -27,11 +27,11 @@ pub(crate) const LAST_STEPS: &str = "SELECT module, stage, COUNT(*) AS execution
 /// Sends `batches` to a collector in this process. Rows a second until the last is acknowledged, which means on disk, and
 /// how many answers came meanwhile: `asked` every so often, the next only when the one before is answered.
 pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)>) -> Result<(f64, u64)> {
-    let socket = probe::paths::runtime_dir()?.join("bench.sock");
+    let socket = probe_common::paths::runtime_dir()?.join("bench.sock");
     let options = Options {
         run: "bench".into(),
         command: String::new(),
-        listen: vec![probe::paths::Listen::Unix(socket.clone())],
+        listen: vec![probe_common::paths::Listen::Unix(socket.clone())],
         resume: false,
         memory: 2 << 30,
         disk: 10 << 30,

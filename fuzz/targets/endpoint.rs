@@ -2,7 +2,7 @@
 
 /// What stands as ENDPOINT.
 pub fn endpoint(data: &[u8]) {
-    use probe::endpoint::Endpoint;
+    use probe_client::endpoint::Endpoint;
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Endpoint::parse(text) {
         Ok(Endpoint::Pid(pid)) => assert_eq!(text.parse(), Ok(pid)),

@@ -4,7 +4,7 @@
 pub fn sql(data: &[u8]) {
     const READS: &[&str] = &["SELECT", "WITH", "VALUES", "FROM", "TABLE", "SHOW", "DESCRIBE", "DESC"];
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(understood) = probe::query::understand(text) else { return };
+    let Ok(understood) = probe_query::understand(text) else { return };
     let upper = understood.to_uppercase();
     let mut words = upper.split(|c: char| c.is_whitespace() || c == '(').filter(|word| !word.is_empty()).peekable();
     if words.next_if(|word| *word == "EXPLAIN").is_some() {

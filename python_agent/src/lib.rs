@@ -7,8 +7,8 @@
 
 use pyo3::prelude::*;
 
-pub use probe_analysis as analysis;
-pub use probe_analysis::sink;
+pub use probe_trace as analysis;
+pub use probe_trace::sink;
 
 mod frame_locals;
 pub mod recording;

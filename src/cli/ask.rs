@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use probe_client::Client;
+use probe_client::endpoint::{self, Place, Target};
+use probe_common::error::Result;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{INTERRUPTED, Status};
-use crate::client::Client;
-use crate::endpoint::{self, Place, Target};
-use crate::error::Result;
 
 /// Options of every command that connects.
 #[derive(Debug, clap::Args)]

@@ -6,14 +6,14 @@ mod whom;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use probe_common::error::{Error, Result};
+use probe_common::paths;
+use probe_inspect::attach::{self, Desk, Method, Report, Settings};
 use probe_proto::config;
 
 use self::collector::{Found, Known};
 use self::whom::Whom;
 use super::{Status, ask, report};
-use crate::attach::{self, Desk, Method, Report, Settings};
-use crate::error::{Error, Result};
-use crate::paths;
 
 /// Put the agent into a Python process that was started without it
 ///
@@ -77,7 +77,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         }
     }
     if let Some(name) = &args.name {
-        crate::runs::RunName::parse(name)?;
+        probe_common::run_name::RunName::parse(name)?;
     }
     if let Some(detail) = &args.detail {
         config::check(config::DETAIL, detail).map_err(|why| Error::usage(format!("--detail {detail}: {why}")))?;

@@ -1,11 +1,12 @@
 //! `probe compare A [B]`: before and after.
 
+use probe_client::Client;
+use probe_client::endpoint::Target;
+use probe_common::error::{Error, Result};
+
 use super::ask::{self, Connection};
 use super::{INTERRUPTED, Status, report};
-use crate::client::Client;
 use crate::compare::{self, FEWEST, LAST_STEPS, Row, Side, Verdict, Window};
-use crate::endpoint::Target;
-use crate::error::{Error, Result};
 use crate::output::{Format, rows};
 
 /// Rows of modules that a table shows where --top does not say.

@@ -2,9 +2,9 @@
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use probe_common::error::Result;
 
 use super::{Probe, Status};
-use crate::error::Result;
 use crate::output;
 
 /// Print the completion script of a shell

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use probe_common::error::{Error, Result};
 use probe_proto::config::{self, KEYS};
 use probe_proto::v1::AgentConfig;
 
 use super::ask::{Connection, ask};
 use super::{Status, report};
-use crate::error::{Error, Result};
 use crate::output::{Format, rows};
 
 /// See or set what agents do while they run

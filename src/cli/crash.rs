@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
+use probe_common::error::Result;
 use serde_json::json;
 
 use super::Status;
 use super::ask::{Connection, ask};
 use crate::crash::{self, Account, Crash};
-use crate::error::Result;
 use crate::output::{self, Format, Terminal, rows};
 
 /// Say how processes ended that did not end well

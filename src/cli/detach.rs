@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use probe_client::Client;
+use probe_client::endpoint;
+use probe_collector::eval::printed;
+use probe_common::error::{Error, Result};
+use probe_inspect::attach::Report;
 use probe_proto::v1;
 
 use super::ask::Connection;
 use super::eval::{self, At};
 use super::{Status, ask, report};
-use crate::attach::Report;
-use crate::client::Client;
-use crate::endpoint;
-use crate::error::{Error, Result};
-use crate::eval::printed;
 
 /// Take the agent out of a process, or out of all processes of a run
 ///

@@ -5,14 +5,14 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::CommandFactory;
+use probe_common::error::{Error, Result};
 use probe_proto::env;
 use probe_proto::table::{Source, Table};
 use probe_proto::tables::IDENTITY;
+use probe_query::relations;
 
 use super::tables::type_name;
 use super::{Probe, Status};
-use crate::error::{Error, Result};
-use crate::query::relations;
 
 /// Write the generated pages of the documentation
 #[derive(Debug, clap::Args)]

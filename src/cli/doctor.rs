@@ -6,9 +6,10 @@ mod python;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
+use probe_common::error::Result;
+
 use self::checks::Finding;
 use super::Status;
-use crate::error::Result;
 use crate::output::{self, Format, rows};
 
 /// Say what works here, and what does not

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::StreamExt;
+use probe_client::Client;
+use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, eval_event::Event};
 
 use self::printer::Printer;
 use super::ask::{Connection, ask};
 use super::{Status, input};
-use crate::client::Client;
-use crate::error::{Error, Result};
 
 /// Run Python in the training process
 ///

@@ -4,15 +4,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use probe_common::error::{Error, Result};
+use probe_inspect::stacks::flame::{self, Choice};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use super::ask::{self, Connection};
 use super::stack::whom::Whom;
 use super::stack::{RATE, status};
 use super::{INTERRUPTED, Status, report};
-use crate::error::{Error, Result};
 use crate::output;
-use crate::stacks::flame::{self, Choice};
 
 /// Sample where time goes, and draw it
 ///

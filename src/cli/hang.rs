@@ -2,13 +2,15 @@
 
 use std::io::{self, Write};
 
+use probe_common::error::Result;
 use probe_proto::v1::{HangAnswer, RankState};
+
+mod page;
 
 use super::Status;
 use super::ask::{Connection, ask};
-use crate::error::Result;
-use crate::hang::page;
 use crate::output::{self, Format, rows};
+use page::page;
 
 /// Say why no step is finished
 ///

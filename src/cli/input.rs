@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use probe_common::error::{Error, Result};
 
 /// The text itself. `-`, or nothing at all where standard input is no terminal, means standard input.
 pub(super) fn text(argument: Option<&str>, file: Option<&Path>, what: &str, example: &str) -> Result<String> {

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::runs;
+use probe_common::run_name;
 
 /// A run's name from its command line: the script's (`torchrun --nproc-per-node 2 train_gpt.py` is train_gpt), the
 /// module's (`python -m tools.train` is train), else the program's.
@@ -28,7 +28,7 @@ fn allowed(name: &str) -> String {
     let good = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let mut name: String = name.chars().map(good).take(48).collect();
     name = name.trim_start_matches(['.', '-']).to_owned();
-    if runs::check_name(&name).is_err() {
+    if run_name::check_name(&name).is_err() {
         // run.py and 123.py: words that mean something else to probe.
         name = if name.is_empty() { "run-1".to_owned() } else { format!("{name}-run") };
     }
@@ -101,7 +101,7 @@ mod tests {
         ] {
             let found = name_of(&words(line));
             assert_eq!(found, name, "{line}");
-            runs::check_name(&found).unwrap();
+            run_name::check_name(&found).unwrap();
         }
     }
 

@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
+use probe_client::Client;
+use probe_client::endpoint::{Place, Target};
+use probe_common::error::{Error, Result};
+use probe_common::paths;
+use probe_inspect::gpu;
+use probe_inspect::stacks::without_agent;
 use probe_proto::v1;
+use probe_store::runs;
 
 use super::{Status, ask, report};
-use crate::client::Client;
-use crate::endpoint::{Place, Target};
-use crate::error::{Error, Result};
 use crate::output::{Format, rows};
-use crate::stacks::without_agent;
-use crate::{gpu, paths, runs};
 
 /// How long a collector may take to say who is there.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 
+use probe_collector::auth::Protection;
+use probe_collector::{Collector, Options, disk_limit, memory_limit};
+use probe_common::error::Result;
+use probe_common::paths::Listen;
+
 use super::report;
-use crate::auth::Protection;
-use crate::collector::{self, Collector, Options};
-use crate::error::Result;
-use crate::paths::Listen;
 
 /// Options of every command that is a collector.
 #[derive(Debug, PartialEq, clap::Args)]
@@ -36,8 +37,8 @@ pub(super) struct Listening {
 impl Listening {
     /// What a collector is started with.
     pub(super) fn options(self, run: String, command: String) -> Result<Options> {
-        let memory = collector::memory_limit()?;
-        let disk = collector::disk_limit()?;
+        let memory = memory_limit()?;
+        let disk = disk_limit()?;
         let protection = match (self.tls_cert, self.tls_key) {
             (Some(certificate), Some(key)) => Protection::Files { certificate, key },
             _ if self.tls_self_signed => Protection::SelfSigned,

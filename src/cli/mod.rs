@@ -37,8 +37,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-use crate::error::{Error, Result};
+use probe_common::error::{Error, Result};
 
 /// SQL and Python inside a live PyTorch training run.
 #[derive(Debug, Parser)]
@@ -197,7 +196,7 @@ mod tests {
     #[test]
     fn every_command_is_a_name_that_no_run_can_have() {
         for command in Probe::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-            assert!(crate::runs::RESERVED.contains(&command.get_name()), "{}", command.get_name());
+            assert!(probe_common::run_name::RESERVED.contains(&command.get_name()), "{}", command.get_name());
         }
     }
 }

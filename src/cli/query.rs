@@ -4,12 +4,13 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use probe_client::endpoint::Target;
+use probe_client::{Bounds, Client};
+use probe_common::error::{Error, Result};
+
 use super::ask::{self, Connection};
 use super::watch::{self, Watch};
 use super::{INTERRUPTED, Status, input, report};
-use crate::client::{Bounds, Client};
-use crate::endpoint::Target;
-use crate::error::{Error, Result};
 use crate::output::{self, Format, Printed};
 
 /// Ask in SQL
@@ -120,7 +121,7 @@ fn other_run(text: &str) -> Result<(String, String), String> {
     if !plain {
         return Err(format!("'{name}' is no name for a query: a-z, 0-9 and _ are, and no digit first"));
     }
-    if crate::query::is_taken(name) {
+    if probe_query::is_taken(name) {
         return Err(format!("'{name}' means something else in queries: choose another name"));
     }
     Ok((name.to_owned(), endpoint.to_owned()))

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use probe_common::error::{Error, Kind, Result};
+use probe_common::paths::Places;
+use probe_store::runs::{self, Run, State};
 
 use super::{Status, report};
-use crate::error::{Error, Kind, Result};
-use crate::paths::Places;
-use crate::runs::{self, Run, State};
 
 /// Remove recorded runs
 ///

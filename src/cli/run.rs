@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use probe_common::error::{Error, Result};
+use probe_inspect::process_exit::shell_status;
 use probe_proto::env;
 use probe_proto::v1::{FinishCall, FinishOutcome};
 use tokio::process::{Child, Command};
@@ -23,8 +25,6 @@ use super::launch::{self, Missing};
 use super::listen::Listening;
 use super::signals::{Signals, child_had_it};
 use super::{Status, ask, report};
-use crate::ends;
-use crate::error::{Error, Result};
 
 /// What to do where no process was heard of.
 const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show probe-agent, with the Python that trains, says whether it has";
@@ -102,7 +102,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
             never = collector.watch() => match never {},
         };
         finish(&mut collector, FinishCall { pid, wait_status: ended.into_raw() }, &mut signals, &seen).await;
-        Ok(ends::shell_status(ended))
+        Ok(shell_status(ended))
     })
 }
 

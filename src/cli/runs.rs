@@ -7,14 +7,14 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use futures::StreamExt;
 use jiff::Timestamp;
+use probe_client::endpoint::{Place, Target};
+use probe_client::{Client, collect};
+use probe_common::error::Result;
+use probe_common::paths::Places;
+use probe_store::runs::{self, Reached, Run, State};
 
 use super::{Status, ask, remove, report};
-use crate::client::{Client, collect};
-use crate::endpoint::{Place, Target};
-use crate::error::Result;
 use crate::output::{Format, rows};
-use crate::paths::Places;
-use crate::runs::{self, Reached, Run, State};
 
 /// How long a live run is waited for, which knows better than its file how far it is.
 const PATIENCE: Duration = Duration::from_secs(2);

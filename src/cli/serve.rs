@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use nix::unistd::setsid;
+use probe_collector::{Collector, Options};
+use probe_common::error::Result;
 
 use super::listen::{self, Listening};
 use super::run::greeting::{self, Launch, Ready};
 use super::signals::Signals;
 use super::{Status, ask, report};
-use crate::collector::{Collector, Options};
-use crate::error::Result;
 
 /// How long the first process is waited for where the collector is to end when it is idle.
 const FIRST_AGENT: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let _ = SigSet::empty().thread_set_mask();
     let launch = if args.launched { Some(launched()?) } else { None };
     end_before_training();
-    crate::server::raise_file_limit();
+    probe_collector::server::raise_file_limit();
     let resume = args.resume.is_some();
     let name = args.resume.unwrap_or(args.name);
     let command = launch.map(|launch| launch.command).unwrap_or_default();

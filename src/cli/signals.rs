@@ -4,9 +4,8 @@ use std::fs::File;
 
 use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, tcgetpgrp};
+use probe_common::error::Result;
 use tokio::signal::unix::{SignalKind, signal};
-
-use crate::error::Result;
 
 /// The signals that would end this process.
 pub(super) struct Signals {

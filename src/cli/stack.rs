@@ -6,15 +6,15 @@ pub(super) mod whom;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use probe_common::error::{Error, Kind, Result};
+use probe_inspect::stacks::page;
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use self::whom::Whom;
 use super::ask::{self, Connection};
 use super::watch::{INTERVAL, Screen};
 use super::{INTERRUPTED, Status};
-use crate::error::{Error, Kind, Result};
 use crate::output::{self, Format, Terminal};
-use crate::stacks::page;
 
 /// Samples a second where nobody says.
 pub(super) const RATE: f64 = 100.0;

@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
+use probe_client::{Client, collect};
+use probe_common::error::{Error, Result};
 use probe_proto::table::{Column, ColumnType, Table};
 use probe_proto::tables::TABLES;
+use probe_query::relations;
 
 use super::Status;
 use super::ask::{Connection, ask};
-use crate::client::{Client, collect};
-use crate::error::{Error, Result};
 use crate::output::{self, Format, Terminal, rows};
-use crate::query::relations;
 
 /// List tables, or the columns of one
 ///

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use probe_collector::auth::{Scopes, TokenFile, self_signed_pin};
+use probe_common::error::{Error, Result};
+use probe_common::paths::Places;
 use probe_proto::credentials::{Credentials, Pin};
 
 use super::{Status, report};
-use crate::auth::{Scopes, TokenFile, self_signed_pin};
-use crate::error::{Error, Result};
 use crate::output::{Format, rows};
-use crate::paths::Places;
 
 /// Make, list and revoke the tokens of this user's collectors
 ///

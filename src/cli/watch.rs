@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use jiff::Zoned;
+use probe_client::endpoint::{Place, Target};
+use probe_client::{Answer, Client};
+use probe_common::error::{Error, Kind, Result};
+use probe_common::paths::{SocketState, socket_state};
 use tokio::time::MissedTickBehavior;
 use unicode_width::UnicodeWidthStr;
 
 use super::query::{count, within};
 use super::{Status, report};
-use crate::client::{Answer, Client};
-use crate::endpoint::{Place, Target};
-use crate::error::{Error, Kind, Result};
 use crate::output::{self, Format, Printed, Shape, Terminal, feed};
-use crate::paths::{SocketState, socket_state};
 
 /// How often, where nobody says.
 pub(super) const INTERVAL: &str = "2s";

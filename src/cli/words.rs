@@ -4,10 +4,10 @@
 use std::ffi::OsString;
 
 use clap::CommandFactory;
+use probe_client::endpoint::{self, Endpoint};
+use probe_common::error::{Error, Result};
 
 use super::Probe;
-use crate::endpoint::{self, Endpoint};
-use crate::error::{Error, Result};
 
 pub(super) const ENDPOINT_HELP: &str = "\
 ENDPOINT says whom to ask: a run's name (gpt, gpt@1), a process id, HOST:PORT, unix:PATH or a
@@ -124,7 +124,7 @@ fn nearest(word: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use probe_common::error::Kind;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Float64Type, Int64Type};
 use futures::StreamExt;
+use probe_client::{Answer, Client};
+use probe_common::error::{Error, Result};
 
 use super::{LAST_STEPS, PARTS, Side, Window};
-use crate::client::{Answer, Client};
-use crate::error::{Error, Result};
 
 /// Steps that a side may have: their sums by module are held in memory.
 const MOST_STEPS: usize = 10_000;

@@ -4,10 +4,10 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use futures::StreamExt;
+use probe_client::Client;
+use probe_common::error::Result;
 
 use super::{Account, Collective, Crash, Interval, MOST, Memory, Raised, kept};
-use crate::client::Client;
-use crate::error::Result;
 
 /// Nanoseconds of the minute before the last measurement.
 const RECENT: i64 = 60_000_000_000;

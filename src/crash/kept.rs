@@ -1,9 +1,10 @@
 //! What modules keep allocated after their calls, in the newest step in which that was measured, and where that is more
 //! than it was in the first one.
 
+use probe_client::Client;
+use probe_common::error::Result;
+
 use super::ask::{Row, rows};
-use crate::client::Client;
-use crate::error::Result;
 
 /// Modules and optimizers by what stays allocated after them (MB), the largest first.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
+use probe_inspect::stacks::fold::{Owner, names};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Account, Crash, MOST, Memory};
-use crate::stacks::fold::{Owner, names};
 
 /// What stands before a line's facts.
 const LABEL: usize = 13;

@@ -5,9 +5,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use probe_common::error::{Error, Result};
 use tempfile::NamedTempFile;
-
-use crate::error::{Error, Result};
 
 /// A file that is being written, under another name beside its own; removed again where it is not finished.
 pub(super) struct Unfinished {

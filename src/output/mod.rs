@@ -18,6 +18,9 @@ mod terminal;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
+use probe_client::Answer;
+use probe_common::error::{Error, Result};
+
 use ::arrow::array::RecordBatch;
 use ::arrow::datatypes::{DataType, Schema, SchemaRef};
 use ::arrow::error::ArrowError;
@@ -25,8 +28,6 @@ use futures::StreamExt;
 pub use terminal::{Shape, Terminal};
 
 use self::file::Unfinished;
-use crate::client::Answer;
-use crate::error::{Error, Result};
 
 /// `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]

@@ -7,9 +7,9 @@ use arrow::array::{
     ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
     TimestampSecondArray,
 };
+use probe_common::error::Result;
 
 use super::{Format, Terminal, table, unless_closed};
-use crate::error::Result;
 
 /// A column of text.
 pub fn text<S: AsRef<str>>(values: impl IntoIterator<Item = Option<S>>) -> ArrayRef {

@@ -189,7 +189,7 @@ proptest! {
     #[test]
     fn no_statement_that_writes_gets_through(text in statement()) {
         targets::sql(text.as_bytes());
-        if let Ok(understood) = probe::query::understand(&text) {
+        if let Ok(understood) = probe_query::understand(&text) {
             for (word, also) in [("INSERT", "INTO"), ("UPDATE", "SET"), ("DELETE", "FROM"), ("COPY", "TO"), ("DROP", "TABLE")] {
                 let both = format!("{word} {also}");
                 let writes = understood.to_uppercase().contains(&both) || understood.contains("UPDATE t SET");

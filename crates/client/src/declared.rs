@@ -2,13 +2,13 @@
 
 use arrow::array::AsArray;
 use futures::TryStreamExt;
+use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 use probe_proto::tables::custom;
+use probe_store::table_of;
 
 use super::live::Live;
 use super::{Bounds, collect};
-use crate::error::{Error, Result};
-use crate::store::table_of;
 
 /// All of them now.
 ///

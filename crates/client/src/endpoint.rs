@@ -11,12 +11,13 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use probe_common::error::{Error, Kind, Result};
+use probe_common::paths;
+use probe_common::run_name::RunName;
 use probe_proto::env;
+use probe_store::runs;
 
-use crate::client::Client;
-use crate::error::{Error, Kind, Result};
-use crate::paths;
-use crate::runs::{self, RunName};
+use crate::Client;
 
 /// An ENDPOINT as it was written, understood but not looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

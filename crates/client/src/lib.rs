@@ -2,6 +2,7 @@
 //! engine in this process. What is asked and what comes back is the same.
 
 mod declared;
+pub mod endpoint;
 mod live;
 mod remote;
 
@@ -14,14 +15,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::CatalogProvider;
 use futures::{Stream, StreamExt};
+use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 use probe_proto::tables::custom::is_reserved;
 use probe_proto::v1;
+use probe_query::{Asked, CATALOG, Engine, Limits};
+use probe_store::Store;
 
 use crate::endpoint::{Place, Target};
-use crate::error::{Error, Result};
-use crate::query::{Asked, CATALOG, Engine, Limits};
-use crate::store::Store;
 
 /// Rows on their way.
 pub type Batches = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
@@ -59,7 +60,7 @@ enum Way {
 
 /// What answers for a run directory; what is to be said about it goes to stderr.
 fn recorded(directory: &Path) -> Result<Engine> {
-    let (engine, remarks) = crate::collector::open_run(directory)?;
+    let (engine, remarks) = probe_collector::open_run(directory)?;
     for remark in remarks {
         tracing::warn!("{}: {remark}", directory.display());
     }
@@ -134,7 +135,7 @@ impl Client {
                 let asked = Asked { pid, timeout, rows, bytes, ..Asked::default() };
                 let rows = engine.ask(sql, asked).await?;
                 let schema = rows.schema();
-                let batches = rows.map(|batch| batch.map_err(|error| crate::query::from_datafusion(&error)));
+                let batches = rows.map(|batch| batch.map_err(|error| probe_query::from_datafusion(&error)));
                 Ok(Answer { schema, batches: Box::pin(batches) })
             }
         }

@@ -8,6 +8,8 @@ use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use futures::{StreamExt, TryStreamExt};
 use hyper_util::rt::TokioIo;
+use probe_collector::server::flight;
+use probe_common::error::{Error, Kind, Result};
 use probe_proto::credentials::{Credentials, Problem, Way};
 use probe_proto::v1::{self, control_client::ControlClient};
 use probe_proto::{env, tcp};
@@ -19,8 +21,6 @@ use tower::service_fn;
 
 use super::{Answer, Bounds};
 use crate::endpoint::{Place, live_hint};
-use crate::error::{Error, Kind, Result};
-use crate::server::flight;
 
 /// What to do where a connection without TLS breaks.
 const NO_PIN: &str = "if it uses TLS, its pin has to be in the token file, or in PROBE_TLS_PIN";

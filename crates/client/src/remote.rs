@@ -16,13 +16,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use futures::{StreamExt, TryStreamExt};
+use probe_common::error::Error;
 use probe_proto::table::Table;
+use probe_query::{plain_schema, relations, schemas_of};
+use probe_store::arrow_schema;
 
 use super::Bounds;
 use super::live::Live;
-use crate::error::Error;
-use crate::query::{plain_schema, relations, schemas_of};
-use crate::store::arrow_schema;
 
 /// All tables of a live run.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub(super) struct RemoteCatalog {
 impl RemoteCatalog {
     /// # Errors
     /// The collector's, when it is asked for its program's tables.
-    pub(super) async fn new(mut live: Live) -> crate::error::Result<Self> {
+    pub(super) async fn new(mut live: Live) -> probe_common::error::Result<Self> {
         let own = super::declared::tables(&mut live).await?;
         Ok(Self { live, tables: relations().chain(own).collect() })
     }

@@ -9,7 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use probe_common::clock;
 use probe_proto::v1::{self, CollectorFrame, collector_frame, record, said};
+use probe_store::journal::replay::Ranges;
+use probe_store::journal::{Journal, MOST_ENTRIES};
+use probe_store::{Identity, Origin, Rows, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -17,11 +21,7 @@ use tonic::Status;
 use self::pace::Pace;
 use self::status::MOST_LATE;
 pub(crate) use self::status::cut_status;
-use super::clock;
 use super::recovery::AllWritten;
-use crate::journal::replay::Ranges;
-use crate::journal::{Journal, MOST_ENTRIES};
-use crate::store::{Identity, Origin, Rows, Store};
 
 /// Frames on their way down to an agent.
 pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
@@ -31,7 +31,7 @@ pub(crate) const LONGEST_TEXT: usize = 1024;
 
 /// Whether an agent is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub enum Presence {
     Live,
     /// It said Bye.
     Ended,
@@ -40,7 +40,7 @@ pub(crate) enum Presence {
 }
 
 impl Presence {
-    pub(crate) const fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",
             Self::Ended => "ended",
@@ -51,7 +51,7 @@ impl Presence {
 
 /// What is known of an agent's process.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Life {
+pub enum Life {
     /// Nobody watches it: it runs elsewhere, or may not be watched.
     Unknown,
     /// It is watched, and lives.
@@ -64,57 +64,57 @@ pub(crate) enum Life {
 
 /// What an agent says about itself beside its identity.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct About {
-    pub(crate) agent_version: String,
-    pub(crate) python_version: String,
-    pub(crate) torch_version: String,
-    pub(crate) command: String,
+pub struct About {
+    pub agent_version: String,
+    pub python_version: String,
+    pub torch_version: String,
+    pub command: String,
     /// It runs snippets that come over TCP.
-    pub(crate) eval_over_tcp: bool,
+    pub eval_over_tcp: bool,
     /// It was put into a program that trained already.
-    pub(crate) attached: bool,
+    pub attached: bool,
     /// It says where it waits between two steps.
-    pub(crate) says_arrived: bool,
+    pub says_arrived: bool,
 }
 
 /// Rows lost for one reason, and when their number last grew (ns since 1970).
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Loss {
-    pub(crate) rows: u64,
-    pub(crate) last: i64,
+pub struct Loss {
+    pub rows: u64,
+    pub last: i64,
 }
 
 /// An agent.
 #[derive(Debug)]
-pub(crate) struct Agent {
+pub struct Agent {
     /// Its number in the order of first connections.
-    pub(crate) key: u64,
+    pub key: u64,
     /// `Hello.instance`.
-    pub(crate) instance: Arc<str>,
+    pub instance: Arc<str>,
     /// Cancelled when its process has ended: what has not come by then does not come any more.
-    pub(crate) over: CancellationToken,
+    pub over: CancellationToken,
     state: Mutex<AgentState>,
 }
 
 /// What changes of it.
 #[derive(Debug)]
-pub(crate) struct AgentState {
-    pub(crate) identity: Arc<Identity>,
-    pub(crate) about: About,
+pub struct AgentState {
+    pub identity: Arc<Identity>,
+    pub about: About,
     /// What it said first, the newest, without its tables: those are its connection's.
-    pub(crate) hello: v1::Hello,
-    pub(crate) presence: Presence,
+    pub hello: v1::Hello,
+    pub presence: Presence,
     /// The process at the other end of its newest connection, by the kernel's word; None over TCP, where there is none.
-    pub(crate) kernel_pid: Option<i32>,
+    pub kernel_pid: Option<i32>,
     /// Whether its process is watched, and how that ended.
-    pub(crate) life: Life,
+    pub life: Life,
     /// The wait status that its parent had of it, where a launcher was the parent and has told it.
-    pub(crate) wait_status: Option<i32>,
+    pub wait_status: Option<i32>,
     /// Number of the connection that speaks for it; an older one may still be open.
-    pub(crate) connection: u64,
+    pub connection: u64,
     downlink: Option<Downlink>,
     /// Newest batch that is stored, or lost and counted.
-    pub(crate) done_seq: u64,
+    pub done_seq: u64,
     /// Newest batch of which that is on disk: it need not be sent again.
     durable_seq: u64,
     /// Batches between the two, by their position in the journal.
@@ -122,57 +122,57 @@ pub(crate) struct AgentState {
     /// Newer batches that files have all the same, by table: a disk that failed for a while had taken no journal.
     ahead: BTreeMap<String, Ranges>,
     /// By table, rows ever stored.
-    pub(crate) stored: BTreeMap<String, u64>,
+    pub stored: BTreeMap<String, u64>,
     /// By table, rows recorded by the newest batch's word.
-    pub(crate) recorded: BTreeMap<String, u64>,
+    pub recorded: BTreeMap<String, u64>,
     /// What the agent lost, by table and reason, by its word.
-    pub(crate) lost_there: BTreeMap<(String, String), Loss>,
+    pub lost_there: BTreeMap<(String, String), Loss>,
     /// What was lost here.
-    pub(crate) lost_here: BTreeMap<(String, Cow<'static, str>), Loss>,
-    pub(crate) step: i64,
+    pub lost_here: BTreeMap<(String, Cow<'static, str>), Loss>,
+    pub step: i64,
     /// What is added to its count of steps to get the one that all ranks share; None where that is not known: it counts
     /// from when it was attached to.
-    pub(crate) step_offset: Option<i64>,
-    pub(crate) pace: Pace,
+    pub step_offset: Option<i64>,
+    pub pace: Pace,
     /// How far it is on each process group.
-    pub(crate) groups: Vec<v1::GroupState>,
+    pub groups: Vec<v1::GroupState>,
     /// When it made its newest record, and when it said so, both by its clock (ns since 1970).
-    pub(crate) last_record_ns: i64,
+    pub last_record_ns: i64,
     /// Whether that was in validation.
-    pub(crate) validates: bool,
-    pub(crate) said_ns: i64,
-    pub(crate) steps_per_second: f64,
+    pub validates: bool,
+    pub said_ns: i64,
+    pub steps_per_second: f64,
     /// When `step` was said.
-    pub(crate) reported: Instant,
-    pub(crate) layers: BTreeMap<String, String>,
+    pub reported: Instant,
+    pub layers: BTreeMap<String, String>,
     /// What recording costs it, and how fast it trains.
-    pub(crate) cost: Option<v1::Cost>,
+    pub cost: Option<v1::Cost>,
     /// Number of the newest plan it heard of, and whether that was too late.
-    pub(crate) plan: (u64, bool),
+    pub plan: (u64, bool),
     /// How many plans it heard of too late.
     late_plans: u64,
     /// Settings in force.
-    pub(crate) settings: BTreeMap<String, String>,
-    pub(crate) first_seen: i64,
-    pub(crate) last_seen: i64,
-    pub(crate) clock_offset: Option<f64>,
+    pub settings: BTreeMap<String, String>,
+    pub first_seen: i64,
+    pub last_seen: i64,
+    pub clock_offset: Option<f64>,
     /// By the agent's word.
-    pub(crate) problem: String,
+    pub problem: String,
     /// What was wrong with what it sent.
     problem_here: String,
 }
 
 /// Why a frame was not sent to an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NotSent;
+pub struct NotSent;
 
 /// The connection no longer speaks for its agent: a newer one does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Superseded;
+pub struct Superseded;
 
 impl Agent {
     /// One that connects for the first time.
-    pub(crate) fn new(key: u64, instance: &str, identity: Arc<Identity>, about: About) -> Self {
+    pub fn new(key: u64, instance: &str, identity: Arc<Identity>, about: About) -> Self {
         let now = clock::unix_ns();
         let step_offset = (!about.attached).then_some(0);
         let state = AgentState {
@@ -217,13 +217,7 @@ impl Agent {
     }
 
     /// One that the collector before knew, with what files have of it.
-    pub(crate) fn restore(
-        key: u64,
-        run: &Arc<str>,
-        instance: &str,
-        record: &v1::AgentRecord,
-        all: &AllWritten,
-    ) -> Self {
+    pub fn restore(key: u64, run: &Arc<str>, instance: &str, record: &v1::AgentRecord, all: &AllWritten) -> Self {
         let hello = record.hello.clone().unwrap_or_default();
         let agent = Self::new(key, instance, Arc::new(Identity::of_hello(run, &hello)), About::of_hello(hello));
         if let Some(status) = &record.status {
@@ -256,13 +250,13 @@ impl Agent {
     }
 
     /// Its state. Valid at every point, so a thread that panicked with it does no harm.
-    pub(crate) fn state(&self) -> MutexGuard<'_, AgentState> {
+    pub fn state(&self) -> MutexGuard<'_, AgentState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A connection begins to speak for it; an older one is cut off. Returns the newest sequence number that
     /// need not be sent again.
-    pub(crate) fn connect(&self, connection: u64, downlink: Downlink) -> u64 {
+    pub fn connect(&self, connection: u64, downlink: Downlink) -> u64 {
         let mut state = self.state();
         state.presence = Presence::Live;
         state.connection = connection;
@@ -271,7 +265,7 @@ impl Agent {
     }
 
     /// Its process is gone, and `connection` speaks for what it left: whatever else is still open is cut off.
-    pub(crate) fn succeed(&self, connection: u64) {
+    pub fn succeed(&self, connection: u64) {
         let mut state = self.state();
         state.connection = connection;
         state.downlink = None;
@@ -281,7 +275,7 @@ impl Agent {
     }
 
     /// The connection is over. Returns whether it still spoke for the agent.
-    pub(crate) fn disconnect(&self, connection: u64, said_bye: bool) -> bool {
+    pub fn disconnect(&self, connection: u64, said_bye: bool) -> bool {
         let mut state = self.state();
         if state.connection != connection {
             return false;
@@ -292,20 +286,20 @@ impl Agent {
     }
 
     /// Sends a frame down, without waiting.
-    pub(crate) fn send(&self, frame: collector_frame::Frame) -> Result<(), NotSent> {
+    pub fn send(&self, frame: collector_frame::Frame) -> Result<(), NotSent> {
         let state = self.state();
         let downlink = state.downlink.as_ref().ok_or(NotSent)?;
         downlink.try_send(Ok(CollectorFrame { frame: Some(frame) })).map_err(|_| NotSent)
     }
 
     /// Whether it is connected.
-    pub(crate) fn is_live(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         self.state().presence == Presence::Live
     }
 
     /// Stores the rows of `batch` unless they already are: appending and the sequence number change together, so that
     /// a batch that two connections of one agent bring is stored once.
-    pub(crate) fn store(
+    pub fn store(
         &self,
         from: &Source<'_>,
         identity: &Arc<Identity>,
@@ -344,7 +338,7 @@ impl Agent {
     }
 
     /// Counts a batch that cannot be stored, once however often it is sent.
-    pub(crate) fn lose(
+    pub fn lose(
         &self,
         from: &Source<'_>,
         rows: u64,
@@ -378,7 +372,7 @@ impl Agent {
     }
 
     /// Newest batch that need not be sent again, now that the journal is on disk up to `position`.
-    pub(crate) fn settled(&self, position: u64) -> u64 {
+    pub fn settled(&self, position: u64) -> u64 {
         let mut state = self.state();
         while let Some((_, seq)) = state.unsynced.pop_front_if(|(at, _)| *at <= position) {
             state.durable_seq = seq;
@@ -387,7 +381,7 @@ impl Agent {
     }
 
     /// Takes a report, which is [cut](cut_status). Returns plans that came late and that no report had said before.
-    pub(crate) fn report(&self, status: v1::Status) -> Vec<v1::LatePlan> {
+    pub fn report(&self, status: v1::Status) -> Vec<v1::LatePlan> {
         let now = clock::unix_ns();
         let mut state = self.state();
         let more = status.step.saturating_sub(state.step);
@@ -428,20 +422,20 @@ impl Agent {
 
 /// Where rows go.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Keep<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) journal: &'a Journal,
+pub struct Keep<'a> {
+    pub store: &'a Store,
+    pub journal: &'a Journal,
 }
 
 /// Where a batch came from and which it is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Source<'a> {
-    pub(crate) connection: u64,
-    pub(crate) seq: u64,
+pub struct Source<'a> {
+    pub connection: u64,
+    pub seq: u64,
     /// Name of its table, as the agent declared it.
-    pub(crate) table: &'a str,
+    pub table: &'a str,
     /// `Batch.recorded`.
-    pub(crate) recorded: u64,
+    pub recorded: u64,
 }
 
 /// Text of at most `most` bytes.

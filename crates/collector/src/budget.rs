@@ -1,8 +1,8 @@
 //! How much memory and disk rows may take.
 
+use probe_common::error::{Error, Result};
+use probe_common::sizes::size;
 use probe_proto::env::{PROBE_DISK, PROBE_MEMORY};
-
-use crate::error::{Error, Result};
 
 /// The most that is taken without being asked.
 const MOST: usize = 2 << 30;
@@ -40,22 +40,6 @@ fn parse(variable: &str, text: &str) -> Result<u64> {
     };
     let bytes = size(text).ok_or_else(|| wrong("that is no size"))?;
     if bytes < LEAST { Err(wrong("that is too little")) } else { Ok(bytes) }
-}
-
-/// A number of bytes as people write it: `1073741824`, `512M`, `2G`.
-pub(crate) fn size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let number: u64 = digits.parse().ok()?;
-    let shift = match unit.trim().to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift)
 }
 
 /// Memory of the machine in bytes, or of the control group that this process is in where that has less.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use probe_common::error::{Error, Result};
 use probe_proto::VERSION;
 use probe_proto::v1::control_server::Control;
 use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
@@ -15,19 +16,18 @@ use super::hang::Hangs;
 use super::stacks::Stacks;
 use super::{Shared, finish};
 use crate::auth::Scope;
-use crate::error::{Error, Result};
 use crate::eval::Broker;
 use crate::server::peer::{Asker, Caller};
 
 /// What commands speak with.
 #[derive(Debug, Clone)]
 pub(crate) struct ControlService {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) broker: Arc<Broker>,
-    pub(crate) stacks: Arc<Stacks>,
-    pub(crate) hangs: Arc<Hangs>,
+    pub shared: Arc<Shared>,
+    pub broker: Arc<Broker>,
+    pub stacks: Arc<Stacks>,
+    pub hangs: Arc<Hangs>,
     /// Snippets may come over TCP, from tokens that are for them.
-    pub(crate) eval_over_tcp: bool,
+    pub eval_over_tcp: bool,
 }
 
 impl ControlService {

@@ -6,18 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use probe_common::clock;
+use probe_common::paths::host_name;
+use probe_inspect::process_exit::{End, Process};
 use probe_proto::v1::{self, record};
+use probe_store::Identity;
 use tokio::time::timeout;
 use tonic::Extensions;
 use tonic::transport::server::UdsConnectInfo;
 
+use super::Shared;
 use super::agent::{Agent, LONGEST_TEXT, Life, Presence, cut};
 use super::events::{Event, Severity};
 use super::rings::{Left, Rings};
-use super::{Shared, clock};
-use crate::ends::{End, Process};
-use crate::paths::host_name;
-use crate::store::Identity;
 
 /// At the end of a collector, processes that are known to go are waited for this long.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);

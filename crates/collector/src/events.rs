@@ -4,16 +4,16 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use probe_common::clock;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::events;
 use probe_proto::v1::{self, record};
+use probe_store::Identity;
+use probe_store::journal::{Journal, Newest};
+use probe_store::{SystemRows, SystemTable};
 
 use super::agent::cut;
-use super::clock;
-use crate::journal::{Journal, Newest};
-use crate::query::{SystemRows, SystemTable};
-use crate::store::Identity;
 
 /// Longest message and longest details (bytes), so that what is kept is bounded.
 const LONGEST_MESSAGE: usize = 1024;
@@ -21,7 +21,7 @@ const LONGEST_DETAILS: usize = 64 << 10;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Severity {
+pub enum Severity {
     /// Good to know.
     Info,
     /// Somebody should look.
@@ -42,11 +42,11 @@ impl Severity {
 
 /// An event that is to be written down: `Event::new("hang", Severity::Error, "rank 1 …").of(&identity).at_step(7)`.
 #[derive(Debug, Clone)]
-pub(crate) struct Event(v1::Event);
+pub struct Event(v1::Event);
 
 impl Event {
     /// One of the whole run, noticed now.
-    pub(crate) fn new(kind: &str, severity: Severity, message: impl Into<String>) -> Self {
+    pub fn new(kind: &str, severity: Severity, message: impl Into<String>) -> Self {
         Self(v1::Event {
             ts: clock::unix_ns(),
             kind: kind.to_owned(),
@@ -57,7 +57,7 @@ impl Event {
     }
 
     /// It is about this process.
-    pub(crate) fn of(mut self, process: &Identity) -> Self {
+    pub fn of(mut self, process: &Identity) -> Self {
         self.0.host = Some(process.host.to_string());
         self.0.pid = Some(process.pid);
         self.0.rank = process.rank;
@@ -65,13 +65,13 @@ impl Event {
     }
 
     /// It is about this step, or was noticed at it.
-    pub(crate) fn at_step(mut self, step: i64) -> Self {
+    pub fn at_step(mut self, step: i64) -> Self {
         self.0.step = Some(step);
         self
     }
 
     /// More about it, a JSON object. One that is too long is left out, since half of it would be no JSON.
-    pub(crate) fn with(mut self, details: &serde_json::Value) -> Self {
+    pub fn with(mut self, details: &serde_json::Value) -> Self {
         self.0.details = Some(details.to_string()).filter(|details| details.len() <= LONGEST_DETAILS);
         self
     }
@@ -79,7 +79,7 @@ impl Event {
 
 /// All of them.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub struct Events {
     run: Arc<str>,
     kept: Mutex<Newest<v1::Event>>,
     /// Where they are written down, for whoever goes on after this collector.
@@ -88,12 +88,12 @@ pub(crate) struct Events {
 
 impl Events {
     /// Those that the collector before had noticed.
-    pub(crate) fn restore(run: &Arc<str>, kept: &Newest<v1::Event>) -> Self {
+    pub fn restore(run: &Arc<str>, kept: &Newest<v1::Event>) -> Self {
         Self { run: Arc::clone(run), kept: Mutex::new(kept.clone()), journal: OnceLock::new() }
     }
 
     /// Writes down what is noticed from now on.
-    pub(crate) fn keep(&self, journal: Arc<Journal>) {
+    pub fn keep(&self, journal: Arc<Journal>) {
         // No more than the next collector would have, and than a run's directory has in the end.
         self.lock().bound(journal.list());
         // There is one journal: a second one is the first.
@@ -105,7 +105,7 @@ impl Events {
     }
 
     /// Adds an event: a row of `probe.events` from now on, on disk within a second.
-    pub(crate) fn note(&self, event: Event) {
+    pub fn note(&self, event: Event) {
         let Event(mut event) = event;
         let mut kept = self.lock();
         event.id = kept.newest() + 1;

@@ -5,14 +5,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use probe_common::error::Error;
+use probe_inspect::process_exit::shell_status;
 use probe_proto::v1::{FinishCall, FinishOutcome, FinishProgress};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tonic::Status;
 
 use super::{Shared, ends};
-use crate::ends::shell_status;
-use crate::error::Error;
 
 /// A launcher hears so often that the run is still being written.
 const PROGRESS: Duration = Duration::from_secs(1);

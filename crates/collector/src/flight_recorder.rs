@@ -5,12 +5,12 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use probe_inspect::stacks::user_code::is_user_code;
 use probe_proto::v1::{At, EvalCall};
 use serde::{Deserialize, Serialize};
 
 use crate::eval::Broker;
 use crate::server::peer::Asker;
-use crate::stacks::user_code::is_user_code;
 
 /// Whoever keeps its GIL does not answer.
 const SECONDS: f64 = 2.0;
@@ -124,7 +124,7 @@ impl Recorded {
         }
         // It comes from the process, and is for a line of a terminal.
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        crate::collector::agent::cut(line, LONGEST)
+        crate::agent::cut(line, LONGEST)
     }
 }
 

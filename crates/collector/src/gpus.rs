@@ -4,21 +4,21 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use probe_common::clock;
+use probe_common::error::Result;
+use probe_common::interval_env;
+use probe_common::paths::host_name;
+use probe_inspect::gpu::{Gpus, Reading, Visible};
 use probe_proto::env::PROBE_GPU_METRICS;
 use probe_proto::table::Time;
 use probe_proto::tables::gpu_metrics;
+use probe_store::Identity;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::clock;
 use super::events::{Event, Events, Severity};
 use super::local::Local;
-use super::period;
 use super::registry::Registry;
-use crate::error::Result;
-use crate::gpu::{Gpus, Reading, Visible};
-use crate::paths::host_name;
-use crate::store::Identity;
 
 /// Between two readings, where nobody says.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// # Errors
 /// The variable says what is no duration.
 pub(crate) fn interval() -> Result<Option<Duration>> {
-    period::told(PROBE_GPU_METRICS, INTERVAL, SHORTEST, "1s, 10s")
+    interval_env::told(PROBE_GPU_METRICS, INTERVAL, SHORTEST, "1s, 10s")
 }
 
 /// Reads and keeps.

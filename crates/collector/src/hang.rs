@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use probe_common::clock;
+use probe_common::error::Result;
+use probe_common::interval_env;
 use probe_proto::env::PROBE_HANG_AFTER;
 use probe_proto::v1::{HangAnswer, ProcessStacks, RankState, StacksAnswer, StacksCall};
+use probe_store::Identity;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::agent::Agent;
-use super::clock;
 use super::events::{Event, Events, Severity};
 use super::flight_recorder::{self, Recorded};
-use super::period;
 use super::registry::Registry;
 use super::stacks::Stacks;
-use crate::error::Result;
 use crate::eval::Broker;
-use crate::hang::{Member, judge};
+use crate::hang_verdict::{Member, judge};
 use crate::server::peer::Asker;
-use crate::store::Identity;
 
 /// How long steps may stop, where nobody says.
 const AFTER: Duration = Duration::from_secs(30);
@@ -35,10 +35,10 @@ const FRESH: f64 = 5.0;
 /// Looks, and remembers what it has said.
 #[derive(Debug)]
 pub(crate) struct Hangs {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) stacks: Arc<Stacks>,
-    pub(crate) broker: Arc<Broker>,
-    pub(crate) events: Arc<Events>,
+    pub registry: Arc<Registry>,
+    pub stacks: Arc<Stacks>,
+    pub broker: Arc<Broker>,
+    pub events: Arc<Events>,
 }
 
 /// How long steps may stop; None is for ever.
@@ -46,7 +46,7 @@ pub(crate) struct Hangs {
 /// # Errors
 /// The variable says what is no duration.
 pub(crate) fn after() -> Result<Option<Duration>> {
-    period::told(PROBE_HANG_AFTER, AFTER, Duration::ZERO, "30s, 5m")
+    interval_env::told(PROBE_HANG_AFTER, AFTER, Duration::ZERO, "30s, 5m")
 }
 
 /// By host and pid.

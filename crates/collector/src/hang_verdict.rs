@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use probe_inspect::stacks::fold::{Owner, names};
+use probe_inspect::stacks::page::place;
 use probe_proto::v1::{Collective, GroupState, HangAnswer, PendingOperation, RankState};
-
-use crate::stacks::fold::{Owner, names};
-use crate::stacks::page::place;
 
 /// A rank, and how far it is on its process groups.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Member {
-    pub(crate) state: RankState,
-    pub(crate) groups: Vec<GroupState>,
+pub struct Member {
+    pub state: RankState,
+    pub groups: Vec<GroupState>,
 }
 
 impl Member {
@@ -41,7 +40,7 @@ struct Stop<'a> {
 }
 
 /// Judges. `stopped` says whether steps have stopped; `now_ns` is when the members were as they are.
-pub(crate) fn judge(members: Vec<Member>, stopped: bool, now_ns: i64) -> HangAnswer {
+pub fn judge(members: Vec<Member>, stopped: bool, now_ns: i64) -> HangAnswer {
     let mut answer = HangAnswer { unix_ns: now_ns, ..HangAnswer::default() };
     let stops = stops(&members);
     if !stopped {
@@ -251,7 +250,7 @@ fn whereabouts(member: &Member) -> String {
 }
 
 /// "14.2 s", "3 min".
-pub(super) fn seconds(seconds: f64) -> String {
+pub fn seconds(seconds: f64) -> String {
     if seconds < 180.0 { format!("{seconds:.1} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use probe_proto::{PROTOCOL, VERSION, tables, v1};
+use probe_store::{Identity, Mapping, Store};
 use prost::Message;
 
 use super::agent::{About, cut};
-use crate::store::{Identity, Mapping, Store};
 
 /// Longest name of a host, a version, an instance (bytes).
 const LONGEST_NAME: usize = 256;
@@ -21,22 +21,22 @@ const LONGEST_TABLES: usize = 256 << 10;
 /// A Hello that was understood.
 #[derive(Debug)]
 pub(crate) struct Greeting {
-    pub(crate) instance: String,
-    pub(crate) identity: Arc<Identity>,
-    pub(crate) about: About,
-    pub(crate) tables: Vec<DeclaredTable>,
-    pub(crate) unix_ns: i64,
+    pub instance: String,
+    pub identity: Arc<Identity>,
+    pub about: About,
+    pub tables: Vec<DeclaredTable>,
+    pub unix_ns: i64,
     /// What of it is ignored, in words; empty when nothing is.
-    pub(crate) remark: String,
+    pub remark: String,
 }
 
 /// A table that batches may be of.
 #[derive(Debug)]
 pub(crate) struct DeclaredTable {
-    pub(crate) name: String,
-    pub(crate) mapping: Mapping,
+    pub name: String,
+    pub mapping: Mapping,
     /// Why its rows can't be kept, in words.
-    pub(crate) refused: Option<String>,
+    pub refused: Option<String>,
 }
 
 /// Why an agent is not welcome.
@@ -144,7 +144,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
 
 impl About {
     /// What a Hello says.
-    pub(crate) fn of_hello(hello: v1::Hello) -> Self {
+    pub fn of_hello(hello: v1::Hello) -> Self {
         Self {
             agent_version: cut(hello.agent_version, LONGEST_NAME),
             python_version: cut(hello.python_version, LONGEST_NAME),

@@ -34,8 +34,8 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::collector::agent::About;
-    use crate::store::Identity;
+    use crate::agent::About;
+    use probe_store::Identity;
 
     const LONG: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_millis(20);

@@ -4,25 +4,27 @@
 //! [`control`] what commands ask beside SQL, [`settings`] what agents are told, [`governor`] how much they record.
 
 pub(crate) mod agent;
+pub mod auth;
 mod budget;
-pub(crate) mod clock;
 mod control;
 mod ends;
+pub mod eval;
 pub(crate) mod events;
 mod finish;
 mod flight_recorder;
 mod governor;
 mod gpus;
 mod hang;
+pub mod hang_verdict;
 mod hello;
 mod idle;
 mod local;
 mod looks;
 mod pending;
-mod period;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 mod rings;
+pub mod server;
 mod service;
 mod session;
 mod settings;
@@ -43,21 +45,22 @@ use probe_proto::v1::control_server::ControlServer;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
-pub(crate) use budget::size;
 pub use budget::{disk_limit, memory_limit};
 pub use recovery::open_run;
 
 use crate::auth::{Protection, TokenFile, Tokens};
-use crate::error::{Error, Result};
 use crate::eval::{Broker, Log, Routes};
-use crate::journal::{self, Journal};
-use crate::paths::{Listen, Places};
-use crate::query::{Engine, Limits, SystemTable};
-use crate::runs::{Reservation, RunInfo};
 use crate::server::{Audit, Bound, Gatekeeper, Locks, Servers, flight};
-use crate::store::{Keeper, Store};
 use events::Events;
 use finish::Finish;
+use probe_common::clock;
+use probe_common::error::{Error, Result};
+use probe_common::paths::{Listen, Places};
+use probe_query::{Engine, Limits};
+use probe_store::SystemTable;
+use probe_store::journal::{self, Journal};
+use probe_store::runs::{Reservation, RunInfo};
+use probe_store::{Keeper, Store};
 use recovery::Recovered;
 use registry::Registry;
 use settings::Settings;
@@ -85,7 +88,7 @@ pub struct Options {
 
 /// What all services of a collector share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub struct Shared {
     /// With its number.
     run: Arc<str>,
     directory: PathBuf,

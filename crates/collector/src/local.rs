@@ -7,17 +7,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use probe_common::clock;
+use probe_common::error::{Error, Result};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Table;
 use probe_proto::v1::{self, record, said};
 use probe_proto::{MAX_ROWS, PROTOCOL, VERSION};
+use probe_store::journal::Journal;
+use probe_store::{Identity, Mapping, Rows, Store, Strings};
 
 use super::agent::{About, Agent, Keep, Source};
-use super::clock;
 use super::registry::Registry;
-use crate::error::{Error, Result};
-use crate::journal::Journal;
-use crate::store::{Identity, Mapping, Rows, Store, Strings};
 
 /// What the collector's instances begin with. An agent's are random hexadecimal.
 const PREFIX: &str = "collector:";

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use probe_common::error::{Error, Result};
 use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard, Semaphore, SemaphorePermit, oneshot};
-
-use crate::error::{Error, Result};
 
 /// Those that look or wait for it.
 const MOST: usize = 16;
@@ -127,7 +126,7 @@ fn lock(samplings: &Samplings) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use probe_common::error::Kind;
     use std::sync::mpsc;
 
     #[tokio::test]

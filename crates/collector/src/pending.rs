@@ -7,16 +7,16 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::nccl_trace;
 use probe_proto::v1::GroupState;
+use probe_store::Identity;
+use probe_store::{SystemRows, SystemTable};
 
 use super::agent::Presence;
 use super::registry::Registry;
-use crate::query::{SystemRows, SystemTable};
-use crate::store::Identity;
 
 /// The rows with status `pending`.
 #[derive(Debug)]
 pub(crate) struct PendingTable {
-    pub(crate) registry: Arc<Registry>,
+    pub registry: Arc<Registry>,
 }
 
 impl SystemTable for PendingTable {

@@ -6,7 +6,14 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use probe_common::error::Result;
 use probe_proto::v1::{self, record, said};
+use probe_query::{Engine, Limits};
+use probe_store::SystemTable;
+use probe_store::journal::Begin;
+use probe_store::journal::replay::{self, Ranges, Take};
+use probe_store::runs::RunInfo;
+use probe_store::{Census, Identity, LeftOver, Origin, Rows, Store, Strings};
 
 use super::budget::memory_limit;
 use super::events::Events;
@@ -14,14 +21,8 @@ use super::hello::{DeclaredTable, understand};
 use super::pending::PendingTable;
 use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
-use crate::error::Result;
 use crate::eval::Log;
-use crate::journal::Begin;
-use crate::journal::replay::{self, Ranges, Take};
-use crate::query::{Engine, Limits, SystemTable};
-use crate::runs::RunInfo;
 use crate::server::Audit;
-use crate::store::{Census, Identity, LeftOver, Origin, Rows, Store, Strings};
 
 /// Rows of an agent that its collector said it kept, and that are nowhere.
 const NOT_KEPT: &str = "not on disk when the collector died";
@@ -29,17 +30,17 @@ const NOT_KEPT: &str = "not on disk when the collector died";
 /// What a collector has left.
 #[derive(Debug)]
 pub(crate) struct Recovered {
-    pub(crate) store: Arc<Store>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) log: Arc<Log>,
-    pub(crate) events: Arc<Events>,
-    pub(crate) queries: Arc<Audit>,
+    pub store: Arc<Store>,
+    pub registry: Arc<Registry>,
+    pub log: Arc<Log>,
+    pub events: Arc<Events>,
+    pub queries: Arc<Audit>,
     /// What a collector that goes on begins its journal with.
-    pub(crate) begin: Begin,
+    pub begin: Begin,
     /// What is to be said about it.
-    pub(crate) remarks: Vec<String>,
+    pub remarks: Vec<String>,
     /// Files that are of no use.
-    pub(crate) left_over: LeftOver,
+    pub left_over: LeftOver,
 }
 
 /// Answers for a run directory, without a collector. The second value is what is to be said about it.
@@ -85,7 +86,7 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
     let mut taking = Taking {
         run,
         store: &store,
-        written: store.written(),
+        written: written_batches(&store),
         evicted: left.evicted()?,
         connections: HashMap::new(),
         appended: HashMap::new(),
@@ -143,10 +144,10 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
 
 /// What files have of one agent and table.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Written {
+pub struct Written {
     /// Batches, by number.
-    pub(crate) ranges: Ranges,
-    pub(crate) rows: u64,
+    pub ranges: Ranges,
+    pub rows: u64,
     /// Whose they are.
     identity: Option<Arc<Identity>>,
 }
@@ -248,18 +249,16 @@ impl Take for Taking<'_> {
 }
 
 /// Batches in files, by agent and table.
-impl Store {
-    pub(crate) fn written(&self) -> AllWritten {
-        let mut found = AllWritten::new();
-        for (table, snapshot) in self.tables().into_iter().zip(self.snapshot()) {
-            for group in snapshot.all_files().flat_map(|file| &file.groups) {
-                let Some(first) = group.origins.first() else { continue };
-                let written = found.entry((first.instance.to_string(), table.full_name())).or_default();
-                written.ranges.extend(group.origins.iter().map(|origin| (origin.first_seq, origin.last_seq)));
-                written.rows += group.rows as u64;
-                written.identity.clone_from(&group.identity);
-            }
+fn written_batches(store: &Store) -> AllWritten {
+    let mut found = AllWritten::new();
+    for (table, snapshot) in store.tables().into_iter().zip(store.snapshot()) {
+        for group in snapshot.all_files().flat_map(|file| &file.groups) {
+            let Some(first) = group.origins.first() else { continue };
+            let written = found.entry((first.instance.to_string(), table.full_name())).or_default();
+            written.ranges.extend(group.origins.iter().map(|origin| (origin.first_seq, origin.last_seq)));
+            written.rows += group.rows as u64;
+            written.identity.clone_from(&group.identity);
         }
-        found
     }
+    found
 }

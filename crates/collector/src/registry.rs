@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use probe_store::Identity;
+use probe_store::journal::Ledger;
 use tokio::sync::watch;
 
 use super::agent::{About, Agent, Downlink, Presence};
 use super::local::is_local;
 use super::recovery::AllWritten;
-use crate::journal::Ledger;
-use crate::store::Identity;
 
 /// Agents that may be connected at a time.
 pub(crate) const MOST_LIVE: usize = 1024;
@@ -20,7 +20,7 @@ const MOST_KNOWN: usize = 8192;
 
 /// All agents, by the order in which they first came.
 #[derive(Debug)]
-pub(crate) struct Registry {
+pub struct Registry {
     agents: Mutex<Agents>,
     connections: AtomicU64,
     open: AtomicUsize,
@@ -39,7 +39,7 @@ struct Agents {
 
 /// How long nobody has been there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attendance {
+pub enum Attendance {
     /// Somebody is there.
     Live,
     /// Nobody ever was, since then.
@@ -50,10 +50,10 @@ pub(crate) enum Attendance {
 
 /// There are too many agents already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
+pub struct Full;
 
 impl Registry {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             agents: Mutex::default(),
             connections: AtomicU64::new(0),
@@ -64,7 +64,7 @@ impl Registry {
     }
 
     /// One that knows everybody whom the collector before knew.
-    pub(crate) fn restore(run: &Arc<str>, ledger: &Ledger, written: &AllWritten) -> Self {
+    pub fn restore(run: &Arc<str>, ledger: &Ledger, written: &AllWritten) -> Self {
         let registry = Self::new();
         let mut known: Vec<_> = ledger.agents.iter().collect();
         known.sort_by_key(|(_, agent)| agent.first_seen);
@@ -85,13 +85,13 @@ impl Registry {
     }
 
     /// A number for a new connection.
-    pub(crate) fn new_connection(&self) -> u64 {
+    pub fn new_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// A connection begins to speak for the agent `instance`, known or new. Returns it and the newest sequence number
     /// of it that need not be sent again.
-    pub(crate) fn connect(
+    pub fn connect(
         &self,
         instance: &str,
         identity: Arc<Identity>,
@@ -116,7 +116,7 @@ impl Registry {
     }
 
     /// The connection is over. Returns whether it still spoke for the agent.
-    pub(crate) fn disconnect(&self, agent: &Agent, connection: u64, said_bye: bool) -> bool {
+    pub fn disconnect(&self, agent: &Agent, connection: u64, said_bye: bool) -> bool {
         let mut agents = self.lock();
         let gone = agent.disconnect(connection, said_bye);
         if gone && agents.live() == 0 {
@@ -128,27 +128,27 @@ impl Registry {
     }
 
     /// Something changed that somebody may be waiting for.
-    pub(crate) fn notify(&self) {
+    pub fn notify(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 
     /// Tells of every change: an agent comes, goes or reports.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
     /// Everybody, by the order in which they first came.
-    pub(crate) fn all(&self) -> Vec<Arc<Agent>> {
+    pub fn all(&self) -> Vec<Arc<Agent>> {
         self.lock().in_order.clone()
     }
 
     /// Those that are connected.
-    pub(crate) fn live(&self) -> Vec<Arc<Agent>> {
+    pub fn live(&self) -> Vec<Arc<Agent>> {
         self.all().into_iter().filter(|agent| agent.is_live()).collect()
     }
 
     /// Whether somebody is there, and since when nobody is.
-    pub(crate) fn attendance(&self) -> Attendance {
+    pub fn attendance(&self) -> Attendance {
         let agents = self.lock();
         match agents.left {
             _ if agents.live() > 0 => Attendance::Live,
@@ -158,13 +158,13 @@ impl Registry {
     }
 
     /// Counts a stream as open for as long as the guard lives.
-    pub(crate) fn open(self: &Arc<Self>) -> OpenStream {
+    pub fn open(self: &Arc<Self>) -> OpenStream {
         self.open.fetch_add(1, Ordering::Relaxed);
         OpenStream(Arc::clone(self))
     }
 
     /// Streams that are open.
-    pub(crate) fn open_streams(&self) -> usize {
+    pub fn open_streams(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 }
@@ -199,7 +199,7 @@ impl Agents {
 
 /// An open stream; dropping it says that it is closed.
 #[derive(Debug)]
-pub(crate) struct OpenStream(Arc<Registry>);
+pub struct OpenStream(Arc<Registry>);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {

@@ -9,8 +9,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use probe_analysis::open::Open;
-use probe_analysis::recover;
+use probe_trace::open::Open;
+use probe_trace::recover;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 

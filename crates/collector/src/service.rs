@@ -18,7 +18,7 @@ const MOST_STREAMS: usize = 2048;
 
 /// What agents speak with.
 #[derive(Debug, Clone)]
-pub(crate) struct AgentService(pub(crate) Arc<Shared>);
+pub(crate) struct AgentService(pub Arc<Shared>);
 
 #[tonic::async_trait]
 impl Agent for AgentService {

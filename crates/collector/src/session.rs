@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use probe_analysis::recover::Recovered;
+use probe_common::clock;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame, record, said};
 use probe_proto::{MAX_ROWS, VERSION};
+use probe_store::{Identity, Rows, Strings};
+use probe_trace::recover::Recovered;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
+use super::Shared;
 use super::agent::{Agent, Downlink, Keep, LONGEST_TEXT, Source, Superseded, cut, cut_status};
 use super::ends::{self, Peer};
 use super::events::{Event, Severity};
 use super::hello::{DeclaredTable, Unwelcome, cut_hello, understand};
-use super::{Shared, clock};
-use crate::store::{Identity, Rows, Strings};
 
 /// A stream that says nothing at first is closed after this long.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);

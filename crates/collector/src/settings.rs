@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use probe_common::error::{Error, Result};
 use probe_proto::config;
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::{AgentConfig, ConfigAnswer, Configure, Plan};
@@ -14,7 +15,6 @@ use tokio::time::timeout;
 
 use super::agent::{Agent, Presence};
 use super::registry::Registry;
-use crate::error::{Error, Result};
 
 /// How long agents are given to say that a setting is in force.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(2);

@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::Int64Type;
 use futures::StreamExt;
+use probe_common::clock;
+use probe_common::error::{Error, Kind, Result};
+use probe_common::paths::host_name;
+use probe_inspect::stacks::sampler::{self, Plan};
+use probe_inspect::stacks::{Readers, Subject, agent, each, method_name, permission};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
 use probe_proto::tables::stacks;
 use probe_proto::v1::{At, EvalCall, ProcessStacks, StackMethod, StacksAnswer, StacksCall, ThreadStack};
+use probe_query::{Asked, Engine};
+use probe_store::Identity;
 
 use super::agent::AgentState;
-use super::clock;
 use super::local::Local;
 use super::looks::{Look, Looks};
 use super::registry::Registry;
-use crate::error::{Error, Kind, Result};
 use crate::eval::Broker;
-use crate::paths::host_name;
-use crate::query::{Asked, Engine};
 use crate::server::peer::Asker;
-use crate::stacks::sampler::{self, Plan};
-use crate::stacks::{Readers, Subject, agent, each, method_name, permission};
-use crate::store::Identity;
 
 /// How long an agent may take to say where its threads are.
 const AGENT_SECONDS: f64 = 5.0;
@@ -250,7 +250,7 @@ impl Stacks {
 /// # Errors
 /// They can't be read.
 pub(crate) async fn captures(engine: &Engine) -> Result<i64> {
-    let failed = |error| crate::query::from_datafusion(&error);
+    let failed = |error| probe_query::from_datafusion(&error);
     let mut rows = engine.ask("SELECT MAX(capture) FROM python.stacks", Asked::default()).await?;
     while let Some(batch) = rows.next().await {
         let batch = batch.map_err(failed)?;

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use probe_common::error::{Error, Result};
+use probe_store::runs::{RunInfo, State, last_step, size_of_files};
+use probe_store::{journal, write_system};
 use tokio::time::timeout;
 
 use super::{Collector, Shared, ends};
-use crate::error::{Error, Result};
-use crate::journal;
-use crate::runs::{RunInfo, State, last_step, size_of_files};
-use crate::store;
 
 /// How long live agents are given to send what they have and say Bye.
 const BYE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -35,7 +34,7 @@ impl Collector {
         let directory = reservation.directory().to_owned();
         let (journal, store) = (Arc::clone(&shared.journal), Arc::clone(&shared.store));
         let written = tokio::task::spawn_blocking(move || {
-            let written = keeper.finish().and_then(|()| store::write_system(&directory, &store.tables(), &system));
+            let written = keeper.finish().and_then(|()| write_system(&directory, &store.tables(), &system));
             journal.finish();
             written?;
             // run.json says that the run has ended only when all of it is in files, and only then its journal goes.

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use probe_common::clock;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Table, Text, Time};
 use probe_proto::tables::{agents, drops};
+use probe_store::{Evicted, Identity, Store};
+use probe_store::{SystemRows, SystemTable};
 
 use super::agent::{AgentState, Life, Presence};
-use super::clock;
 use super::registry::Registry;
-use crate::query::{SystemRows, SystemTable};
-use crate::store::{Evicted, Identity, Store};
 
 /// Of rows that an agent had recorded, and that had not come when its process or its connection ended.
 const NOT_SENT: &str = "not sent in time";
@@ -19,8 +19,8 @@ const NOT_SENT: &str = "not sent in time";
 /// `probe.agents`.
 #[derive(Debug)]
 pub(crate) struct AgentsTable {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) store: Arc<Store>,
+    pub registry: Arc<Registry>,
+    pub store: Arc<Store>,
 }
 
 impl SystemTable for AgentsTable {
@@ -96,8 +96,8 @@ fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut
 /// `probe.drops`: what agents say they lost, what was lost here, and what the store evicted.
 #[derive(Debug)]
 pub(crate) struct DropsTable {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) store: Arc<Store>,
+    pub registry: Arc<Registry>,
+    pub store: Arc<Store>,
 }
 
 impl SystemTable for DropsTable {

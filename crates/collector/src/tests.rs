@@ -11,19 +11,21 @@ use std::sync::Arc;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use futures::TryStreamExt;
+use probe_common::clock;
+use probe_common::fault;
 use probe_proto::encode::BatchBuilder;
 use probe_proto::tables::steps;
 use probe_proto::v1::{self, record, said};
+use probe_query::Engine;
+use probe_store::journal;
+use probe_store::{Mapping, Rows, Strings};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tokio::sync::mpsc;
 
 use super::agent::{Agent, Keep, Source};
 use super::hello::understand;
-use super::{Begun, begin, clock, recovery};
-use crate::query::Engine;
-use crate::store::{Mapping, Rows, Strings};
-use crate::{fault, journal};
+use super::{Begun, begin, recovery};
 
 mod disk;
 

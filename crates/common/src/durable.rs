@@ -8,7 +8,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The file system's.
-pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
+pub fn create_directory(directory: &Path) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The file system's.
-pub(crate) fn sync_names(directory: &Path) -> io::Result<()> {
+pub fn sync_names(directory: &Path) -> io::Result<()> {
     sync(directory, &File::open(directory)?)
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn sync_names(directory: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The file system's.
-pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let Some(directory) = to.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
     // Opened first: what is left to fail after the rename is the disk.
     let opened = File::open(directory)?;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// It says what is no duration, or one below `shortest`.
-pub(super) fn told(variable: &str, default: Duration, shortest: Duration, examples: &str) -> Result<Option<Duration>> {
+pub fn told(variable: &str, default: Duration, shortest: Duration, examples: &str) -> Result<Option<Duration>> {
     let text = std::env::var(variable).unwrap_or_default();
     match text.as_str() {
         "" => Ok(Some(default)),

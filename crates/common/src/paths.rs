@@ -96,7 +96,7 @@ impl Places {
             let name = entry.file_name();
             let Some(run) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else { continue };
             // Collectors may listen on other names here too; each run is listed once, by the socket of its own.
-            if crate::runs::RunName::numbered(run).is_none() {
+            if crate::run_name::RunName::numbered(run).is_none() {
                 continue;
             }
             if socket_state(&entry.path()) == SocketState::Live {
@@ -166,7 +166,7 @@ pub fn socket_state(path: &Path) -> SocketState {
 }
 
 /// Makes `path` with mode 0700 where it is not there, and refuses one that is not ours alone.
-pub(crate) fn private_directory(path: &Path) -> Result<()> {
+pub fn private_directory(path: &Path) -> Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(|error| named(parent, &error))?;
     }
@@ -201,7 +201,7 @@ pub(crate) fn private_directory(path: &Path) -> Result<()> {
 }
 
 /// Refuses a directory in which somebody else could replace what is ours.
-pub(crate) fn only_ours_to_change(path: &Path) -> Result<()> {
+pub fn only_ours_to_change(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).map_err(|error| named(path, &error))?;
     let denied =
         |what: String| Err(Error::denied(format!("{} {what}; what is in it would not be safe", path.display())));
@@ -216,12 +216,12 @@ pub(crate) fn only_ours_to_change(path: &Path) -> Result<()> {
 }
 
 /// What this machine is called; empty where it has no name.
-pub(crate) fn host_name() -> String {
+pub fn host_name() -> String {
     nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// An input or output error that says which file it was about.
-pub(crate) fn named(path: &Path, error: &io::Error) -> Error {
+pub fn named(path: &Path, error: &io::Error) -> Error {
     Error::failed(format!("{}: {error}", path.display()))
 }
 

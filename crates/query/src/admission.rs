@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use probe_common::error::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::bounds::Bounds;
 use super::limits::Limits;
-use crate::error::{Error, Result};
 
 /// So many answers may stand still, waiting for their clients; of more, the one that has stood longest is given up.
 const MOST_STALLED: usize = 32;

@@ -15,6 +15,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
+use probe_common::error::{Error, Result};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -22,7 +23,6 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::admission::Permit;
 use super::bounds::Bounds;
 use super::errors::within;
-use crate::error::{Error, Result};
 
 /// Batches that are ready before they are taken.
 const AHEAD: usize = 4;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use probe_common::error::{Error, Result};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::limits::{Asked, Limits};
-use crate::error::{Error, Result};
 
 /// See the module.
 #[derive(Debug, Clone)]

@@ -8,15 +8,15 @@ use datafusion::common::Result;
 use datafusion::execution::SessionState;
 use probe_proto::table::Table;
 use probe_proto::tables::TABLES;
+use probe_store::Store;
+use probe_store::SystemTable;
 
 use super::provider::RowsTable;
 use super::running::Running;
-use super::system::SystemTable;
 use super::views;
-use crate::store::Store;
 
 /// The name of the only catalog.
-pub(crate) const CATALOG: &str = "probe";
+pub const CATALOG: &str = "probe";
 
 /// The schema that an unqualified name is looked up in: there is none of this name, so that `steps` is an error that
 /// says `python.steps`, and not a table that another one of the same name could hide one day.
@@ -28,7 +28,7 @@ pub(crate) fn schemas() -> Vec<&'static str> {
 }
 
 /// Those of some tables.
-pub(crate) fn schemas_of(tables: impl Iterator<Item = &'static Table>) -> Vec<&'static str> {
+pub fn schemas_of(tables: impl Iterator<Item = &'static Table>) -> Vec<&'static str> {
     let mut schemas: Vec<&'static str> = Vec::new();
     for table in tables {
         if !schemas.contains(&table.schema) {
@@ -39,7 +39,7 @@ pub(crate) fn schemas_of(tables: impl Iterator<Item = &'static Table>) -> Vec<&'
 }
 
 /// Whether a run can't be called so in queries: it is the name of what is there anyway.
-pub(crate) fn is_taken(name: &str) -> bool {
+pub fn is_taken(name: &str) -> bool {
     name == CATALOG || name == NO_SCHEMA || name == "information_schema" || schemas().contains(&name)
 }
 

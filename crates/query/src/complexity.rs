@@ -17,11 +17,10 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
-
+use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 
 use super::views;
-use crate::error::{Error, Result};
 
 /// Bytes of text.
 pub(super) const MAX_TEXT: usize = 256 << 10;

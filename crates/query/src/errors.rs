@@ -1,19 +1,26 @@
 //! What goes wrong with a query, in words for people.
 
+use std::borrow::Borrow;
+
+use probe_common::error::{Error, Result};
+use probe_proto::table::Table;
+
 use super::bounds::Bounds;
 use super::names::{list, nearest};
 use super::views::views;
-use crate::error::{Error, Result};
 use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
 use datafusion::sql::sqlparser::parser::ParserError;
-use probe_proto::table::Table;
 
 /// An error of planning or running a query.
-pub fn from_datafusion(error: &DataFusionError) -> Error {
+pub fn from_datafusion(error: impl Borrow<DataFusionError>) -> Error {
+    in_words(error.borrow())
+}
+
+fn in_words(error: &DataFusionError) -> Error {
     match error {
-        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => from_datafusion(inner),
-        DataFusionError::Shared(inner) => from_datafusion(inner),
-        DataFusionError::Collection(all) if !all.is_empty() => from_datafusion(&all[0]),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => in_words(inner),
+        DataFusionError::Shared(inner) => in_words(inner),
+        DataFusionError::Collection(all) if !all.is_empty() => in_words(&all[0]),
         DataFusionError::External(inner) => from_external(inner.as_ref()),
         DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
             arrow::error::ArrowError::ExternalError(inner) => from_external(inner.as_ref()),
@@ -31,7 +38,7 @@ pub fn from_datafusion(error: &DataFusionError) -> Error {
 pub(super) fn within(error: &DataFusionError, bounds: &Bounds) -> Error {
     match error.find_root() {
         DataFusionError::ResourcesExhausted(_) => bounds.too_much_memory(),
-        _ => from_datafusion(error),
+        _ => in_words(error),
     }
 }
 
@@ -39,15 +46,9 @@ fn from_external(error: &(dyn std::error::Error + 'static)) -> Error {
     if let Some(error) = error.downcast_ref::<Error>() {
         error.clone()
     } else if let Some(error) = error.downcast_ref::<DataFusionError>() {
-        from_datafusion(error)
+        in_words(error)
     } else {
         Error::failed(text(&error.to_string()))
-    }
-}
-
-impl From<DataFusionError> for Error {
-    fn from(error: DataFusionError) -> Self {
-        from_datafusion(&error)
     }
 }
 

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use probe_common::error::Error;
 
 use super::complexity::MAX_EXPRESSIONS;
-use crate::error::Error;
 
 /// Refuses a plan that comes to too much.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {

@@ -8,9 +8,10 @@ use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement as Sql, Visit, V
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use std::ops::ControlFlow;
 
+use probe_common::error::{Error, Result};
+
 use super::complexity;
 use super::errors::from_datafusion;
-use crate::error::{Error, Result};
 
 /// Expressions and subqueries may be nested so deep: a bracket is up to three levels to the parser.
 const DEPTH: usize = 3 * complexity::MAX_NESTING;

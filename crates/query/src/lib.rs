@@ -27,7 +27,6 @@ mod running;
 mod scan;
 mod source;
 mod stopping;
-mod system;
 mod threads;
 mod views;
 
@@ -44,23 +43,23 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStat
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
+use probe_common::error::{Error, Result};
+use probe_proto::table::Table;
+use probe_store::{Store, SystemTable};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-pub(crate) use self::catalog::{CATALOG, is_taken, schemas_of};
+pub use self::catalog::{CATALOG, is_taken, schemas_of};
 pub use self::errors::from_datafusion;
 pub use self::limits::{Asked, Limits};
 pub use self::output::plain_schema;
-pub use self::system::{SystemRows, SystemTable};
-pub(crate) use self::system::{segments_beside, system_segment};
-pub(crate) use self::views::relations;
+pub use self::views::relations;
 pub use self::views::views;
 
 use self::admission::Admission;
 use self::answer::{EndOnDrop, Output};
 use self::bounds::Bounds;
 use self::by_process::GroupByProcess;
-use probe_proto::table::Table;
 
 use self::catalog::{Catalog, Catalogs, NO_SCHEMA, Named};
 use self::errors::{no_run, no_table, or_say, within};
@@ -70,8 +69,6 @@ use self::percentile::ApproxPercentile;
 use self::running::Running;
 use self::stopping::StopAnywhere;
 use self::threads::Threads;
-use crate::error::{Error, Result};
-use crate::store::Store;
 
 /// Answers SQL over a store and the collector's own tables. Read-only, within [`Limits`], and on threads of its own:
 /// whoever asks only waits. Dropping an answer ends its query.

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use probe_common::error::{Error, Result};
 use probe_proto::env::{PROBE_QUERIES, PROBE_QUERY_BYTES, PROBE_QUERY_MEMORY, PROBE_QUERY_ROWS, PROBE_QUERY_TIMEOUT};
 use tokio_util::sync::CancellationToken;
-
-use crate::error::{Error, Result};
 
 /// Below this, plain questions could not be asked.
 const LEAST_MEMORY: usize = 64 << 20;
@@ -70,13 +69,13 @@ impl Limits {
     pub fn of_collector(memory: usize) -> Result<Self> {
         let default = Self { memory: (memory / 4).max(LEAST_MEMORY), ..Self::default() };
         Ok(Self {
-            memory: variable(PROBE_QUERY_MEMORY, "bytes, or like 512M or 2G", crate::collector::size)?
+            memory: variable(PROBE_QUERY_MEMORY, "bytes, or like 512M or 2G", probe_common::sizes::size)?
                 .map_or(default.memory, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             running: variable(PROBE_QUERIES, "a number", number)?.map_or(default.running, |running| running as usize),
             timeout: variable(PROBE_QUERY_TIMEOUT, "like 30s or 10m; off for none", timeout)?
                 .unwrap_or(default.timeout),
             rows: variable(PROBE_QUERY_ROWS, "a number", number)?.unwrap_or(default.rows),
-            bytes: variable(PROBE_QUERY_BYTES, "bytes, or like 512M or 2G", crate::collector::size)?
+            bytes: variable(PROBE_QUERY_BYTES, "bytes, or like 512M or 2G", probe_common::sizes::size)?
                 .unwrap_or(default.bytes),
             ..default
         })

@@ -6,8 +6,7 @@ use datafusion::common::ScalarValue;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Statistics};
 use probe_proto::table::Table;
-
-use crate::store::{Batch, Identity, ParquetFile, Place, RowGroup, Sealed, Segment};
+use probe_store::{Batch, Identity, ParquetFile, Place, RowGroup, Sealed, Segment};
 
 /// Smallest and largest value, where they are known and there are any; and how many values are NULL.
 pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);

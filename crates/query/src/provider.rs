@@ -15,12 +15,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::union::UnionExec;
 use probe_proto::table::{Source, Table};
+use probe_store::{Segment, TableSnapshot, arrow_schema};
+use probe_store::{SystemTable, segments_beside, system_segment};
 
 use super::part::Part;
 use super::running::Running;
 use super::source::PartsSource;
-use super::system::{SystemTable, segments_beside, system_segment};
-use crate::store::{Segment, TableSnapshot, arrow_schema};
 
 /// One table at the instant at which the query began.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct RowsTable {
     /// Who fills the table, or adds to it, if the collector does.
     system: Option<Arc<dyn SystemTable>>,
     /// Its rows, once they have been asked for: a query that names a table twice must see the same ones.
-    filled: OnceLock<Result<Vec<Arc<Segment>>, crate::error::Error>>,
+    filled: OnceLock<Result<Vec<Arc<Segment>>, probe_common::error::Error>>,
     /// Only this process's rows.
     pid: Option<i32>,
     /// Counts the scans.

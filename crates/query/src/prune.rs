@@ -16,9 +16,9 @@ use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
 use probe_proto::table::Table;
+use probe_store::{ParquetFile, Segment, arrow_schema};
 
 use super::part::{Known, OfSegment, Part};
-use crate::store::{ParquetFile, Segment, arrow_schema};
 
 /// Decides on parts while a scan runs, again whenever its filters have learned something.
 #[derive(Debug, Clone)]

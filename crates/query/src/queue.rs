@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder};
+use probe_store::{ParquetFile, Place, Segment};
 
 use super::part::{Known, Part};
 use super::prune::Pruner;
-use crate::store::{ParquetFile, Place, Segment};
 
 /// What is to be read next.
 pub(super) enum Taken {

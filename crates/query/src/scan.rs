@@ -8,10 +8,10 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::metrics::BaselineMetrics;
+use probe_store::{GroupReader, Segment};
 
 use super::queue::{Queue, Taken};
 use super::running::Guard;
-use crate::store::{GroupReader, Segment};
 
 /// One partition being read.
 pub(super) struct Scan {
@@ -118,6 +118,6 @@ impl Iterator for Scan {
     }
 }
 
-fn external(error: crate::error::Error) -> DataFusionError {
+fn external(error: probe_common::error::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }

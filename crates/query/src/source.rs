@@ -21,13 +21,13 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 use probe_proto::table::Table;
+use probe_store::{arrow_schema, identity_columns};
 
 use super::part::{Known, Part, statistics};
 use super::prune::Pruner;
 use super::queue::Queue;
 use super::running::Running;
 use super::scan::Scan;
-use crate::store::{arrow_schema, identity_columns};
 
 /// Parts of one table, some of its columns.
 #[derive(Clone)]

@@ -3,10 +3,9 @@
 
 use std::future::Future;
 
+use probe_common::error::Result;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
-
-use crate::error::Result;
 
 /// On a scale from -20 to 19 where others have 0: under full load such a thread gets a third of what they get, which is
 /// enough for an answer while a training on the same processors takes all it can.

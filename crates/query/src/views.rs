@@ -24,7 +24,7 @@ use probe_proto::tables::TABLES;
 #[derive(Debug)]
 pub(crate) struct View {
     /// What it answers with, said as a table's declaration says it.
-    pub(crate) table: Table,
+    pub table: Table,
     /// Its text.
     sql: &'static str,
 }
@@ -42,7 +42,7 @@ pub(crate) static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
 });
 
 /// Tables and views alike: all that can stand after FROM.
-pub(crate) fn relations() -> impl Iterator<Item = &'static Table> {
+pub fn relations() -> impl Iterator<Item = &'static Table> {
     TABLES.iter().copied().chain(VIEWS.iter().map(|view| &view.table))
 }
 

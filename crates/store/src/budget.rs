@@ -59,7 +59,7 @@ impl Store {
     }
 
     /// Resolves when there is room for more rows, or after a while: then what comes makes other rows go.
-    pub(crate) async fn room(&self) {
+    pub async fn room(&self) {
         let Some(kept) = self.kept.get() else { return };
         let crowded = || self.memory() > self.limit() / 8 * 7 || kept.journal.crowded();
         if !crowded() || kept.problem().is_some() {
@@ -208,13 +208,13 @@ impl Store {
             first_seq: origin.first_seq,
             last_seq: origin.last_seq,
             rows: rows as u64,
-            unix_ns: crate::collector::clock::unix_ns(),
+            unix_ns: probe_common::clock::unix_ns(),
             appends: self.counters.appends.load(Ordering::Relaxed),
         }));
     }
 
     /// Takes over what a collector before has counted.
-    pub(crate) fn restore_evicted(&self, run: &Arc<str>, evicted: &[v1::Evicted]) {
+    pub fn restore_evicted(&self, run: &Arc<str>, evicted: &[v1::Evicted]) {
         let tables = self.tables();
         let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
         for evicted in evicted {

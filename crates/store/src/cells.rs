@@ -20,7 +20,7 @@ use super::strings::Dictionary;
 
 /// The values of a column. Their number is the batch's.
 #[derive(Debug, Clone)]
-pub(crate) enum Cells {
+pub enum Cells {
     /// Every row is NULL.
     Nulls,
     /// Every row that is not NULL has this value: an integer, a timestamp, a boolean as 0 or 1, the id of a string.
@@ -45,7 +45,7 @@ pub(crate) enum Cells {
 
 impl Cells {
     /// From checked values. Nothing of the frame they came in is kept: it would stay in memory as a whole, uncounted.
-    pub(crate) fn new(decoded: Decoded, kind: ColumnType, rows: usize) -> Self {
+    pub fn new(decoded: Decoded, kind: ColumnType, rows: usize) -> Self {
         let validity = match decoded.validity.map(|bits| validity(&bits, rows)) {
             Some(validity) if validity.null_count() == rows => return Self::Nulls,
             Some(validity) if validity.null_count() > 0 => Some(validity),
@@ -83,7 +83,7 @@ impl Cells {
     }
 
     /// Rows that are NULL.
-    pub(crate) fn nulls(&self, rows: usize) -> usize {
+    pub fn nulls(&self, rows: usize) -> usize {
         match self {
             Self::Nulls => rows,
             Self::Constant { validity, .. } => validity.as_ref().map_or(0, NullBuffer::null_count),
@@ -92,7 +92,7 @@ impl Cells {
     }
 
     /// What they take in memory.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Nulls | Self::Constant { validity: None, .. } => 0,
             Self::Constant { validity: Some(validity), .. } => validity.buffer().capacity(),
@@ -103,7 +103,7 @@ impl Cells {
     }
 
     /// `length` rows from `offset` on, as SQL sees them.
-    pub(crate) fn array(
+    pub fn array(
         &self,
         kind: ColumnType,
         offset: usize,
@@ -128,7 +128,7 @@ impl Cells {
     }
 
     /// The rows of all of `parts` (each with its number of rows), in order.
-    pub(crate) fn concat(parts: &[(&Self, usize)], kind: ColumnType) -> Result<Self, ArrowError> {
+    pub fn concat(parts: &[(&Self, usize)], kind: ColumnType) -> Result<Self, ArrowError> {
         if parts.iter().all(|(cells, _)| matches!(cells, Self::Nulls)) {
             return Ok(Self::Nulls);
         }

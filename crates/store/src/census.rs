@@ -9,7 +9,7 @@ use probe_proto::tables::store;
 
 use super::Store;
 use super::table::TableSnapshot;
-use crate::query::{SystemRows, SystemTable};
+use crate::system::{SystemRows, SystemTable};
 
 /// What the journal's row is called, and that of the strings that rows in memory refer to.
 const JOURNAL: &str = "(journal)";

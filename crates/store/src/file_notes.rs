@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parquet::file::metadata::KeyValue;
+use probe_proto::table::ColumnType;
 use probe_proto::table::Table;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,6 @@ use super::range::Values;
 use super::schema::identity_columns;
 use super::segment::Segment;
 use super::sums::{self, Sums};
-use probe_proto::table::ColumnType;
 
 /// The key.
 const KEY: &str = "probe";

@@ -16,14 +16,14 @@ use parquet::arrow::{ProjectionMask, parquet_to_arrow_schema};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
+use probe_common::error::{Error, Result};
 
 use super::files::ParquetFile;
 use super::footer::chunk;
 use super::identity::Identity;
-use crate::error::{Error, Result};
 
 /// The rows of a row group, some of its columns.
-pub(crate) struct GroupReader {
+pub struct GroupReader {
     /// None where no column has to come from the file.
     rows: Option<ParquetRecordBatchReader>,
     /// Not read yet.
@@ -51,7 +51,7 @@ impl GroupReader {
     ///
     /// # Errors
     /// The file is gone or is not what it was when it was opened.
-    pub(crate) fn open(
+    pub fn open(
         file: &Arc<ParquetFile>,
         group: usize,
         places: &[usize],

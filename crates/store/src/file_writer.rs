@@ -17,14 +17,14 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
+use probe_common::durable;
+use probe_common::error::{Error, Result};
 use probe_proto::table::{ColumnType, Table};
 
 use super::file_notes::{self, Note};
 use super::files::{ParquetFile, UNFINISHED};
 use super::schema::arrow_schema;
 use super::segment::Segment;
-use crate::durable;
-use crate::error::{Error, Result};
 
 /// How hard zstd tries.
 const LEVEL: i32 = 1;
@@ -75,7 +75,7 @@ pub(super) fn write_groups(
     let path = directory.join(name);
     let unfinished = directory.join(format!(".{name}.{UNFINISHED}"));
     let written = (|| {
-        crate::fault::check(&path)?;
+        probe_common::fault::check(&path)?;
         let written = write(&unfinished, table, notes, room, rows)?;
         durable::rename(&unfinished, &path)?;
         Ok(written)

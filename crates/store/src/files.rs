@@ -13,6 +13,7 @@ use datafusion::common::ScalarValue;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 use probe_proto::tables::{TABLES, custom};
 
@@ -24,22 +25,21 @@ use super::range::Range;
 use super::schema::{arrow_schema, identity_columns, same, table_of};
 use super::segment::Segment;
 use super::sums::{self, Sums};
-use crate::error::{Error, Result};
 
 /// A file that is being written ends so: `.00000007.parquet.writing`.
 pub(super) const UNFINISHED: &str = "writing";
 
 /// A Parquet file with rows of one table.
 #[derive(Debug)]
-pub(crate) struct ParquetFile {
+pub struct ParquetFile {
     /// Whose rows.
-    pub(crate) table: &'static Table,
+    pub table: &'static Table,
     /// Absolute where its directory is.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Of the file.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// In the order of the file.
-    pub(crate) groups: Vec<RowGroup>,
+    pub groups: Vec<RowGroup>,
     /// All groups' together.
     whole: RowGroup,
     /// It was written by this program as it is: what it does not say or have by our declarations, it has not.
@@ -52,15 +52,15 @@ pub(crate) struct ParquetFile {
 
 /// What is known of a row group without reading it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RowGroup {
+pub struct RowGroup {
     /// How many.
-    pub(crate) rows: usize,
+    pub rows: usize,
     /// What each column of the table takes in the file, identity first; 0 for one that the file lacks.
-    pub(crate) column_bytes: Box<[u64]>,
+    pub column_bytes: Box<[u64]>,
     /// Which batches of which agent, where the file says: one stretch, or several that were merged.
-    pub(crate) origins: Vec<Origin>,
+    pub origins: Vec<Origin>,
     /// The process that all of these rows came from, where it is one.
-    pub(crate) identity: Option<Arc<Identity>>,
+    pub identity: Option<Arc<Identity>>,
     /// Of each column of the table, identity first.
     pub(super) ranges: Box<[Range]>,
     /// Of float columns, where the file says.
@@ -73,7 +73,7 @@ impl ParquetFile {
     /// # Errors
     /// It is no Parquet file, lacks a column that can't be NULL, has one of another type, or says about itself what
     /// can't be.
-    pub(crate) fn open(path: &Path, table: &'static Table) -> Result<Self> {
+    pub fn open(path: &Path, table: &'static Table) -> Result<Self> {
         let wrong = |what: String| Error::failed(format!("cannot read {}: {what}", path.display()));
         let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
         let bytes = file.metadata().map_err(|error| wrong(error.to_string()))?.len();
@@ -127,19 +127,19 @@ impl ParquetFile {
     }
 
     /// How many of the table's columns come before its own.
-    pub(crate) fn identity_columns(&self) -> usize {
+    pub fn identity_columns(&self) -> usize {
         identity_columns(self.table)
     }
 
     /// What holds of all groups together.
-    pub(crate) fn whole(&self) -> &RowGroup {
+    pub fn whole(&self) -> &RowGroup {
         &self.whole
     }
 }
 
 impl RowGroup {
     /// What is known of the column at `place` (identity first): smallest and largest value, and number of NULLs.
-    pub(crate) fn range(&self, table: &Table, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+    pub fn range(&self, table: &Table, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
         if place < identity_columns(table)
             && let Some(identity) = &self.identity
         {
@@ -154,7 +154,7 @@ impl RowGroup {
     }
 
     /// The sum of the float column at `place` (identity first), where it is known and exact in any order of adding.
-    pub(crate) fn sum(&self, table: &Table, place: usize) -> Option<f64> {
+    pub fn sum(&self, table: &Table, place: usize) -> Option<f64> {
         let own = place.checked_sub(identity_columns(table))?;
         self.sums.iter().find(|(of, _)| *of == own).map(|(_, sum)| sums::value(*sum))
     }

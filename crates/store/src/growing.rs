@@ -15,14 +15,14 @@ const GROUPS: usize = 32;
 
 /// See the module.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Growing {
+pub struct Growing {
     /// None where there are none: an empty list that all share would be counted by all.
     groups: [Option<Arc<Vec<Arc<Segment>>>>; GROUPS],
 }
 
 impl Growing {
     /// All of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.groups.iter().flatten().flat_map(|group| group.iter())
     }
 

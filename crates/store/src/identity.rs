@@ -47,7 +47,7 @@ pub struct Identity {
 
 impl Identity {
     /// What a Hello says of it, in the run of this name.
-    pub(crate) fn of_hello(run: &Arc<str>, hello: &v1::Hello) -> Self {
+    pub fn of_hello(run: &Arc<str>, hello: &v1::Hello) -> Self {
         Self {
             run: Arc::clone(run),
             host: hello.host.as_str().into(),
@@ -60,7 +60,7 @@ impl Identity {
     }
 
     /// The part of a Hello that says this.
-    pub(crate) fn to_hello(&self) -> v1::Hello {
+    pub fn to_hello(&self) -> v1::Hello {
         v1::Hello {
             host: self.host.to_string(),
             pid: u32::try_from(self.pid).unwrap_or_default(),
@@ -73,7 +73,7 @@ impl Identity {
     }
 
     /// The value of the identity column at `place` (as in [`probe_proto::tables::IDENTITY`]).
-    pub(crate) fn value(&self, place: usize) -> ScalarValue {
+    pub fn value(&self, place: usize) -> ScalarValue {
         let text = |value: &Arc<str>| ScalarValue::Utf8View(Some(value.to_string()));
         match place {
             0 => text(&self.run),
@@ -87,7 +87,7 @@ impl Identity {
     }
 
     /// The identity column at `place`, `rows` long.
-    pub(crate) fn column(&self, place: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
+    pub fn column(&self, place: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
         let value = self.value(place);
         let ScalarValue::Utf8View(Some(text)) = &value else {
             return value.to_array_of_size(rows).map_err(|error| ArrowError::ComputeError(error.to_string()));

@@ -12,6 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use probe_common::durable;
+use probe_common::error::{Error, Result};
+
 use super::Store;
 use super::budget::Graveyard;
 use super::file_writer::write_file;
@@ -19,8 +22,6 @@ use super::files::table_directory;
 use super::merge::{NEIGHBOURS, numbers_in};
 use super::sealed::Sealed;
 use super::segment::Segment;
-use crate::durable;
-use crate::error::{Error, Result};
 use crate::journal::{Journal, panicked};
 
 /// A segment that has grown for so long is sealed, and all of its table with it, so that one file has them all.
@@ -75,7 +76,7 @@ struct Work {
 
 /// The thread that writes files. Dropped, it ends after the file that it writes.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub struct Keeper {
     store: Arc<Store>,
     thread: Option<JoinHandle<()>>,
 }
@@ -118,13 +119,7 @@ impl Store {
     ///
     /// # Errors
     /// It keeps them already; no thread can be started.
-    pub(crate) fn keep(
-        self: &Arc<Self>,
-        directory: &Path,
-        journal: Arc<Journal>,
-        memory: usize,
-        disk: u64,
-    ) -> Result<Keeper> {
+    pub fn keep(self: &Arc<Self>, directory: &Path, journal: Arc<Journal>, memory: usize, disk: u64) -> Result<Keeper> {
         self.limit.store(memory, Ordering::Relaxed);
         self.segment_bytes.store(most_file_in_memory(disk), Ordering::Relaxed);
         let next = self
@@ -156,7 +151,7 @@ impl Store {
     }
 
     /// Why rows are in memory only, for now.
-    pub(crate) fn problem(&self) -> Option<Arc<str>> {
+    pub fn problem(&self) -> Option<Arc<str>> {
         self.kept.get().and_then(Kept::problem)
     }
 
@@ -167,7 +162,7 @@ impl Store {
 
     /// Everything that is due: segments become files (all of them, or those that are old or full), memory and disk are
     /// brought within their limits, and journal files that nobody needs go.
-    pub(crate) fn keep_up(&self, all: bool) -> Result<()> {
+    pub fn keep_up(&self, all: bool) -> Result<()> {
         let Some(kept) = self.kept.get() else { return Ok(()) };
         let _alone = kept.round.lock().unwrap_or_else(PoisonError::into_inner);
         // A round before that did not come to its end may have left them.
@@ -191,9 +186,9 @@ impl Store {
         spilled
     }
 
-    /// Merges files without waiting for many of them; those that were merged stay where they are if `leave`.
-    #[cfg(test)]
-    pub(crate) fn merge_now(&self, leave: bool) -> Result<()> {
+    /// Merges files without waiting for many of them; those that were merged stay where they are if `leave`. For tests.
+    #[doc(hidden)]
+    pub fn merge_now(&self, leave: bool) -> Result<()> {
         let Some(kept) = self.kept.get() else { return Ok(()) };
         let _alone = kept.round.lock().unwrap_or_else(PoisonError::into_inner);
         let merged = self.merge_files(kept, 2);
@@ -203,21 +198,21 @@ impl Store {
         merged
     }
 
-    /// Rows may take only so much memory from now on.
-    #[cfg(test)]
-    pub(crate) fn limit_memory(&self, memory: usize) {
+    /// Rows may take only so much memory from now on. For tests.
+    #[doc(hidden)]
+    pub fn limit_memory(&self, memory: usize) {
         self.limit.store(memory, Ordering::Relaxed);
     }
 
-    /// The thread that writes files looks whether something is due.
-    #[cfg(test)]
-    pub(crate) fn look(&self) {
+    /// The thread that writes files looks whether something is due. For tests.
+    #[doc(hidden)]
+    pub fn look(&self) {
         self.kept.get().into_iter().for_each(Kept::wake);
     }
 
-    /// Nothing is written or taken away while the guard lives.
-    #[cfg(test)]
-    pub(crate) fn hold_still(&self) -> Option<MutexGuard<'_, ()>> {
+    /// Nothing is written or taken away while the guard lives. For tests.
+    #[doc(hidden)]
+    pub fn hold_still(&self) -> Option<MutexGuard<'_, ()>> {
         self.kept.get().map(|kept| kept.round.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -299,7 +294,7 @@ impl Keeper {
     ///
     /// # Errors
     /// The file system's; the journal has the rows then.
-    pub(crate) fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<()> {
         self.stop();
         self.store.keep_up(true)
     }

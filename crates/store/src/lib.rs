@@ -16,16 +16,19 @@ mod files;
 mod footer;
 mod growing;
 mod identity;
+pub mod journal;
 mod keep;
 mod mapping;
 mod merge;
 mod range;
 mod rows;
+pub mod runs;
 mod schema;
 mod sealed;
 mod segment;
 mod strings;
 mod sums;
+mod system;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -45,26 +48,27 @@ pub use self::budget::Evicted;
 pub use self::census::Census;
 pub use self::identity::{Identity, Origin};
 pub use self::mapping::Mapping;
-pub(crate) use self::rows::Batch;
+pub use self::rows::Batch;
 pub use self::rows::Rows;
 pub use self::schema::arrow_schema;
-pub(crate) use self::schema::{identity_columns, table_of};
+pub use self::schema::{identity_columns, table_of};
 pub use self::strings::Strings;
-pub(crate) use self::write::write_system;
+pub use self::system::{SystemRows, SystemTable, segments_beside, system_segment};
+pub use self::write::write_system;
 
-pub(crate) use self::file_reader::GroupReader;
-pub(crate) use self::files::{ParquetFile, RowGroup};
-pub(crate) use self::sealed::{Place, Sealed};
-pub(crate) use self::segment::Segment;
-pub(crate) use self::table::TableSnapshot;
+pub use self::file_reader::GroupReader;
+pub use self::files::{ParquetFile, RowGroup};
+pub use self::sealed::{Place, Sealed};
+pub use self::segment::Segment;
+pub use self::table::TableSnapshot;
 
-pub(crate) use self::keep::Keeper;
+pub use self::keep::Keeper;
 
 use self::budget::Losses;
 use self::declared::Declared;
 use self::keep::Kept;
 use self::table::{Counters, TableStore};
-use crate::error::{Error, Result};
+use probe_common::error::{Error, Result};
 
 /// Past the memory limit segments go whole, so none may take more than this part of it.
 const SEGMENTS_IN_LIMIT: usize = 32;
@@ -75,11 +79,11 @@ const LEAST_TEXT: usize = 1 << 20;
 
 /// Files of a run directory that hold no rows for anybody.
 #[derive(Debug, Default)]
-pub(crate) struct LeftOver {
+pub struct LeftOver {
     /// Files that can't be read, and why.
-    pub(crate) damaged: Vec<(PathBuf, Error)>,
+    pub damaged: Vec<(PathBuf, Error)>,
     /// Files that nobody has finished, and those of an end that was not finished. Their rows are in the journal.
-    pub(crate) unfinished: Vec<PathBuf>,
+    pub unfinished: Vec<PathBuf>,
 }
 
 impl LeftOver {
@@ -87,7 +91,7 @@ impl LeftOver {
     ///
     /// # Errors
     /// The file system's.
-    pub(crate) fn set_aside(&self) -> Result<()> {
+    pub fn set_aside(&self) -> Result<()> {
         for (path, _) in &self.damaged {
             fs::rename(path, path.with_extension("parquet.damaged"))?;
         }
@@ -140,7 +144,7 @@ impl Store {
     ///
     /// # Errors
     /// There is no such directory.
-    pub(crate) fn left(directory: &Path, disk: u64) -> Result<(Arc<Self>, LeftOver)> {
+    pub fn left(directory: &Path, disk: u64) -> Result<(Arc<Self>, LeftOver)> {
         let mut found = files::find(directory)?;
         // It says how things were at an end that was not one.
         for files in &mut found.tables {
@@ -170,7 +174,7 @@ impl Store {
 
     /// To be held from before an append until the journal has its batch: a segment is written to a file only when the
     /// journal has all of it.
-    pub(crate) fn take(&self) -> RwLockReadGuard<'_, ()> {
+    pub fn take(&self) -> RwLockReadGuard<'_, ()> {
         self.taking.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,7 +212,7 @@ impl Store {
     }
 
     /// What strings of connections take in memory, in bytes.
-    pub(crate) fn text_bytes(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         self.counters.texts.load(Ordering::Relaxed)
     }
 
@@ -217,12 +221,12 @@ impl Store {
     }
 
     /// Whether connections may bring so many bytes of strings more.
-    pub(crate) fn has_room_for_text(&self, bytes: usize) -> bool {
+    pub fn has_room_for_text(&self, bytes: usize) -> bool {
         self.text_bytes() + bytes <= self.most_text().max(LEAST_TEXT)
     }
 
     /// Batches appended so far.
-    pub(crate) fn appends(&self) -> u64 {
+    pub fn appends(&self) -> u64 {
         self.counters.appends.load(Ordering::Relaxed)
     }
 
@@ -240,7 +244,7 @@ impl Store {
     }
 
     /// All tables now, as [`Store::tables`], and behind them empty ones.
-    pub(crate) fn snapshot(&self) -> Vec<Arc<TableSnapshot>> {
+    pub fn snapshot(&self) -> Vec<Arc<TableSnapshot>> {
         self.tables.iter().map(TableStore::snapshot).collect()
     }
 }

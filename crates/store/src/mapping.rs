@@ -73,12 +73,12 @@ impl Mapping {
     }
 
     /// How many columns a batch has.
-    pub(crate) fn declared(&self) -> usize {
+    pub fn declared(&self) -> usize {
         self.declared
     }
 
     /// For each column of the table, the place of it in a batch.
-    pub(crate) fn sources(&self) -> &[Option<usize>] {
+    pub fn sources(&self) -> &[Option<usize>] {
         &self.sources
     }
 }

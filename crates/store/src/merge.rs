@@ -11,6 +11,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use probe_common::error::Result;
+
 use super::Store;
 use super::file_notes::Note;
 use super::file_reader::GroupReader;
@@ -19,7 +21,6 @@ use super::files::{ParquetFile, RowGroup, table_directory};
 use super::keep::{FILE_ROWS, Kept};
 use super::schema::arrow_schema;
 use super::table::{SEGMENT_ROWS, TableSnapshot};
-use crate::error::Result;
 
 /// So many files of about the same size are merged.
 pub(super) const NEIGHBOURS: usize = 8;
@@ -74,7 +75,7 @@ impl Store {
             let rows: usize = files.iter().map(|file| file.whole().rows).sum();
             let found = merged.whole().rows;
             let wrong = format!("{} has {found} rows instead of {rows}", path.display());
-            if found == rows { Ok(merged) } else { Err(crate::error::Error::failed(wrong)) }
+            if found == rows { Ok(merged) } else { Err(probe_common::error::Error::failed(wrong)) }
         });
         let merged = match merged {
             Ok(merged) => merged,

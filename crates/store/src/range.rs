@@ -11,16 +11,16 @@ use super::schema::utc;
 
 /// Of one column of one batch or segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Range {
+pub struct Range {
     /// The values that are not NULL.
-    pub(crate) values: Values,
+    pub values: Values,
     /// Rows that are NULL.
-    pub(crate) nulls: usize,
+    pub nulls: usize,
 }
 
 /// Smallest and largest value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Values {
+pub enum Values {
     /// There is none that is not NULL.
     None,
     /// Integers, timestamps.
@@ -33,10 +33,10 @@ pub(crate) enum Values {
 
 impl Range {
     /// Of no rows.
-    pub(crate) const EMPTY: Self = Self { values: Values::None, nulls: 0 };
+    pub const EMPTY: Self = Self { values: Values::None, nulls: 0 };
 
     /// Of `rows` rows that all have this value, as a Parquet footer would say it: text is not known.
-    pub(crate) fn of_constant(value: &ScalarValue, rows: usize) -> Self {
+    pub fn of_constant(value: &ScalarValue, rows: usize) -> Self {
         match value {
             value if value.is_null() => Self { values: Values::None, nulls: rows },
             ScalarValue::Int32(Some(value)) => {
@@ -47,7 +47,7 @@ impl Range {
     }
 
     /// Looks at the rows.
-    pub(crate) fn of(cells: &Cells, kind: ColumnType, rows: usize) -> Self {
+    pub fn of(cells: &Cells, kind: ColumnType, rows: usize) -> Self {
         let nulls = cells.nulls(rows);
         if nulls == rows {
             return Self { values: Values::None, nulls };
@@ -85,7 +85,7 @@ impl Range {
     }
 
     /// Of the rows of both.
-    pub(crate) fn with(self, other: Self) -> Self {
+    pub fn with(self, other: Self) -> Self {
         let values = match (self.values, other.values) {
             (Values::None, values) | (values, Values::None) => values,
             (Values::Ints(a, b), Values::Ints(c, d)) => Values::Ints(a.min(c), b.max(d)),
@@ -96,7 +96,7 @@ impl Range {
     }
 
     /// Smallest and largest value in SQL's types; None where they are not known or there are none.
-    pub(crate) fn bounds(&self, kind: ColumnType) -> Option<(ScalarValue, ScalarValue)> {
+    pub fn bounds(&self, kind: ColumnType) -> Option<(ScalarValue, ScalarValue)> {
         let scalar = |value: i64| match kind {
             ColumnType::Int32 => Some(ScalarValue::Int32(Some(i32::try_from(value).ok()?))),
             ColumnType::Int64 => Some(ScalarValue::Int64(Some(value))),

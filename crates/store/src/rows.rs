@@ -13,19 +13,19 @@ use super::strings::{Dictionary, Strings};
 #[derive(Debug, Clone)]
 pub struct Rows {
     table: &'static Table,
-    pub(crate) batch: Batch,
-    pub(crate) ranges: Vec<Range>,
-    pub(crate) strings: Dictionary,
+    pub batch: Batch,
+    pub ranges: Vec<Range>,
+    pub strings: Dictionary,
 }
 
 /// Rows at rest: an entry a column of the table, identity excepted.
 #[derive(Debug, Clone)]
-pub(crate) struct Batch {
-    pub(crate) rows: usize,
-    pub(crate) cells: Vec<Cells>,
+pub struct Batch {
+    pub rows: usize,
+    pub cells: Vec<Cells>,
     /// Of each of them.
-    pub(crate) ranges: Vec<Range>,
-    pub(crate) bytes: usize,
+    pub ranges: Vec<Range>,
+    pub bytes: usize,
 }
 
 impl Rows {
@@ -74,7 +74,7 @@ impl Rows {
 }
 
 impl Batch {
-    pub(crate) fn new(rows: usize, cells: Vec<Cells>, ranges: Vec<Range>) -> Self {
+    pub fn new(rows: usize, cells: Vec<Cells>, ranges: Vec<Range>) -> Self {
         let fixed = cells.len() * size_of::<Cells>() + ranges.len() * size_of::<Range>();
         let bytes = cells.iter().map(Cells::bytes).sum::<usize>() + fixed;
         Self { rows, cells, ranges, bytes }

@@ -3,7 +3,6 @@
 mod git;
 mod info;
 mod lost;
-mod name;
 mod remove;
 mod reserve;
 mod steps;
@@ -14,13 +13,13 @@ use std::path::PathBuf;
 
 pub use info::{RunInfo, State};
 pub use lost::reached;
-pub use name::{RESERVED, RunName, check_name};
 pub use remove::{ended, named_runs, remove, size, size_of_files, sweep, why_it_stays};
 pub use reserve::Reservation;
 pub use steps::{Reached, last_step};
 
-use crate::error::{Error, Result};
-use crate::paths::{Places, named};
+use probe_common::error::{Error, Result};
+use probe_common::paths::{Places, named};
+use probe_common::run_name::RunName;
 
 /// A run that has a directory.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ pub fn arrow_schema(table: &'static Table) -> SchemaRef {
 }
 
 /// How many of the columns come before the table's own.
-pub(crate) fn identity_columns(table: &Table) -> usize {
+pub fn identity_columns(table: &Table) -> usize {
     match table.source {
         Source::Agent => IDENTITY.len(),
         Source::Collector => 0,
@@ -57,7 +57,7 @@ pub(super) fn same(found: &DataType, expected: &DataType) -> bool {
 ///
 /// # Errors
 /// In words: no table of a program's has these columns.
-pub(crate) fn table_of(full_name: &str, schema: &Schema) -> Result<&'static Table, String> {
+pub fn table_of(full_name: &str, schema: &Schema) -> Result<&'static Table, String> {
     let kinds = [ColumnType::Int64, ColumnType::Float64, ColumnType::Bool, ColumnType::Text, ColumnType::Timestamp];
     let kind = |field: &Field| {
         let kind = kinds.into_iter().find(|kind| same(field.data_type(), &arrow_type(*kind)));

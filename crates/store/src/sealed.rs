@@ -11,15 +11,15 @@ use super::segment::Segment;
 
 /// What one row group of a file has, or will have.
 #[derive(Debug)]
-pub(crate) struct Sealed {
-    pub(crate) identity: Option<Arc<Identity>>,
-    pub(crate) rows: usize,
+pub struct Sealed {
+    pub identity: Option<Arc<Identity>>,
+    pub rows: usize,
     place: ArcSwap<Place>,
 }
 
 /// Where they are.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub enum Place {
     /// In memory: one segment, or those of which the row group was merged.
     Memory(Vec<Arc<Segment>>),
     /// In the row group of this number alone.
@@ -28,7 +28,7 @@ pub(crate) enum Place {
 
 impl Sealed {
     /// Segments of one process.
-    pub(crate) fn new(segments: Vec<Arc<Segment>>) -> Self {
+    pub fn new(segments: Vec<Arc<Segment>>) -> Self {
         Self {
             identity: segments.first().and_then(|segment| segment.identity.clone()),
             rows: segments.iter().map(|segment| segment.rows).sum(),
@@ -37,12 +37,12 @@ impl Sealed {
     }
 
     /// Where they are now. What comes out stays readable, as long as it is held.
-    pub(crate) fn place(&self) -> Arc<Place> {
+    pub fn place(&self) -> Arc<Place> {
         self.place.load_full()
     }
 
     /// Those that are in memory.
-    pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
+    pub fn segments(&self) -> Vec<Arc<Segment>> {
         match &**self.place.load() {
             Place::Memory(segments) => segments.clone(),
             Place::File(..) => Vec::new(),

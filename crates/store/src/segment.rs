@@ -22,29 +22,29 @@ const SMALL: usize = 2048;
 
 /// Rows of one table from one process and one connection, immutable.
 #[derive(Debug, Clone)]
-pub(crate) struct Segment {
-    pub(crate) table: &'static Table,
+pub struct Segment {
+    pub table: &'static Table,
     /// None for tables that the collector itself fills.
-    pub(crate) identity: Option<Arc<Identity>>,
+    pub identity: Option<Arc<Identity>>,
     /// None for those too.
-    pub(crate) origin: Option<Origin>,
-    pub(crate) batches: Vec<Arc<Batch>>,
-    pub(crate) rows: usize,
+    pub origin: Option<Origin>,
+    pub batches: Vec<Arc<Batch>>,
+    pub rows: usize,
     /// What its rows take in memory; the strings are its connection's.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// Number of its first append: the same through the segment's growth.
-    pub(crate) id: u64,
+    pub id: u64,
     /// When that was.
-    pub(crate) began: Instant,
+    pub began: Instant,
     /// Number of the newest append in it.
-    pub(crate) newest: u64,
+    pub newest: u64,
     ranges: Vec<Range>,
     strings: Dictionary,
 }
 
 impl Segment {
     /// One that holds `rows`.
-    pub(crate) fn new(identity: Option<Arc<Identity>>, origin: Option<Origin>, rows: Rows, number: u64) -> Self {
+    pub fn new(identity: Option<Arc<Identity>>, origin: Option<Origin>, rows: Rows, number: u64) -> Self {
         let table = rows.table();
         let last_seq = origin.as_ref().map_or(0, |origin| origin.last_seq);
         let empty = Self {
@@ -64,7 +64,7 @@ impl Segment {
     }
 
     /// The same with more rows at its end, which must fit ([`Segment::takes`]).
-    pub(crate) fn with(&self, rows: Rows, last_seq: u64, number: u64) -> Self {
+    pub fn with(&self, rows: Rows, last_seq: u64, number: u64) -> Self {
         let mut batches = Vec::with_capacity(self.batches.len() + 1);
         batches.extend(self.batches.iter().cloned());
         batches.push(Arc::new(rows.batch));
@@ -86,22 +86,22 @@ impl Segment {
     }
 
     /// Whether rows of this process and connection belong here.
-    pub(crate) fn takes(&self, identity: &Identity, rows: &Rows) -> bool {
+    pub fn takes(&self, identity: &Identity, rows: &Rows) -> bool {
         self.identity.as_deref() == Some(identity) && self.strings.related(&rows.strings)
     }
 
     /// Of the table's own columns.
-    pub(crate) fn ranges(&self) -> &[Range] {
+    pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
     /// What is known of the column at `place` (identity first) as (smallest, largest) and number of NULLs.
-    pub(crate) fn range(&self, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+    pub fn range(&self, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
         self.range_of(&self.ranges, self.rows, place)
     }
 
     /// The same of one batch of it.
-    pub(crate) fn batch_range(&self, batch: &Batch, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+    pub fn batch_range(&self, batch: &Batch, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
         self.range_of(&batch.ranges, batch.rows, place)
     }
 
@@ -116,7 +116,7 @@ impl Segment {
     }
 
     /// `length` rows of a batch from `offset` on: the columns at `places`, which are those of `schema`.
-    pub(crate) fn record_batch(
+    pub fn record_batch(
         &self,
         batch: &Batch,
         offset: usize,

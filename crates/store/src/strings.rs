@@ -72,7 +72,7 @@ impl Strings {
     }
 
     /// All of them as they are now.
-    pub(crate) fn dictionary(&mut self) -> Dictionary {
+    pub fn dictionary(&mut self) -> Dictionary {
         if self.current.values.len() < self.len() {
             self.current.values = Arc::new(self.builder.finish_cloned());
         }
@@ -82,29 +82,29 @@ impl Strings {
 
 /// Strings by id. One of a lineage continues every older one of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Dictionary {
+pub struct Dictionary {
     lineage: Arc<Lineage>,
     values: Arc<StringViewArray>,
 }
 
 impl Dictionary {
     /// Whether ids of one mean the same in the other.
-    pub(crate) fn related(&self, other: &Self) -> bool {
+    pub fn related(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.lineage, &other.lineage)
     }
 
     /// The longer of two related ones.
-    pub(crate) fn newer(&self, other: &Self) -> Self {
+    pub fn newer(&self, other: &Self) -> Self {
         if other.values.len() > self.values.len() { other.clone() } else { self.clone() }
     }
 
     /// The strings.
-    pub(crate) fn values(&self) -> &StringViewArray {
+    pub fn values(&self) -> &StringViewArray {
         &self.values
     }
 
     /// Counts what it takes in memory in `total`, beyond what older ones of its connection are counted with already.
-    pub(crate) fn count(&self, total: &Arc<AtomicUsize>) {
+    pub fn count(&self, total: &Arc<AtomicUsize>) {
         let total = self.lineage.total.get_or_init(|| Arc::clone(total));
         let bytes = self.values.get_buffer_memory_size();
         let before = self.lineage.bytes.fetch_max(bytes, Ordering::Relaxed);

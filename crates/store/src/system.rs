@@ -3,12 +3,12 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use probe_common::error::{Error, Result};
 use probe_proto::encode::StringTable;
 use probe_proto::table::Table;
 use probe_proto::v1;
 
-use crate::error::{Error, Result};
-use crate::store::{Identity, Mapping, Rows, Segment, Strings};
+use crate::{Identity, Mapping, Rows, Segment, Strings};
 
 /// A table that the collector itself fills.
 pub trait SystemTable: Send + Sync + Debug {
@@ -32,13 +32,13 @@ pub struct SystemRows {
 }
 
 /// The rows that the table has now, ready to be scanned; None where it has none.
-pub(crate) fn system_segment(filled: &dyn SystemTable) -> Result<Option<Arc<Segment>>> {
+pub fn system_segment(filled: &dyn SystemTable) -> Result<Option<Arc<Segment>>> {
     let rows = decode(filled.table(), filled.rows())?;
     Ok((!rows.is_empty()).then(|| Arc::new(Segment::new(None, None, rows, 0))))
 }
 
 /// The rows that it has now beside those that are stored, ready to be scanned.
-pub(crate) fn segments_beside(filled: &dyn SystemTable) -> Result<Vec<Arc<Segment>>> {
+pub fn segments_beside(filled: &dyn SystemTable) -> Result<Vec<Arc<Segment>>> {
     let beside = filled.beside().into_iter();
     let segments = beside.map(|(identity, rows)| {
         let rows = decode(filled.table(), rows)?;

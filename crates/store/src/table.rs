@@ -18,27 +18,27 @@ pub(crate) const SEGMENT_ROWS: usize = 1 << 18;
 
 /// A table at one instant. No row is in two of its parts.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct TableSnapshot {
+pub struct TableSnapshot {
     /// Rows that are on disk only.
-    pub(crate) files: Arc<Vec<Arc<ParquetFile>>>,
+    pub files: Arc<Vec<Arc<ParquetFile>>>,
     /// Rows in memory that are in a file too.
-    pub(crate) spilled: Arc<Vec<Arc<Spilled>>>,
+    pub spilled: Arc<Vec<Arc<Spilled>>>,
     /// Segments that grow no more, and are in no file yet.
-    pub(crate) sealed: Arc<Vec<Arc<Sealed>>>,
+    pub sealed: Arc<Vec<Arc<Sealed>>>,
     /// Segments that grow.
-    pub(crate) active: Growing,
+    pub active: Growing,
 }
 
 /// Segments that a file was made of, for as long as memory has room for them.
 #[derive(Debug)]
-pub(crate) struct Spilled {
+pub struct Spilled {
     /// By row group of the file.
-    pub(crate) sealed: Vec<Arc<Sealed>>,
-    pub(crate) file: Arc<ParquetFile>,
+    pub sealed: Vec<Arc<Sealed>>,
+    pub file: Arc<ParquetFile>,
     /// Number of the newest append in them.
-    pub(crate) newest: u64,
+    pub newest: u64,
     /// What they take in memory.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
 }
 
 impl Spilled {
@@ -52,23 +52,23 @@ impl Spilled {
 
 impl TableSnapshot {
     /// All segments in memory.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = Arc<Segment>> {
+    pub fn segments(&self) -> impl Iterator<Item = Arc<Segment>> {
         let spilled = self.spilled.iter().flat_map(|spilled| &spilled.sealed);
         spilled.flat_map(|sealed| sealed.segments()).chain(self.unspilled())
     }
 
     /// Those that are in no file.
-    pub(crate) fn unspilled(&self) -> impl Iterator<Item = Arc<Segment>> {
+    pub fn unspilled(&self) -> impl Iterator<Item = Arc<Segment>> {
         self.sealed.iter().flat_map(|sealed| sealed.segments()).chain(self.active.iter().cloned())
     }
 
     /// All that were in memory when this was the table, and grow no more.
-    pub(crate) fn all_sealed(&self) -> impl Iterator<Item = &Arc<Sealed>> {
+    pub fn all_sealed(&self) -> impl Iterator<Item = &Arc<Sealed>> {
         self.spilled.iter().flat_map(|spilled| &spilled.sealed).chain(&*self.sealed)
     }
 
     /// All files, also those whose rows are in memory.
-    pub(crate) fn all_files(&self) -> impl Iterator<Item = &Arc<ParquetFile>> {
+    pub fn all_files(&self) -> impl Iterator<Item = &Arc<ParquetFile>> {
         self.files.iter().chain(self.spilled.iter().map(|spilled| &spilled.file))
     }
 }
@@ -85,20 +85,20 @@ pub(crate) struct TableStore {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// What all rows take in memory, in bytes.
-    pub(crate) memory: AtomicUsize,
+    pub memory: AtomicUsize,
     /// What strings of connections take beside them, for as long as a connection or a row needs them.
-    pub(crate) texts: Arc<AtomicUsize>,
+    pub texts: Arc<AtomicUsize>,
     /// Batches appended.
-    pub(crate) appends: AtomicU64,
+    pub appends: AtomicU64,
 }
 
 /// What came of an append.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Appended {
     /// Its number in the order over all tables.
-    pub(crate) number: u64,
+    pub number: u64,
     /// Whether a segment is full.
-    pub(crate) sealed: bool,
+    pub sealed: bool,
 }
 
 impl TableStore {

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use probe_common::error::Result;
 use probe_proto::table::{Source, Table};
 
 use super::Store;
 use super::file_writer::write_file;
 use super::files::table_directory;
 use super::segment::Segment;
-use crate::error::Result;
-use crate::query::{SystemTable, segments_beside, system_segment};
+use crate::system::{SystemTable, segments_beside, system_segment};
 
 /// A file of a store that is written as a whole has so many segments.
 const SEGMENTS: usize = 16;
@@ -23,7 +23,7 @@ pub(super) const FILE: &str = "end.parquet";
 ///
 /// # Errors
 /// The file system's.
-pub(crate) fn write_system(directory: &Path, tables: &[&'static Table], system: &[Arc<dyn SystemTable>]) -> Result<()> {
+pub fn write_system(directory: &Path, tables: &[&'static Table], system: &[Arc<dyn SystemTable>]) -> Result<()> {
     for table in tables.iter().copied() {
         let directory = table_directory(directory, table);
         let rows = system.iter().filter(|filled| std::ptr::eq(filled.table(), table));

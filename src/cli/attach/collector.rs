@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use probe_client::Client;
+use probe_client::endpoint::{self, Place, Target};
+use probe_common::error::{Error, Kind, Result};
+use probe_common::paths;
 use probe_proto::env;
 
 use super::whom::Whom;
 use crate::cli::launch;
-use crate::client::Client;
-use crate::endpoint::{self, Place, Target};
-use crate::error::{Error, Kind, Result};
-use crate::paths;
 
 /// How long a collector may take to listen.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -7,9 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::attach::{self, Interpreter};
-use crate::error::{Error, Kind, Result};
-use crate::stacks::{is_launcher, processes, without_agent};
+use probe_common::error::{Error, Kind, Result};
+use probe_inspect::attach::{self, Interpreter};
+use probe_inspect::stacks::{is_launcher, processes, without_agent};
 
 /// How long an agent's thread is given to end once its collector does not know it any more, and how often that is looked at.
 const TO_GO: Duration = Duration::from_secs(5);

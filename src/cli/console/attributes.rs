@@ -4,12 +4,12 @@
 
 use std::time::{Duration, Instant};
 
+use probe_client::Client;
+use probe_collector::eval;
 use probe_proto::v1::EvalCall;
 use tokio::task::JoinHandle;
 
 use super::session::Session;
-use crate::client::Client;
-use crate::eval;
 
 /// Longer than this nobody waits for a key to do something.
 const PATIENCE: Duration = Duration::from_millis(50);

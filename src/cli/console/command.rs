@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use probe_common::error::{Error, Result};
+
 use super::switches::Switch;
 use crate::cli::eval::At;
 use crate::cli::watch;
-use crate::error::{Error, Result};
 use crate::output::chart;
 
 /// What `\?` says.
@@ -160,7 +161,7 @@ mod tests {
         }
         for line in [r"\nothing", r"\watch soon", r"\x 1", r"\rank -1", r"\plot pie", r"\at once", r"\frame x", r"\"] {
             let error = parse(line).unwrap_err();
-            assert_eq!(error.kind(), crate::error::Kind::Usage, "{line}");
+            assert_eq!(error.kind(), probe_common::error::Kind::Usage, "{line}");
         }
     }
 

@@ -5,6 +5,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use probe_client::endpoint::Place;
+use probe_common::error::{Error, Result};
+use probe_common::paths;
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -17,9 +20,6 @@ use super::input::{self, Mode, Piece};
 use super::session::{Session, Then};
 use super::{attributes, perform, python, words};
 use crate::cli::{Status, report};
-use crate::endpoint::Place;
-use crate::error::{Error, Result};
-use crate::paths;
 
 /// Entries of the history.
 const HISTORY: usize = 10_000;

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use probe_client::endpoint::{self, Place, Target};
+use probe_client::{Bounds, Client};
+use probe_common::error::Result;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::cli::{ask, report};
-use crate::client::{Bounds, Client};
-use crate::endpoint::{self, Place, Target};
-use crate::error::Result;
 
 pub(super) struct Link {
     runtime: Runtime,

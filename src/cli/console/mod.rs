@@ -18,13 +18,13 @@ mod words;
 
 use std::io::{self, BufRead, IsTerminal};
 
+use probe_common::error::{Error, Result};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use self::input::Piece;
 use self::session::{Session, Then};
 use super::ask::Connection;
 use super::{INTERRUPTED, Status, report};
-use crate::error::{Error, Result};
 
 /// Ask and look at a prompt
 ///

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
+use probe_common::error::Result;
 use unicode_width::UnicodeWidthStr;
 
-use crate::error::Result;
 use crate::output::{self, Terminal};
 
 /// Lines that the prompt and what is said of an answer take.

@@ -4,6 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use probe_client::endpoint::Place;
+use probe_client::{Answer, Bounds};
+use probe_common::error::{Error, Kind, Result};
 use probe_proto::v1::EvalCall;
 
 use super::attributes::Asked;
@@ -16,9 +19,6 @@ use crate::cli::eval::{self, At, Rank};
 use crate::cli::query::count;
 use crate::cli::watch::Watch;
 use crate::cli::{INTERRUPTED, Status, report, tables};
-use crate::client::{Answer, Bounds};
-use crate::endpoint::Place;
-use crate::error::{Error, Kind, Result};
 use crate::output::{Format, chart};
 
 /// How much a snippet may print.

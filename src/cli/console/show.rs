@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
+use probe_client::Answer;
+use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 
 use super::pager;
 use crate::cli::tables;
-use crate::client::Answer;
-use crate::error::{Error, Result};
 use crate::output::{self, Format, Printed, Shape, Terminal, chart, feed};
 
 /// Rows that a picture is drawn of at most: more than a terminal has dots for.

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use probe_common::error::Result;
+
 use super::show::Sink;
 use crate::cli::eval::{At, Rank};
 use crate::cli::report;
-use crate::error::Result;
 use crate::output::Shape;
 
 /// How long a snippet may take where nobody says.

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use datafusion::execution::SessionStateDefaults;
 use probe_proto::table::Table;
+use probe_query::relations;
 
 use super::command;
-use crate::query::relations;
 
 const KEYWORDS: &[&str] = &[
     "ALL",

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
-
-use crate::paths::Places;
-use crate::stacks::{HAS_NATIVE, permission};
+use probe_common::paths::Places;
+use probe_inspect::stacks::{HAS_NATIVE, permission};
 
 /// How well something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, Outcome};
 
 use crate::cli::{Status, report};
-use crate::error::{Error, Result};
 use crate::output;
 
 /// A rank (None without a process group) and whether it is its standard error.
@@ -153,7 +153,7 @@ fn write(stderr: bool, text: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use probe_common::error::Kind;
 
     #[test]
     fn every_line_says_its_rank() {

@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
+use probe_collector::hang_verdict::seconds;
+use probe_inspect::stacks::fold::{Owner, names};
+use probe_inspect::stacks::page::place;
 use probe_proto::v1::{HangAnswer, RankState};
 use unicode_width::UnicodeWidthStr;
-
-use super::verdict::seconds;
-use crate::stacks::fold::{Owner, names};
-use crate::stacks::page::place;
 
 /// All of it.
 pub(crate) fn page(answer: &HangAnswer, of: &str) -> String {

@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use probe_client::Client;
+use probe_client::endpoint::{Place, Target};
+use probe_common::error::{Error, Result};
+use probe_inspect::process_exit::End;
 use probe_proto::env;
 use probe_proto::v1::{FinishCall, FinishOutcome};
+use probe_store::runs::{self, RunInfo, State};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::greeting::{Launch, Ready};
 use crate::cli::{Status, report};
-use crate::client::Client;
-use crate::endpoint::{Place, Target};
-use crate::ends::End;
-use crate::error::{Error, Result};
-use crate::runs::{self, RunInfo, State};
 
 /// A collector that gives no sign of life for so long is not waited for: it is stopped, or too busy to say one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

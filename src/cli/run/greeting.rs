@@ -4,11 +4,10 @@
 use std::io::{self, BufRead, Write};
 use std::os::fd::AsFd;
 
+use probe_common::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
-
-use crate::error::{Error, Result};
 
 /// From the launcher: what the collector's command line does not say.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,10 +1,10 @@
 //! Stacks as rows: the columns of `python.stacks`, for programs.
 
+use probe_common::error::Result;
+use probe_inspect::stacks::method_name;
 use probe_proto::v1::{ProcessStacks, StackFrame, StacksAnswer, ThreadStack};
 
-use crate::error::Result;
 use crate::output::{Format, rows};
-use crate::stacks::method_name;
 
 /// A frame and where it belongs; a thread without frames is one row.
 struct Row<'a> {

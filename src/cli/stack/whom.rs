@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use probe_client::Client;
+use probe_client::endpoint::{self, Endpoint};
+use probe_common::error::{Error, Kind, Result};
+use probe_common::paths::host_name;
+use probe_inspect::stacks::sampler::{self, Plan};
+use probe_inspect::stacks::{Readers, Subject};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use super::super::ask::Connection;
-use crate::client::Client;
-use crate::endpoint::{self, Endpoint};
-use crate::error::{Error, Kind, Result};
-use crate::paths::host_name;
-use crate::stacks::sampler::{self, Plan};
-use crate::stacks::{Readers, Subject};
 
 /// See the module.
 pub(in crate::cli) enum Whom {

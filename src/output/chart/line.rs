@@ -2,10 +2,10 @@
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
+use probe_common::error::Result;
 use unicode_width::UnicodeWidthStr;
 
 use super::{Series, bounds, left_out, values};
-use crate::error::Result;
 use crate::output::{Terminal, cell, number};
 
 /// Lines of a picture, where the terminal has room for them.

@@ -10,9 +10,9 @@ mod line;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef};
+use probe_common::error::{Error, Result};
 
 use super::{Terminal, cell, io_error};
-use crate::error::{Error, Result};
 
 /// How to draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

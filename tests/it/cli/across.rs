@@ -1,6 +1,6 @@
 //! `query --with`: one query over several runs, recorded and live.
 
-use probe::runs::State;
+use probe_store::runs::State;
 
 use crate::cli::live::Live;
 use crate::cli::support::{Home, check};

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use probe::store::Store;
 use probe_proto::table::Time;
 use probe_proto::tables::steps;
+use probe_store::Store;
 
 use crate::cli::live::Live;
 use crate::cli::support::{Home, check};

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getsid};
-use probe::runs::State;
+use probe_store::runs::State;
 
 use crate::cli::run::{info, until};
 use crate::cli::support::Home;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use probe::server::flight;
+use probe_collector::server::flight;
 use probe_proto::v1::control_server::{Control, ControlServer};
 use probe_proto::v1::{self, At, Outcome, eval_event::Event};
 use tokio::sync::{mpsc as channel, oneshot};
@@ -344,7 +344,7 @@ fn how_a_snippet_failed_is_an_exit_status() {
     live.answers([finished(Outcome::Refused, "this process runs no snippets (PROBE_EVAL=off)", "")]);
     check!(live.home, "eval_refused", live.home.probe(["gpt", "eval", "1"]));
     live.script.lock().unwrap().refuse =
-        Some(probe::error::Error::denied("no snippets over TCP").hint("use the socket").into());
+        Some(probe_common::error::Error::denied("no snippets over TCP").hint("use the socket").into());
     check!(live.home, "eval_denied", live.home.probe(["gpt", "eval", "1"]));
     live.script.lock().unwrap().refuse = None;
     live.answers([output(Some(0), false, "begun\n")]);

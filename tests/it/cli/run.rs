@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use probe::runs::{RunInfo, State};
+use probe_store::runs::{RunInfo, State};
 
 use crate::cli::support::Home;
 

@@ -3,7 +3,8 @@
 use std::fs;
 
 use jiff::{SignedDuration, Timestamp};
-use probe::runs::{RunInfo, RunName, State};
+use probe_common::run_name::RunName;
+use probe_store::runs::{RunInfo, State};
 
 use crate::cli::live::Live;
 use crate::cli::support::{Home, check};
@@ -142,7 +143,7 @@ fn a_wrong_name_removes_nothing() {
 fn a_run_that_may_be_live_stays() {
     let live = Live::named(Home::recorded(), "now@1");
     let home = &live.home;
-    let long_ago = |info: &mut probe::runs::RunInfo| {
+    let long_ago = |info: &mut probe_store::runs::RunInfo| {
         info.state = State::Live;
         info.started = "2020-01-01T00:00:00Z".parse().unwrap();
         info.ended = None;

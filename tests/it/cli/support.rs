@@ -4,8 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use probe::paths::Places;
-use probe::runs::{RunInfo, RunName, State};
+use probe_common::paths::Places;
+use probe_common::run_name::RunName;
+use probe_store::runs::{RunInfo, State};
 
 use crate::sql::data;
 

@@ -1,6 +1,6 @@
 //! Settings reach agents that are there and agents that come.
 
-use probe::error::{Error, Kind};
+use probe_common::error::{Error, Kind};
 use probe_proto::v1::{self, ConfigCall, collector_frame::Frame};
 
 use crate::collector::support::{Bench, soon};

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use probe::auth::{Protection, TokenFile};
-use probe::collector::{Collector, Options};
-use probe::error::{Error, Kind};
-use probe::paths::Listen;
+use probe_collector::auth::{Protection, TokenFile};
+use probe_collector::{Collector, Options};
+use probe_common::error::{Error, Kind};
+use probe_common::paths::Listen;
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::control_client::ControlClient;
 use probe_proto::v1::eval_reply::Reply;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use probe::collector::Collector;
-use probe::query::Engine;
-use probe::runs::{RunInfo, State, list_runs_in, resolve_in};
-use probe::store::Store;
+use probe_collector::Collector;
 use probe_proto::v1::{self, agent_frame::Frame};
+use probe_query::Engine;
+use probe_store::Store;
+use probe_store::runs::{RunInfo, State, list_runs_in, resolve_in};
 use tonic::Code;
 
 use crate::collector::support::{Bench, PATIENCE, options, query, soon};

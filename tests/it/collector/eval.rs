@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use probe::error::{Error, Kind};
+use probe_common::error::{Error, Kind};
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::eval_event::Event;
 use probe_proto::v1::eval_reply::Reply;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use arrow::util::display::array_value_to_string;
 use futures::TryStreamExt;
 use hyper_util::rt::TokioIo;
-use probe::auth::Protection;
-use probe::collector::{Collector, Options};
-use probe::paths::{Listen, Places};
+use probe_collector::auth::Protection;
+use probe_collector::{Collector, Options};
+use probe_common::paths::{Listen, Places};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
 use probe_proto::tables::steps;
@@ -113,7 +113,7 @@ impl Bench {
     }
 }
 
-pub async fn query(engine: &probe::query::Engine, sql: &str) -> Vec<Vec<String>> {
+pub async fn query(engine: &probe_query::Engine, sql: &str) -> Vec<Vec<String>> {
     let batches: Vec<_> = engine.query(sql, None).await.unwrap().try_collect().await.unwrap();
     let mut rows = Vec::new();
     for batch in batches {
@@ -313,6 +313,6 @@ pub fn unix(path: impl Into<PathBuf>) -> Listen {
 }
 
 /// The error of something that must not go well.
-pub fn refused<T: Debug>(result: probe::error::Result<T>) -> probe::error::Error {
+pub fn refused<T: Debug>(result: probe_common::error::Result<T>) -> probe_common::error::Error {
     result.unwrap_err()
 }

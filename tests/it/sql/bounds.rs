@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
-use probe::error::{Error, Kind};
-use probe::query::{Asked, Engine, Limits, from_datafusion};
+use probe_common::error::{Error, Kind};
+use probe_query::{Asked, Engine, Limits, from_datafusion};
 
 use crate::sql::{cell, cells, data};
 

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use probe::query::{Engine, SystemRows, SystemTable};
-use probe::store::{Census, Identity, Mapping, Origin, Rows, Store, Strings};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{ColumnType, Row, Table, Text, Time};
 use probe_proto::tables::{
     agents, checkpoints, copies, custom, data_trace, drops, environment, evals, events, exceptions, gpu_metrics,
     memory, metrics, nccl_trace, process_metrics, spans, stacks, steps, sync_points, torch_trace,
 };
+use probe_query::Engine;
+use probe_store::{Census, Identity, Mapping, Origin, Rows, Store, Strings, SystemRows, SystemTable};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
@@ -529,7 +529,7 @@ pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
         Arc::new(Drops),
         Arc::new(Census::new(&store(), &"gpt@1".into())),
         Arc::new(Evals),
-        Arc::new(probe::server::Audit::default()),
+        Arc::new(probe_collector::server::Audit::default()),
         Arc::new(Events),
     ]
 }

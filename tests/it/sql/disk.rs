@@ -6,9 +6,9 @@ use std::sync::Arc;
 use datafusion::common::human_readable_count;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
-use probe::query::Engine;
-use probe::store::Store;
 use probe_proto::tables::torch_trace;
+use probe_query::Engine;
+use probe_store::Store;
 
 use crate::sql::data::Agent;
 use crate::sql::{cell, cells, rows};
@@ -202,7 +202,7 @@ async fn groups_by_process_are_those_of_any_other_way() {
     let store = store(directory.path());
     // NULLs and NaN among what is added up; and a process that has no rank.
     let mut alone = Agent::new(1);
-    let identity = probe::store::Identity { rank: None, pid: 7, ..probe::store::Identity::clone(&alone.identity) };
+    let identity = probe_store::Identity { rank: None, pid: 7, ..probe_store::Identity::clone(&alone.identity) };
     alone.identity = Arc::new(identity);
     let row = alone.trace(3, None, "forward", 0.5);
     let odd = [None, Some(f64::NAN), Some(2.0)].map(|duration| torch_trace::Row { duration, ..row });

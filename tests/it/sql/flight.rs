@@ -9,10 +9,10 @@ use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{CommandGetDbSchemas, CommandGetTables, SqlInfo};
 use futures::TryStreamExt;
 use hyper_util::rt::TokioIo;
-use probe::error::{Error, Kind};
-use probe::query::Engine;
-use probe::server::{Audit, flight};
+use probe_collector::server::{Audit, flight};
+use probe_common::error::{Error, Kind};
 use probe_proto::tables::TABLES;
+use probe_query::Engine;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
@@ -150,7 +150,7 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
     let info = served.client.get_tables(filter).await.unwrap();
     let tables = cells(&served.fetch(info).await.unwrap());
     let names: Vec<&str> = tables.iter().map(|row| row[2].as_str()).collect();
-    let known = TABLES.iter().copied().chain(probe::query::views());
+    let known = TABLES.iter().copied().chain(probe_query::views());
     let mut expected: Vec<&str> = known.filter(|table| table.schema == "python").map(|table| table.name).collect();
     expected.sort_unstable();
     assert_eq!(names, expected);
@@ -158,7 +158,7 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
     // One more is the program's own.
     let with_schema = CommandGetTables { include_schema: true, ..Default::default() };
     let info = served.client.get_tables(with_schema).await.unwrap();
-    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), TABLES.len() + probe::query::views().len() + 1);
+    assert_eq!(cells(&served.fetch(info).await.unwrap()).len(), TABLES.len() + probe_query::views().len() + 1);
 
     let info = served.client.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerReadOnly]).await;
     let facts = cells(&served.fetch(info.unwrap()).await.unwrap());

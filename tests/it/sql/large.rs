@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use probe::error::{Error, Kind};
-use probe::query::{Asked, Engine};
+use probe_common::error::{Error, Kind};
+use probe_query::{Asked, Engine};
 
 use crate::sql::{cell, data, rows};
 

@@ -1,8 +1,8 @@
 //! What a query may not do, and what it is told then.
 
-use probe::error::{Error, Kind};
-use probe::query::{Asked, Engine};
-use probe::store::Store;
+use probe_common::error::{Error, Kind};
+use probe_query::{Asked, Engine};
+use probe_store::Store;
 
 use crate::sql::{cell, cells, data, rows};
 

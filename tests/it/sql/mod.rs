@@ -17,9 +17,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
-use probe::error::{Error, Result};
-use probe::query::{Asked, Engine, from_datafusion};
-use probe::store::Store;
+use probe_common::error::{Error, Result};
+use probe_query::{Asked, Engine, from_datafusion};
+use probe_store::Store;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, strict_column_validator};
 
 /// Runs a query to its end.
@@ -115,7 +115,7 @@ async fn recorded() {
 #[test]
 fn every_table_has_its_file() {
     let names: Vec<String> = files().iter().map(|file| file.file_stem().unwrap().display().to_string()).collect();
-    let views = probe::query::views().into_iter().map(|view| view.name);
+    let views = probe_query::views().into_iter().map(|view| view.name);
     for name in probe_proto::tables::TABLES.iter().map(|table| table.name).chain(views) {
         assert!(names.contains(&name.to_owned()), "tests/it/sql/{name}.slt is missing");
     }
@@ -143,12 +143,12 @@ async fn validation_has_shapes_of_its_own() {
 #[tokio::test]
 async fn views_answer_as_declared() {
     let engine = data::live();
-    for view in probe::query::views() {
+    for view in probe_query::views() {
         let name = view.full_name();
         let schema = engine.schema(&format!("SELECT * FROM {name}"), Asked::default()).await.unwrap();
         let answered: Vec<_> = schema.fields().iter().map(|field| (field.name().as_str(), field.data_type())).collect();
-        let declared = probe::store::arrow_schema(view);
-        let declared = probe::query::plain_schema(&declared);
+        let declared = probe_store::arrow_schema(view);
+        let declared = probe_query::plain_schema(&declared);
         let said: Vec<_> = declared.fields().iter().map(|field| (field.name().as_str(), field.data_type())).collect();
         assert_eq!(answered, said, "{name}");
         assert!(!view.examples.is_empty(), "{name}");

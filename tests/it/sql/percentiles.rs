@@ -1,8 +1,8 @@
 //! `approx_percentile_cont` by group, which is computed here in a way of its own, against the exact answer.
 
-use probe::query::Engine;
-use probe::store::Store;
 use probe_proto::tables::torch_trace;
+use probe_query::Engine;
+use probe_store::Store;
 
 use crate::sql::data::Agent;
 use crate::sql::{cells, rows};

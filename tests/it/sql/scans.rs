@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::TryStreamExt;
-use probe::query::Engine;
-use probe::store::Store;
 use probe_proto::tables::torch_trace;
+use probe_query::Engine;
+use probe_store::Store;
 
 use crate::sql::data::Agent;
 use crate::sql::{cell, cells, rows};

@@ -8,7 +8,7 @@ const REMEMBERED: usize = 32;
 
 /// Of one process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// When it said that it had made no step yet.
     began: Option<Instant>,
     /// When the number of steps last grew.
@@ -20,7 +20,7 @@ impl Pace {
     /// It says now that it has made so many steps, `more` of them since the report before. The first of all are counted
     /// from when it had made none, which is rather too long than too short; of a process that had made steps before it
     /// first reported nothing is known until it makes others.
-    pub(crate) fn note(&mut self, steps: i64, more: i64, now: Instant) {
+    pub fn note(&mut self, steps: i64, more: i64, now: Instant) {
         if steps == 0 {
             self.began.get_or_insert(now);
         }
@@ -37,12 +37,12 @@ impl Pace {
     }
 
     /// Since the last step was finished; None before the first.
-    pub(crate) fn idle(&self, now: Instant) -> Option<Duration> {
+    pub fn idle(&self, now: Instant) -> Option<Duration> {
         self.grew.map(|grew| now.saturating_duration_since(grew))
     }
 
     /// What a step takes (s), the median; None where it is not known.
-    pub(crate) fn usual(&self) -> Option<f64> {
+    pub fn usual(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.durations.iter().copied().collect();
         sorted.sort_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied()

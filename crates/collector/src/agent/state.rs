@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
+use probe_common::clock;
+
 use super::{AgentState, Loss, MOST_ENTRIES, Source};
-use crate::collector::clock;
 
 impl AgentState {
     pub(super) fn finish(&mut self, from: &Source<'_>) {
@@ -23,7 +24,7 @@ impl AgentState {
 
     /// Rows of a table that it says it recorded, and that have neither come nor are they counted as lost: on their way,
     /// or gone with the process.
-    pub(crate) fn missing(&self, table: &str) -> u64 {
+    pub fn missing(&self, table: &str) -> u64 {
         let there = self.lost_there.iter().filter(|((of, _), _)| of == table).map(|(_, loss)| loss.rows);
         let here = self.lost_here.iter().filter(|((of, _), _)| of == table).map(|(_, loss)| loss.rows);
         let lost: u64 = there.chain(here).sum();
@@ -41,7 +42,7 @@ impl AgentState {
     }
 
     /// Counts rows that were lost here.
-    pub(crate) fn count_loss(&mut self, table: &str, reason: &'static str, rows: u64) {
+    pub fn count_loss(&mut self, table: &str, reason: &'static str, rows: u64) {
         let key = (table.to_owned(), Cow::Borrowed(reason));
         if self.lost_here.len() >= MOST_ENTRIES && !self.lost_here.contains_key(&key) {
             return;
@@ -51,14 +52,14 @@ impl AgentState {
     }
 
     /// Keeps what was wrong with what it sent; nothing, and what was wrong before stays.
-    pub(crate) fn remark(&mut self, problem: String) {
+    pub fn remark(&mut self, problem: String) {
         if !problem.is_empty() {
             self.problem_here = problem;
         }
     }
 
     /// Where its step count should be by now.
-    pub(crate) fn estimated_step(&self, now: Instant) -> f64 {
+    pub fn estimated_step(&self, now: Instant) -> f64 {
         // A report is at most a little older than the half second between two of them; a training that stalls since
         // must not make the estimate run away.
         let age = now.saturating_duration_since(self.reported).min(Duration::from_secs(2));
@@ -66,7 +67,7 @@ impl AgentState {
     }
 
     /// What went wrong there and here; None when nothing did.
-    pub(crate) fn problems(&self) -> Option<String> {
+    pub fn problems(&self) -> Option<String> {
         let both = [&self.problem, &self.problem_here];
         let said: Vec<&str> = both.into_iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
         (!said.is_empty()).then(|| said.join("; "))

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use probe_proto::v1;
+use probe_store::journal::MOST_ENTRIES;
 use prost::Message;
 
 use super::{LONGEST_TEXT, cut};
-use crate::journal::MOST_ENTRIES;
 
 /// Process groups of an agent whose state is kept, and pending operations of each.
 const MOST_GROUPS: usize = 1024;

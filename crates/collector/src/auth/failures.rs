@@ -20,7 +20,7 @@ const MOST_DOUBLINGS: u32 = 5;
 
 /// Where an attempt came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// Over TCP. Of IPv6 the network, since a host has as many addresses as it likes.
     Address(IpAddr),
     /// Over a unix socket.
@@ -28,7 +28,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    pub(crate) fn address(address: IpAddr) -> Self {
+    pub fn address(address: IpAddr) -> Self {
         Self::Address(match address {
             IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
                 Some(v4) => v4.into(),
@@ -48,22 +48,22 @@ struct Of {
 
 /// All that are remembered.
 #[derive(Debug, Default)]
-pub(crate) struct Failures(Mutex<HashMap<Origin, Of>>);
+pub struct Failures(Mutex<HashMap<Origin, Of>>);
 
 /// An attempt that failed; while it lives it counts as waiting.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     failures: Arc<Failures>,
     from: Origin,
     /// Attempts from there, this one included.
-    pub(crate) count: u64,
+    pub count: u64,
     /// How long its answer is to wait; None: too many wait already.
-    pub(crate) delay: Option<Duration>,
+    pub delay: Option<Duration>,
 }
 
 impl Failure {
     /// Whether it is written down: the first one is, the second, the fourth, the eighth …, each saying how many.
-    pub(crate) fn is_noted(&self) -> bool {
+    pub fn is_noted(&self) -> bool {
         self.count.is_power_of_two()
     }
 }
@@ -74,7 +74,7 @@ impl Failures {
     }
 
     /// One more attempt.
-    pub(crate) fn add(self: &Arc<Self>, from: Origin, now: Instant) -> Failure {
+    pub fn add(self: &Arc<Self>, from: Origin, now: Instant) -> Failure {
         let mut all = self.lock();
         all.retain(|_, of| of.waiting > 0 || now.saturating_duration_since(of.newest) < FORGET);
         if all.len() >= MOST_ADDRESSES && !all.contains_key(&from) {

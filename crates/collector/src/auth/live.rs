@@ -41,28 +41,28 @@ struct State {
 
 /// What a token that was shown allows.
 #[derive(Debug, Clone)]
-pub(crate) struct Grant {
-    pub(crate) name: String,
-    pub(crate) scopes: Scopes,
+pub struct Grant {
+    pub name: String,
+    pub scopes: Scopes,
     /// Cancelled when the token is taken back.
-    pub(crate) gone: CancellationToken,
+    pub gone: CancellationToken,
 }
 
 /// All that are valid now.
 #[derive(Debug)]
-pub(crate) struct Tokens {
+pub struct Tokens {
     file: TokenFile,
     state: Mutex<State>,
 }
 
 impl Tokens {
-    pub(crate) fn new(file: TokenFile) -> Arc<Self> {
+    pub fn new(file: TokenFile) -> Arc<Self> {
         Arc::new(Self { file, state: Mutex::default() })
     }
 
     /// Looks whether the file has changed. Tokens that are not in it any more, or are for something else now, are gone.
     /// From a file that can't be believed come none.
-    pub(crate) fn refresh(&self) {
+    pub fn refresh(&self) {
         drop(self.current());
     }
 
@@ -90,7 +90,7 @@ impl Tokens {
 
     /// What an `authorization` allows; None where its token is none of ours. How long that takes does not depend on how
     /// much of it is right: its hash is compared with every token's, each to the end.
-    pub(crate) fn find(&self, authorization: &[u8]) -> Option<Grant> {
+    pub fn find(&self, authorization: &[u8]) -> Option<Grant> {
         let (scheme, token) = authorization.split_at_checked(7)?;
         if !scheme.eq_ignore_ascii_case(b"bearer ") {
             return None;
@@ -113,7 +113,7 @@ impl Tokens {
 mod tests {
     use super::*;
     use crate::auth::Scope;
-    use crate::paths::Places;
+    use probe_common::paths::Places;
 
     #[test]
     fn changes_hold_at_once() {

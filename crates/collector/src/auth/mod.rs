@@ -9,9 +9,9 @@ mod scope;
 mod tls;
 mod tokens;
 
-pub(crate) use failures::{Failures, Origin};
-pub(crate) use live::{Grant, Tokens};
+pub use failures::{Failures, Origin};
+pub use live::{Grant, Tokens};
 pub use scope::{Scope, Scopes};
-pub(crate) use tls::Identity;
+pub use tls::Identity;
 pub use tls::{Protection, self_signed_pin};
 pub use tokens::{Named, TokenFile};

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::unistd::geteuid;
+use probe_common::error::{Error, Result};
+use probe_common::paths::{Places, host_name, named, private_directory};
 use probe_proto::credentials::Pin;
 use probe_proto::tcp;
 use tokio_rustls::TlsAcceptor;
@@ -15,9 +17,6 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{Error as TlsError, ServerConfig};
-
-use crate::error::{Error, Result};
-use crate::paths::{Places, host_name, named, private_directory};
 
 /// Longest file that is read (bytes).
 const LONGEST: u64 = 1 << 20;
@@ -43,9 +42,9 @@ pub enum Protection {
 
 /// A certificate that is ready to be shown.
 #[derive(Clone)]
-pub(crate) struct Identity {
-    pub(crate) acceptor: TlsAcceptor,
-    pub(crate) pin: Pin,
+pub struct Identity {
+    pub acceptor: TlsAcceptor,
+    pub pin: Pin,
 }
 
 impl std::fmt::Debug for Identity {
@@ -59,7 +58,7 @@ impl Protection {
     ///
     /// # Errors
     /// A file is not there, open to others, or no certificate and key.
-    pub(crate) fn identity(&self, places: &Places) -> Result<Option<Identity>> {
+    pub fn identity(&self, places: &Places) -> Result<Option<Identity>> {
         match self {
             Self::Loopback | Self::InsecureNoTls => Ok(None),
             Self::SelfSigned => {
@@ -170,7 +169,7 @@ fn make_once(path: &Path) -> Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use probe_common::error::Kind;
 
     #[test]
     fn a_certificate_is_made_once_and_its_key_is_ours_alone() {

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use nix::unistd::geteuid;
+use probe_common::error::{Error, Result};
+use probe_common::paths::{Places, named, only_ours_to_change};
 use sha2::{Digest, Sha256};
 
 use super::Scopes;
-use crate::error::{Error, Result};
-use crate::paths::{Places, named, only_ours_to_change};
 
 /// Longest file that is read (bytes): some ten thousand tokens.
 const LONGEST: u64 = 1 << 20;
@@ -198,7 +198,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
-    use crate::error::Kind;
+    use probe_common::error::Kind;
 
     fn file() -> (tempfile::TempDir, TokenFile) {
         let directory = tempfile::tempdir().unwrap();

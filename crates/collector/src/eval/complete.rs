@@ -1,9 +1,8 @@
 //! What somebody is typing, to be completed. The agent looks at how things lie in objects and runs nothing of theirs,
 //! which is why it has no row in `probe.evals`; that nothing else is asked for in its name is made sure here.
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::EvalCall;
-
-use crate::error::{Error, Result};
 
 /// Longest chain of names (bytes).
 const LONGEST: usize = 512;

@@ -12,13 +12,13 @@ const PIECE: usize = 256 << 10;
 
 /// Where events for a client wait until it takes them.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(super) struct Feed {
     waiting: VecDeque<Waiting>,
     client: mpsc::Sender<Result<EvalEvent, Status>>,
     /// Bytes of output that may still come.
     left: u64,
     /// Bytes of output that came.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 #[derive(Debug)]
@@ -29,21 +29,21 @@ enum Waiting {
 
 /// The client is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hungup;
+pub(super) struct Hungup;
 
 impl Feed {
     /// To `client`, for at most `limit` bytes of output.
-    pub(crate) fn new(client: mpsc::Sender<Result<EvalEvent, Status>>, limit: u64) -> Self {
+    pub(super) fn new(client: mpsc::Sender<Result<EvalEvent, Status>>, limit: u64) -> Self {
         Self { waiting: VecDeque::new(), client, left: limit, bytes: 0 }
     }
 
     /// Adds an event that is no output.
-    pub(crate) fn push(&mut self, event: Event) {
+    pub(super) fn push(&mut self, event: Event) {
         self.waiting.push_back(Waiting::Event(event));
     }
 
     /// Adds output; false where it did not fit any more and was cut.
-    pub(crate) fn output(&mut self, rank: Option<i32>, output: &Output) -> bool {
+    pub(super) fn output(&mut self, rank: Option<i32>, output: &Output) -> bool {
         let fits = usize::try_from(self.left).unwrap_or(usize::MAX).min(output.data.len());
         self.left -= fits as u64;
         self.bytes += fits as u64;
@@ -67,7 +67,7 @@ impl Feed {
 
     /// Hands over what waits as fast as the client takes it; when nothing waits, waits for the client to go.
     /// May be dropped at any await.
-    pub(crate) async fn pump(&mut self) -> Hungup {
+    pub(super) async fn pump(&mut self) -> Hungup {
         if self.flush().await.is_ok() {
             self.client.closed().await;
         }
@@ -75,13 +75,13 @@ impl Feed {
     }
 
     /// Nothing more comes: whoever asked sees the end.
-    pub(crate) fn hang_up(&mut self) {
+    pub(super) fn hang_up(&mut self) {
         self.waiting.clear();
         self.client = mpsc::channel(1).0;
     }
 
     /// Hands over everything; an error where the client is gone. May be dropped at any await.
-    pub(crate) async fn flush(&mut self) -> Result<(), Hungup> {
+    pub(super) async fn flush(&mut self) -> Result<(), Hungup> {
         while !self.waiting.is_empty() {
             let permit = self.client.reserve().await.map_err(|_| Hungup)?;
             if let Some(next) = self.waiting.pop_front() {

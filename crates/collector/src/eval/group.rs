@@ -3,27 +3,27 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::EvalCall;
 
-use crate::collector::agent::Agent;
-use crate::error::{Error, Result};
+use crate::agent::Agent;
 
 /// What to do where not all ranks can run a snippet together.
 pub(super) const ALONE: &str = "--rank N runs it on one rank alone, which must not take part in collectives then";
 
 /// A process that a snippet may run in.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub(crate) agent: Arc<Agent>,
-    pub(crate) rank: Option<i32>,
-    pub(crate) pid: i32,
+pub(super) struct Target {
+    pub agent: Arc<Agent>,
+    pub rank: Option<i32>,
+    pub pid: i32,
     /// Whether its output is shown. Beside training a snippet runs in these alone.
-    pub(crate) shown: bool,
+    pub shown: bool,
 }
 
 impl Target {
     /// As people call it.
-    pub(crate) fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self.rank {
             Some(rank) => format!("rank {rank} (pid {})", self.pid),
             None => format!("process {}", self.pid),
@@ -33,20 +33,20 @@ impl Target {
 
 /// The processes of a snippet that runs between two steps.
 #[derive(Debug, Clone)]
-pub(crate) struct Group {
+pub(super) struct Group {
     /// By rank. At least one is shown.
-    pub(crate) targets: Vec<Target>,
+    pub targets: Vec<Target>,
     /// Whether they have to run it at the same step.
-    pub(crate) together: bool,
+    pub together: bool,
     /// Ranks of the process group that are not connected here.
-    pub(crate) missing: Vec<i32>,
+    pub missing: Vec<i32>,
 }
 
 /// Chooses among `live` agents of `run` by what was asked for.
 ///
 /// A process group's ranks run a snippet between steps all together: one that ran it alone would fall out of step.
 /// Asking a process by its pid chooses whose output is shown; only asking for a rank takes that rank alone.
-pub(crate) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<Group> {
+pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<Group> {
     let (mut everyone, mut world) = (Vec::with_capacity(live.len()), None);
     for agent in live {
         let state = agent.state();
@@ -153,7 +153,7 @@ impl Group {
     }
 
     /// Ranks of `targets` as `probe.evals` has them; None where there are none.
-    pub(crate) fn ranks(&self, of: impl Fn(&Target) -> bool) -> Vec<i32> {
+    pub(super) fn ranks(&self, of: impl Fn(&Target) -> bool) -> Vec<i32> {
         self.targets.iter().filter(|target| of(target)).filter_map(|target| target.rank).collect()
     }
 }
@@ -168,9 +168,9 @@ fn ambiguous(what: &str, targets: &[&Target]) -> Error {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::collector::agent::About;
-    use crate::error::Kind;
-    use crate::store::Identity;
+    use crate::agent::About;
+    use probe_common::error::Kind;
+    use probe_store::Identity;
 
     fn agents(ranks: &[Option<i32>], world_size: Option<i32>) -> Vec<Arc<Agent>> {
         let agent = |(place, rank): (usize, &Option<i32>)| {

@@ -2,23 +2,23 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use probe_common::clock;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::evals;
 use probe_proto::v1::{self, At, EvalCall, Outcome, record};
+use probe_store::journal::{Journal, Newest, Numbered};
+use probe_store::{SystemRows, SystemTable};
 
 use super::{LONGEST_CODE, LONGEST_SESSION_NAME};
-use crate::collector::agent::cut;
-use crate::collector::clock;
-use crate::journal::{Journal, Newest, Numbered};
-use crate::query::{SystemRows, SystemTable};
+use crate::agent::cut;
 use crate::server::audit::hash;
 use crate::server::pace::Pace;
 use crate::server::peer::Asker;
 
 /// A row of `probe.evals`.
 #[derive(Debug, Clone)]
-pub(crate) struct Record {
+pub struct Record {
     id: i64,
     ts: i64,
     asked_by: Asker,
@@ -26,14 +26,14 @@ pub(crate) struct Record {
     hash: String,
     session: Option<String>,
     at: At,
-    pub(crate) placed: Option<At>,
-    pub(crate) step: Option<i64>,
-    pub(crate) ranks: Option<String>,
+    pub placed: Option<At>,
+    pub step: Option<i64>,
+    pub ranks: Option<String>,
     outcome: Option<Outcome>,
-    pub(crate) duration: Option<f64>,
-    pub(crate) training_waited: Option<f64>,
-    pub(crate) output_bytes: u64,
-    pub(crate) error: Option<String>,
+    pub duration: Option<f64>,
+    pub training_waited: Option<f64>,
+    pub output_bytes: u64,
+    pub error: Option<String>,
 }
 
 impl Record {
@@ -82,7 +82,7 @@ impl Record {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub struct Log {
     records: Mutex<Newest<Record>>,
     /// Where they are written down, for whoever goes on after this collector.
     journal: OnceLock<Arc<Journal>>,
@@ -107,13 +107,13 @@ impl Log {
     }
 
     /// What the log of the collector before had. What was under way then has ended with it.
-    pub(crate) fn restore(evals: &Newest<v1::Eval>) -> Self {
+    pub fn restore(evals: &Newest<v1::Eval>) -> Self {
         let records = evals.iter().cloned().map(Record::of_message).collect();
         Self { records: Mutex::new(records), journal: OnceLock::new(), pace: Pace::default() }
     }
 
     /// Writes down what is asked from now on.
-    pub(crate) fn keep(&self, journal: Arc<Journal>) {
+    pub fn keep(&self, journal: Arc<Journal>) {
         // No more than the next collector would have, and than a run's directory has in the end.
         self.lock().bound(journal.list());
         // A log has one journal: a second one is the first.
@@ -128,14 +128,14 @@ impl Log {
 
     /// Resolves when a snippet of this length may be asked for, or is to be refused: whoever asks for more than is
     /// written down waits.
-    pub(crate) async fn turn(&self, asked_by: &Asker, code: &str) {
+    pub async fn turn(&self, asked_by: &Asker, code: &str) {
         if let Some(journal) = self.journal.get() {
             self.pace.turn(&asked_by.who, code.len().min(LONGEST_CODE), journal.asked()).await;
         }
     }
 
     /// A snippet was asked for.
-    pub(crate) fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
+    pub fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
         let mut records = self.lock();
         let record = Record::new(records.newest() + 1, asked_by, call);
         records.put(record.clone());
@@ -146,7 +146,7 @@ impl Log {
     }
 
     /// A snippet was asked for that does not run.
-    pub(crate) fn refuse(&self, asked_by: &Asker, call: &EvalCall, why: &str) {
+    pub fn refuse(&self, asked_by: &Asker, call: &EvalCall, why: &str) {
         let mut records = self.lock();
         let mut record = Record::new(records.newest() + 1, asked_by, call);
         record.error = last_line(why);
@@ -156,7 +156,7 @@ impl Log {
     }
 
     /// Something was asked for that is no snippet of anybody's and has no row.
-    pub(crate) fn unlisted(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
+    pub fn unlisted(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
         Entry { log: Arc::clone(self), record: Record::new(0, asked_by, call), listed: false }
     }
 }
@@ -185,15 +185,15 @@ impl Record {
 
 /// The row of a snippet that is under way. Dropped before [`Entry::finish`], the snippet was cancelled.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     log: Arc<Log>,
-    pub(crate) record: Record,
+    pub record: Record,
     listed: bool,
 }
 
 impl Entry {
     /// Shows what has changed of the record.
-    pub(crate) fn publish(&self) {
+    pub fn publish(&self) {
         if self.listed {
             self.log.lock().put(self.record.clone());
             // Its code was written down when it was asked for.
@@ -202,13 +202,13 @@ impl Entry {
     }
 
     /// Whoever asked has heard `error`, and it is still running.
-    pub(crate) fn runs_on(&mut self, error: &str) {
+    pub fn runs_on(&mut self, error: &str) {
         self.record.error = last_line(error);
         self.publish();
     }
 
     /// The end of it. Of an error the last line is kept: a traceback ends with what was raised.
-    pub(crate) fn finish(&mut self, outcome: Outcome, error: &str) {
+    pub fn finish(&mut self, outcome: Outcome, error: &str) {
         self.record.error = last_line(error);
         self.record.outcome = Some(outcome);
         self.publish();
@@ -261,7 +261,7 @@ impl SystemTable for Log {
 }
 
 /// As people write it.
-pub(crate) fn at_name(at: At) -> &'static str {
+pub(super) fn at_name(at: At) -> &'static str {
     match at {
         At::Auto => "auto",
         At::Now => "now",

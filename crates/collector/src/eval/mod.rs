@@ -16,18 +16,18 @@ mod verdict;
 use std::sync::Arc;
 use std::time::Duration;
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::{At, EvalCall, EvalEvent, Outcome};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-pub(crate) use log::Log;
-pub(crate) use printed::printed;
-pub(crate) use routes::Routes;
+pub use log::Log;
+pub use printed::printed;
+pub use routes::Routes;
 
-use crate::collector::agent::cut;
-use crate::collector::registry::Registry;
-use crate::error::{Error, Result};
+use crate::agent::cut;
+use crate::registry::Registry;
 use crate::server::peer::Asker;
 use snippet::Snippet;
 
@@ -47,11 +47,11 @@ const MOST_RUNNING: usize = 32;
 const EVENTS_AHEAD: usize = 16;
 
 /// What a client gets.
-pub(crate) type Events = mpsc::Receiver<Result<EvalEvent, Status>>;
+pub type Events = mpsc::Receiver<Result<EvalEvent, Status>>;
 
 /// Brings snippets to agents.
 #[derive(Debug)]
-pub(crate) struct Broker {
+pub struct Broker {
     run: Arc<str>,
     registry: Arc<Registry>,
     routes: Arc<Routes>,
@@ -62,13 +62,13 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    pub(crate) fn new(run: Arc<str>, registry: Arc<Registry>, routes: Arc<Routes>, log: Arc<Log>) -> Self {
+    pub fn new(run: Arc<str>, registry: Arc<Registry>, routes: Arc<Routes>, log: Arc<Log>) -> Self {
         let running = Arc::new(Semaphore::new(MOST_RUNNING));
         Self { run, registry, routes, log, turn: Arc::default(), running }
     }
 
     /// Resolves when it is the caller's turn ([`Log::turn`]). What a key asks for is not written down.
-    pub(crate) async fn turn(&self, call: &EvalCall, asked_by: &Asker) {
+    pub async fn turn(&self, call: &EvalCall, asked_by: &Asker) {
         if call.complete.is_empty() || !call.code.is_empty() {
             self.log.turn(asked_by, &call.code).await;
         }
@@ -76,7 +76,7 @@ impl Broker {
 
     /// Starts a snippet; dropping what is returned cancels it. Errors are of the call: nothing has run. One that came
     /// `over_tcp` runs only in processes that allow it.
-    pub(crate) fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker, over_tcp: bool) -> Result<Events> {
+    pub fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker, over_tcp: bool) -> Result<Events> {
         // What a key asks for runs no code of anybody, so it is no row.
         let listed = call.complete.is_empty() || !call.code.is_empty();
         let mut entry = if listed { self.log.begin(asked_by, &call) } else { self.log.unlisted(asked_by, &call) };
@@ -106,7 +106,7 @@ impl Broker {
     ///
     /// # Errors
     /// It could not be begun, or did not end well; in a few words.
-    pub(crate) async fn printed(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Vec<u8>> {
+    pub async fn printed(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Vec<u8>> {
         let events = ReceiverStream::new(self.ask(call, asked_by, false)?);
         match printed(events).await? {
             (printed, Some(finished)) if finished.outcome() == Outcome::Ok => Ok(printed),
@@ -119,12 +119,12 @@ impl Broker {
     }
 
     /// Whether a snippet is between two steps, where training waits for it.
-    pub(crate) fn is_between_steps(&self) -> bool {
+    pub fn is_between_steps(&self) -> bool {
         self.turn.try_lock().is_err()
     }
 
     /// Keeps a call that was refused before it came here.
-    pub(crate) fn refused(&self, call: &EvalCall, asked_by: &Asker, why: &str) {
+    pub fn refused(&self, call: &EvalCall, asked_by: &Asker, why: &str) {
         self.log.refuse(asked_by, call, why);
     }
 

@@ -5,7 +5,7 @@ use probe_proto::v1::eval_event::Event;
 use probe_proto::v1::{EvalEvent, Finished};
 
 /// Standard output up to the end of the snippet, and how it ended; None where its events end before it does.
-pub(crate) async fn printed<E>(
+pub async fn printed<E>(
     mut events: impl Stream<Item = Result<EvalEvent, E>> + Unpin,
 ) -> Result<(Vec<u8>, Option<Finished>), E> {
     let mut printed = Vec::new();

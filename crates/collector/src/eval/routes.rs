@@ -9,15 +9,15 @@ use tokio::sync::mpsc;
 
 /// What comes from an agent while a snippet is under way.
 #[derive(Debug)]
-pub(crate) struct FromAgent {
-    /// Number of the agent ([`crate::collector`]'s).
-    pub(crate) agent: u64,
-    pub(crate) what: What,
+pub struct FromAgent {
+    /// Number of the agent ([`crate`]'s).
+    pub agent: u64,
+    pub what: What,
 }
 
 /// An answer, or the end of whoever should have given it.
 #[derive(Debug)]
-pub(crate) enum What {
+pub enum What {
     Said {
         /// Identifier of the commands that it answers.
         id: u64,
@@ -29,7 +29,7 @@ pub(crate) enum What {
 /// Snippets that are under way, by the identifiers that their commands carry. An identifier is used for one attempt,
 /// so that an answer to one that was given up is told from an answer to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Routes {
+pub struct Routes {
     by_id: Mutex<HashMap<u64, mpsc::UnboundedSender<FromAgent>>>,
     newest: AtomicU64,
 }
@@ -43,14 +43,14 @@ impl Routes {
     ///
     /// The channel has no bound because nobody may wait here: a session that did would keep rows from being stored. Its
     /// reader takes everything at once and bounds what it keeps.
-    pub(crate) fn open(self: &Arc<Self>, to: &mpsc::UnboundedSender<FromAgent>) -> Route {
+    pub fn open(self: &Arc<Self>, to: &mpsc::UnboundedSender<FromAgent>) -> Route {
         let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
         self.lock().insert(id, to.clone());
         Route { id, routes: Arc::clone(self) }
     }
 
     /// An answer of an agent; dropped where nobody waits for it any more.
-    pub(crate) fn deliver(&self, agent: u64, answer: EvalReply) {
+    pub fn deliver(&self, agent: u64, answer: EvalReply) {
         let Some(reply) = answer.reply else { return };
         if let Some(route) = self.lock().get(&answer.id) {
             // The reader may just be leaving.
@@ -59,7 +59,7 @@ impl Routes {
     }
 
     /// An agent is gone: whoever waits for one hears it.
-    pub(crate) fn gone(&self, agent: u64) {
+    pub fn gone(&self, agent: u64) {
         for route in self.lock().values() {
             let _ = route.send(FromAgent { agent, what: What::Gone });
         }
@@ -68,8 +68,8 @@ impl Routes {
 
 /// An identifier in use.
 #[derive(Debug)]
-pub(crate) struct Route {
-    pub(crate) id: u64,
+pub struct Route {
+    pub id: u64,
     routes: Arc<Routes>,
 }
 

@@ -21,7 +21,7 @@ use super::feed::{Feed, Hungup};
 use super::group::{self, Group};
 use super::log::Entry;
 use super::routes::{FromAgent, Route, What};
-use crate::collector::agent::cut;
+use crate::agent::cut;
 
 /// Agents end a snippet at its deadline, and say more about it than we can; they get this much longer.
 const GRACE: Duration = Duration::from_secs(2);

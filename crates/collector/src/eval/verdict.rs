@@ -51,8 +51,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::collector::agent::{About, Agent};
-    use crate::store::Identity;
+    use crate::agent::{About, Agent};
+    use probe_store::Identity;
 
     fn target(rank: i32, shown: bool) -> Target {
         let text = || Arc::<str>::from("");

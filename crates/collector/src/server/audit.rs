@@ -4,18 +4,18 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use probe_common::clock;
+use probe_common::error::{Error, Kind};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::queries;
 use probe_proto::v1::{self, record};
+use probe_store::journal::{Journal, Newest};
+use probe_store::{SystemRows, SystemTable};
 
 use super::pace::Pace;
 use super::peer::Asker;
-use crate::collector::agent::cut;
-use crate::collector::clock;
-use crate::error::{Error, Kind};
-use crate::journal::{Journal, Newest};
-use crate::query::{SystemRows, SystemTable};
+use crate::agent::cut;
 
 /// Longest query of which all text is kept (bytes); of a longer one the hash is of all of it.
 const LONGEST_TEXT: usize = 64 << 10;
@@ -37,7 +37,7 @@ impl Audit {
     }
 
     /// What the collector before had. What was under way then has ended with it.
-    pub(crate) fn restore(kept: &Newest<v1::Query>) -> Self {
+    pub fn restore(kept: &Newest<v1::Query>) -> Self {
         let ended = |query: &v1::Query| match query.status.as_str() {
             "" => v1::Query { status: "cancelled".into(), error: Some("the collector died".into()), ..query.clone() },
             _ => query.clone(),
@@ -46,7 +46,7 @@ impl Audit {
     }
 
     /// Writes down what is asked from now on.
-    pub(crate) fn keep(&self, journal: Arc<Journal>) {
+    pub fn keep(&self, journal: Arc<Journal>) {
         // No more than the next collector would have, and than a run's directory has in the end.
         self.lock().bound(journal.list());
         // There is one journal: a second one is the first.
@@ -55,27 +55,27 @@ impl Audit {
 
     /// Resolves when a query of this length may be asked, or is to be refused: whoever asks more than is written down
     /// waits.
-    pub(crate) async fn turn(&self, asker: &Asker, sql: &str) {
+    pub async fn turn(&self, asker: &Asker, sql: &str) {
         if let Some(journal) = self.journal.get() {
             self.pace.turn(&asker.who, sql.len().min(LONGEST_TEXT), journal.asked()).await;
         }
     }
 
     /// A query was asked.
-    pub(crate) fn begin(self: &Arc<Self>, asker: &Asker, sql: &str, pid: Option<i32>) -> Entry {
+    pub fn begin(self: &Arc<Self>, asker: &Asker, sql: &str, pid: Option<i32>) -> Entry {
         let query = self.add(question(asker, sql, pid));
         Entry { audit: Arc::clone(self), query, began: Instant::now() }
     }
 
     /// A query was asked that can't be run.
-    pub(crate) fn failed(&self, asker: &Asker, sql: &str, pid: Option<i32>, error: &Error) {
+    pub fn failed(&self, asker: &Asker, sql: &str, pid: Option<i32>, error: &Error) {
         let mut query = question(asker, sql, pid);
         end(&mut query, Some(error));
         self.add(query);
     }
 
     /// A query was asked by somebody who may not ask any.
-    pub(crate) fn refuse(&self, asker: &Asker, sql: &str, why: &str) {
+    pub fn refuse(&self, asker: &Asker, sql: &str, why: &str) {
         let status = "refused".into();
         let error = Some(cut(why.to_owned(), LONGEST_ERROR));
         self.add(v1::Query { status, error, ..question(asker, sql, None) });
@@ -122,14 +122,14 @@ fn end(query: &mut v1::Query, error: Option<&Error>) {
 }
 
 /// SHA-256 of a text, in hexadecimal digits: the same for the same text, also where the text itself was cut.
-pub(crate) fn hash(text: &str) -> String {
+pub fn hash(text: &str) -> String {
     use sha2::Digest;
     sha2::Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The row of a query that is under way. Dropped before it ended, nobody took the rest of its answer.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     audit: Arc<Audit>,
     query: v1::Query,
     began: Instant,
@@ -143,13 +143,13 @@ impl Entry {
     }
 
     /// Rows of the answer that were sent, and their bytes on the wire.
-    pub(crate) fn sent(&mut self, rows: u64, bytes: u64) {
+    pub fn sent(&mut self, rows: u64, bytes: u64) {
         self.query.rows += rows;
         self.query.bytes += bytes;
     }
 
     /// The end of it.
-    pub(crate) fn finish(&mut self, error: Option<&Error>) {
+    pub fn finish(&mut self, error: Option<&Error>) {
         if !self.query.status.is_empty() {
             return;
         }

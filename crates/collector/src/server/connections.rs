@@ -195,8 +195,8 @@ mod tests {
     use tonic::transport::Endpoint;
 
     use super::*;
-    use crate::collector::events::Events;
-    use crate::journal::Newest;
+    use crate::events::Events;
+    use probe_store::journal::Newest;
 
     #[tokio::test]
     async fn one_connection_too_many_hears_why_and_an_ended_one_makes_room() {
@@ -225,7 +225,7 @@ mod tests {
                 }
             }
         }
-        let noted = crate::query::SystemTable::rows(&*events);
+        let noted = probe_store::SystemTable::rows(&*events);
         assert_eq!(noted.batch.rows, 2, "of three");
         let mut buffer = [0];
         served.write_all(b"x").await.unwrap();

@@ -25,6 +25,9 @@ use arrow_flight::sql::{
 };
 use arrow_flight::{Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket};
 use futures::{Stream, StreamExt, TryStreamExt};
+use probe_common::error::Error;
+use probe_query::{Asked, CATALOG, Engine, from_datafusion, schemas_of, views};
+use probe_store::arrow_schema;
 use prost::Message;
 use prost::bytes::Bytes;
 use tonic::metadata::MetadataMap;
@@ -32,9 +35,6 @@ use tonic::{Extensions, Request, Response, Status};
 
 use super::audit::{Audit, Entry};
 use super::peer::Caller;
-use crate::error::Error;
-use crate::query::{Asked, CATALOG, Engine, from_datafusion, schemas_of, views};
-use crate::store::arrow_schema;
 
 /// Request metadata with the process id to which a query is to be limited.
 pub const PID: &str = "probe-pid";
@@ -377,7 +377,7 @@ impl FlightSqlService for Service {
             .chain(views().into_iter().map(|view| (view, VIEW)));
         for (table, kind) in tables {
             // As a query over it answers: text is Utf8 there, whatever it is within.
-            let schema = crate::query::plain_schema(&arrow_schema(table));
+            let schema = probe_query::plain_schema(&arrow_schema(table));
             found.append(CATALOG, table.schema, table.name, kind, &schema).map_err(internal)?;
         }
         one(found.build().map_err(internal)?)

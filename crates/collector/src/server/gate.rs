@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::EvalCall;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -21,16 +22,15 @@ use super::peer::{Asker, Caller, Peer};
 use super::refused::{self, Text};
 use super::revoked::Revocable;
 use crate::auth::{Failures, Grant, Scope, Scopes, Tokens};
-use crate::collector::events::{Event, Events, Severity};
-use crate::error::{Error, Result};
 use crate::eval::Log;
+use crate::events::{Event, Events, Severity};
 
 /// Tokens that were taken back are noticed by calls under way after this long.
 pub(super) const REFRESH: Duration = Duration::from_secs(1);
 
 /// What the gate knows.
 #[derive(Debug)]
-pub(crate) struct Gatekeeper {
+pub struct Gatekeeper {
     tokens: Arc<Tokens>,
     failures: Arc<Failures>,
     queries: Arc<Audit>,
@@ -77,7 +77,7 @@ impl Called {
 }
 
 impl Gatekeeper {
-    pub(crate) fn new(tokens: Arc<Tokens>, queries: Arc<Audit>, evals: Arc<Log>, events: Arc<Events>) -> Arc<Self> {
+    pub fn new(tokens: Arc<Tokens>, queries: Arc<Audit>, evals: Arc<Log>, events: Arc<Events>) -> Arc<Self> {
         Arc::new(Self { tokens, failures: Arc::default(), queries, evals, events })
     }
 

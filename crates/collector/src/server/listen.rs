@@ -7,33 +7,33 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use probe_common::error::{Error, Result};
+use probe_common::paths::{Listen, SocketState, named, only_ours_to_change, socket_state};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::auth::Identity;
-use crate::error::{Error, Result};
-use crate::paths::{Listen, SocketState, named, only_ours_to_change, socket_state};
 
 /// Longest path of a socket (bytes): the kernel's 108 with the zero at the end.
 const LONGEST_PATH: usize = 107;
 
 /// A listener, and where it is.
 #[derive(Debug)]
-pub(crate) enum Bound {
+pub enum Bound {
     Unix(UnixListener, SocketFile),
     Tcp(TcpListener, SocketAddr, Option<Identity>),
 }
 
 /// How the doors over TCP are locked.
 #[derive(Debug)]
-pub(crate) struct Locks {
-    pub(crate) has_tokens: bool,
-    pub(crate) insecure: bool,
-    pub(crate) identity: Option<Identity>,
+pub struct Locks {
+    pub has_tokens: bool,
+    pub insecure: bool,
+    pub identity: Option<Identity>,
 }
 
 impl Bound {
     /// Listens there. TCP is refused without a token, and beyond this machine also without TLS.
-    pub(crate) async fn bind(listen: &Listen, locks: &Locks) -> Result<Self> {
+    pub async fn bind(listen: &Listen, locks: &Locks) -> Result<Self> {
         match listen {
             Listen::Unix(path) => unix(path),
             Listen::Tcp(address) => tcp(*address, locks).await,
@@ -41,7 +41,7 @@ impl Bound {
     }
 
     /// Where it listens; a port that was left to the system is the one it chose.
-    pub(crate) fn listen(&self) -> Listen {
+    pub fn listen(&self) -> Listen {
         match self {
             Self::Unix(_, file) => Listen::Unix(file.path.clone()),
             Self::Tcp(_, address, _) => Listen::Tcp(*address),
@@ -75,7 +75,7 @@ async fn tcp(address: SocketAddr, locks: &Locks) -> Result<Bound> {
 
 /// A socket that is removed when it is dropped, unless somebody else has replaced it.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),

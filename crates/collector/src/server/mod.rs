@@ -3,13 +3,13 @@
 //! Every listener serves the same services, and [`gate`] stands before them: a unix socket lets in the collector's own user
 //! and root, by the kernel's word; over TCP every call carries a token.
 
-pub(crate) mod audit;
+pub mod audit;
 mod connections;
 pub mod flight;
 mod gate;
 mod listen;
-pub(crate) mod pace;
-pub(crate) mod peer;
+pub mod pace;
+pub mod peer;
 mod quota;
 mod refused;
 mod revoked;
@@ -24,10 +24,10 @@ use tonic::transport::Server;
 use tower::layer::util::{Identity, Stack};
 
 pub use audit::Audit;
-pub(crate) use gate::Gatekeeper;
-pub(crate) use listen::{Bound, Locks};
+pub use gate::Gatekeeper;
+pub use listen::{Bound, Locks};
 
-pub(crate) use quota::raise_file_limit;
+pub use quota::raise_file_limit;
 
 use connections::{incoming, secured};
 use gate::GateLayer;
@@ -44,14 +44,14 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The listeners of a collector.
 #[derive(Debug)]
-pub(crate) struct Servers {
+pub struct Servers {
     tasks: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
 
 impl Servers {
     /// Serves `routes` on every listener, behind the gate.
-    pub(crate) fn start(listeners: Vec<Bound>, routes: &Routes, gate: &Arc<Gatekeeper>) -> Self {
+    pub fn start(listeners: Vec<Bound>, routes: &Routes, gate: &Arc<Gatekeeper>) -> Self {
         let stop = CancellationToken::new();
         let over_tcp = listeners.iter().any(|bound| matches!(bound, Bound::Tcp(..)));
         let [unix, tcp] = Quota::both(over_tcp, gate.events());
@@ -67,7 +67,7 @@ impl Servers {
     }
 
     /// Takes no more calls, and lets those that are open end within `patience`. Sockets are removed.
-    pub(crate) async fn stop(mut self, patience: Duration) {
+    pub async fn stop(mut self, patience: Duration) {
         self.stop.cancel();
         let deadline = tokio::time::Instant::now() + patience;
         for mut task in std::mem::take(&mut self.tasks) {

@@ -14,7 +14,7 @@ const MOST_ASKERS: usize = 1024;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// By who asks: when what was asked so far is paid for.
     paid: Mutex<HashMap<String, Instant>>,
 }
@@ -34,7 +34,7 @@ impl Pace {
     }
 
     /// Resolves when it is the turn of a question of so many bytes.
-    pub(crate) async fn turn(&self, who: &str, bytes: usize, rate: u64) {
+    pub async fn turn(&self, who: &str, bytes: usize, rate: u64) {
         let wait = self.wait(who, bytes, rate, Instant::now());
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;

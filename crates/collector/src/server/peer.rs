@@ -1,41 +1,41 @@
 //! Who calls, and what of it an audit row says.
 
 use nix::unistd::geteuid;
+use probe_common::error::{Error, Result};
 use tokio_util::sync::CancellationToken;
 use tonic::Extensions;
 use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 
 use crate::auth::{Origin, Scope, Scopes};
-use crate::error::{Error, Result};
 
 /// Whoever asks for something, by the kernel's word where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub struct Asker {
     /// `uid:1000` on the unix socket, `token:laptop` over TCP.
-    pub(crate) who: String,
+    pub who: String,
     /// Where the call came from: `pid:4242`, `tcp:10.0.0.7:51234`; None where nothing says it.
-    pub(crate) peer: Option<String>,
+    pub peer: Option<String>,
 }
 
 impl Asker {
     /// Of a call that was let in.
-    pub(crate) fn of(extensions: &Extensions) -> Self {
+    pub fn of(extensions: &Extensions) -> Self {
         Caller::of(extensions).asker
     }
 
     /// The collector itself, for a purpose of its own: `probe (hang)`.
-    pub(crate) fn collector(what: &str) -> Self {
+    pub fn collector(what: &str) -> Self {
         Self { who: format!("probe ({what})"), peer: None }
     }
 
     /// The same, asking on behalf of something else: `uid:1000 (stack)`.
     #[must_use]
-    pub(crate) fn within(&self, what: &str) -> Self {
+    pub fn within(&self, what: &str) -> Self {
         Self { who: format!("{} ({what})", self.who), peer: self.peer.clone() }
     }
 
     /// In one word or two, for sentences.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match &self.peer {
             Some(peer) if peer.starts_with("tcp:") => format!("{} at {peer}", self.who),
             _ => self.who.clone(),
@@ -45,17 +45,17 @@ impl Asker {
 
 /// A caller, and what it may do. The gate puts it to every call that it lets in.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
-    pub(crate) asker: Asker,
-    pub(crate) scopes: Scopes,
-    pub(crate) over_tcp: bool,
+pub struct Caller {
+    pub asker: Asker,
+    pub scopes: Scopes,
+    pub over_tcp: bool,
     /// Cancelled when its token is taken back.
-    pub(crate) gone: CancellationToken,
+    pub gone: CancellationToken,
 }
 
 impl Caller {
     /// Of a call that was let in; one that no gate has seen may do nothing.
-    pub(crate) fn of(extensions: &Extensions) -> Self {
+    pub fn of(extensions: &Extensions) -> Self {
         let nobody = || Self {
             asker: Peer::of(extensions).asker("nobody"),
             scopes: Scopes::default(),
@@ -66,7 +66,7 @@ impl Caller {
     }
 
     /// An error where it may not do this: `what` completes "may not …".
-    pub(crate) fn require(&self, scope: Scope, what: &str) -> Result<()> {
+    pub fn require(&self, scope: Scope, what: &str) -> Result<()> {
         if self.scopes.has(scope) {
             return Ok(());
         }

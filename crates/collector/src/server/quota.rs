@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::collector::events::{Event, Events, Severity};
-use crate::collector::registry::MOST_LIVE;
+use crate::events::{Event, Events, Severity};
+use crate::registry::MOST_LIVE;
 
 /// Connections of a kind: all agents that may be live, and as many commands beside them.
 const MOST: usize = MOST_LIVE + 256;
@@ -19,7 +19,7 @@ const PER_TCP: u64 = 1;
 
 /// Lets this process open as many files as it may. For a process of the collector's own: what it starts inherits that, and
 /// a program that calls `select` can't do with numbers above 1023.
-pub(crate) fn raise_file_limit() {
+pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {

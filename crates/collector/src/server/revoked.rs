@@ -4,12 +4,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http_body::{Body as HttpBody, Frame};
+use probe_common::error::Error;
 use prost::bytes::Bytes;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Status;
 use tonic::body::Body;
-
-use crate::error::Error;
 
 /// The body of an answer.
 pub(super) struct Revocable {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use probe_common::fault::Fault;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::metrics;
 
 use super::*;
-use crate::fault::Fault;
 use crate::server::peer::Asker;
 
 /// Rows of two tables of one process: one that gets many, and one that gets few.
@@ -230,7 +230,7 @@ fn the_end_of_a_run_that_did_not_end_is_not_there_twice() {
     journal.record(record::Record::Said(v1::Said { connection: *connection, what, unix_ns: 0 }));
     assert_eq!(journal.sync(), None);
     let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
-    crate::store::write_system(directory.path(), &store.tables(), &system).unwrap();
+    probe_store::write_system(directory.path(), &store.tables(), &system).unwrap();
     assert!(directory.path().join("python.nccl_trace/end.parquet").exists());
     fast.world.kill();
     let world = World::start_with(directory.path(), 64 << 20, 64 << 20);
@@ -336,7 +336,7 @@ fn no_question_costs_a_row() {
     let text = "x".repeat(60 << 10);
     let call = v1::EvalCall { code: text.clone(), ..v1::EvalCall::default() };
     for _ in 0..40 {
-        queries.failed(&asker, &text, None, &crate::error::Error::usage("no"));
+        queries.failed(&asker, &text, None, &probe_common::error::Error::usage("no"));
         log.refuse(&asker, &call, "no");
         let details = serde_json::json!({ "text": &text });
         events.note(super::super::events::Event::new("a", super::super::events::Severity::Info, "b").with(&details));
@@ -359,7 +359,7 @@ fn a_failing_query_is_written_down_once() {
     let before = world.begun.journal.size().0;
     let asker = Asker { who: "token:a".into(), peer: None };
     let text = "x".repeat(60 << 10);
-    world.begun.queries.failed(&asker, &text, None, &crate::error::Error::usage("no"));
+    world.begun.queries.failed(&asker, &text, None, &probe_common::error::Error::usage("no"));
     world.begun.queries.begin(&asker, &text, None).finish(None);
     assert_eq!(world.begun.journal.sync(), None);
     let more = world.begun.journal.size().0 - before;
@@ -367,7 +367,7 @@ fn a_failing_query_is_written_down_once() {
     // What was not said again is there all the same when another collector goes on.
     world.kill();
     let world = World::start_with(directory.path(), 64 << 20, 1 << 30);
-    let rows = crate::query::SystemTable::rows(&*world.begun.queries);
+    let rows = probe_store::SystemTable::rows(&*world.begun.queries);
     assert_eq!(rows.batch.rows, 2);
     assert!(rows.strings.since(0).unwrap().values.contains(&text));
     let engine = Engine::new(Arc::clone(&world.begun.store), vec![Arc::clone(&world.begun.queries) as _]).unwrap();
@@ -412,7 +412,7 @@ fn a_query_that_holds_what_had_to_go_says_so() {
         match runtime.block_on(rows.try_next()) {
             Ok(Some(_)) => {}
             Ok(None) => panic!("rows that had gone were read"),
-            Err(error) => break crate::query::from_datafusion(&error),
+            Err(error) => break probe_query::from_datafusion(&error),
         }
     };
     assert!(error.to_string().contains("had to go") && error.hint_text().is_some(), "{error}");

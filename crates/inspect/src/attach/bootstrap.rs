@@ -8,47 +8,46 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use probe_common::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-
-use crate::error::{Error, Result};
 
 const SOURCE: &str = include_str!("bootstrap.py");
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// What the process is told.
 #[derive(Debug, Serialize)]
-pub(crate) struct Settings<'a> {
-    pub(crate) run: &'a str,
-    pub(crate) collector: &'a str,
-    pub(crate) detail: Option<&'a str>,
-    pub(crate) patience_s: f64,
+pub struct Settings<'a> {
+    pub run: &'a str,
+    pub collector: &'a str,
+    pub detail: Option<&'a str>,
+    pub patience_s: f64,
     /// Where the agent's package may be, should the process have none.
-    pub(crate) packages: &'a [PathBuf],
+    pub packages: &'a [PathBuf],
 }
 
 /// What the process says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Report {
+pub struct Report {
     /// What went wrong.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
     /// Why it was not done.
-    pub(crate) refused: Option<String>,
+    pub refused: Option<String>,
     /// `recording`, `waits for torch`, `has an agent` or `detached`.
-    pub(crate) state: Option<String>,
+    pub state: Option<String>,
     /// Seconds that the main thread stood still.
-    pub(crate) waited_s: Option<f64>,
+    pub waited_s: Option<f64>,
     /// Of the agent that was there.
-    pub(crate) run: Option<String>,
-    pub(crate) collector: Option<String>,
+    pub run: Option<String>,
+    pub collector: Option<String>,
     /// What the agent has to complain about.
-    pub(crate) problem: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// A directory that the process and this command both see.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub struct Desk {
     directory: TempDir,
 }
 
@@ -57,7 +56,7 @@ impl Desk {
     ///
     /// # Errors
     /// The process sees another directory under that path, or none: it is in a container, or in another mount namespace.
-    pub(crate) fn set_up(place: &Path, pid: i32) -> Result<Self> {
+    pub fn set_up(place: &Path, pid: i32) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix(&format!("attach-{pid}-")).tempdir_in(place)?;
         fs::write(directory.path().join("ticket"), "")?;
         let desk = Self { directory };
@@ -69,12 +68,12 @@ impl Desk {
     }
 
     /// Where a script for the process may be written.
-    pub(crate) fn script(&self) -> PathBuf {
+    pub fn script(&self) -> PathBuf {
         self.directory.path().join("script.py")
     }
 
     /// The statement.
-    pub(crate) fn statement(&self, settings: &Settings<'_>) -> Result<String> {
+    pub fn statement(&self, settings: &Settings<'_>) -> Result<String> {
         let mut settings = serde_json::to_value(settings).map_err(|error| Error::failed(error.to_string()))?;
         settings["directory"] = self.directory.path().to_string_lossy().into();
         Ok(format!(
@@ -88,7 +87,7 @@ impl Desk {
 
     /// What the process says; None where it did not begin within `patience`, and then it won't. Once it has begun it is
     /// waited for, as it waits for nobody longer than it was told.
-    pub(crate) fn wait(&self, pid: i32, patience: Duration, more: Duration) -> Result<Option<Report>> {
+    pub fn wait(&self, pid: i32, patience: Duration, more: Duration) -> Result<Option<Report>> {
         let begun = Instant::now();
         let file = self.directory.path().join("report");
         let mut has_begun = false;
@@ -125,7 +124,7 @@ impl Desk {
 }
 
 /// Whether process `pid` finds the same file at `path` as this one does.
-pub(crate) fn is_seen(pid: i32, path: &Path) -> bool {
+pub(super) fn is_seen(pid: i32, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(inside) = path.strip_prefix("/") else { return false };
     let theirs = fs::metadata(Path::new(&format!("/proc/{pid}/root")).join(inside));

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use goblin::container::Ctx;
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_X, PT_LOAD, ProgramHeader};
+use probe_common::error::{Error, Result};
 
 use super::maps::{self, Mapping};
-use crate::error::{Error, Result};
 
 /// Larger files are no interpreters.
 const LARGEST: u64 = 1 << 30;

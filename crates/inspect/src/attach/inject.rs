@@ -13,11 +13,11 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
+use probe_common::error::{Error, Result};
 
 use super::interpreter::Places;
 use super::trace::{Saved, Stop, Thread};
 use super::{machine, maps, threads};
-use crate::error::{Error, Result};
 
 /// How long a thread that may be borrowed is looked for: one that computes has to come by the interpreter.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,11 +27,11 @@ const STACK: u64 = 256 << 10;
 
 /// What was done.
 #[derive(Debug)]
-pub(crate) struct Injected {
+pub(super) struct Injected {
     /// How long the borrowed thread stood still, all attempts together.
-    pub(crate) stopped: Duration,
+    pub stopped: Duration,
     /// Whether it was the main thread, which mostly is the one that trains.
-    pub(crate) main: bool,
+    pub main: bool,
     /// Where the statement is.
     text: Range<u64>,
 }
@@ -64,7 +64,7 @@ impl From<io::Error> for Failure {
 /// # Errors
 /// It may not be traced, somebody else traces it, or no thread came to a place where it can be borrowed. In all cases
 /// every thread has its registers back.
-pub(crate) fn inject(pid: i32, places: &Places, statement: &str) -> Result<Injected> {
+pub(super) fn inject(pid: i32, places: &Places, statement: &str) -> Result<Injected> {
     let memory = memory(pid)?;
     let deadline = Instant::now() + PATIENCE;
     let mut stopped = Duration::ZERO;
@@ -92,7 +92,7 @@ pub(crate) fn inject(pid: i32, places: &Places, statement: &str) -> Result<Injec
 }
 
 /// Gives the memory of a statement back that has been read. Where that is not possible it stays: a page or two.
-pub(crate) fn release(pid: i32, places: &Places, injected: &Injected) {
+pub(super) fn release(pid: i32, places: &Places, injected: &Injected) {
     let Ok(memory) = memory(pid) else { return };
     let Range { start, end } = injected.text;
     for candidate in threads::candidates(pid) {

@@ -4,14 +4,15 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use probe_common::error::{Error, Result};
+
 use super::image::{Image, Symbols};
 use super::machine;
 use super::maps::{self, Mapping};
-use crate::error::{Error, Result};
 
 /// How a statement gets into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
+pub enum Method {
     /// By the interpreter's own protocol (PEP 768): a script's path and a flag are written to its memory.
     RemoteDebugging,
     /// By borrowing a thread.
@@ -20,11 +21,11 @@ pub(crate) enum Method {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Interpreter {
+pub struct Interpreter {
     /// 3.11 and later say it exactly; of those before, their file's name does, or nobody.
-    pub(crate) version: Option<(u8, u8)>,
+    pub version: Option<(u8, u8)>,
     /// The file that has it.
-    pub(crate) path: String,
+    pub path: String,
     /// `_PyRuntime`.
     pub(super) runtime: u64,
     /// Where threads can be borrowed, and have to be.
@@ -49,7 +50,7 @@ impl Interpreter {
     ///
     /// # Errors
     /// The process is no Python one, its files can't be read, or it is older than 3.9.
-    pub(crate) fn find(pid: i32) -> Result<Self> {
+    pub fn find(pid: i32) -> Result<Self> {
         let maps = maps::of(pid).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Error::unreachable(format!("there is no process {pid}")),
             _ => crate::stacks::permission::denied_to_trace(pid),
@@ -85,7 +86,7 @@ impl Interpreter {
     }
 
     /// How a statement gets into it.
-    pub(crate) fn method(&self) -> Method {
+    pub fn method(&self) -> Method {
         if self.version.is_some_and(|version| version >= (3, 14)) { Method::RemoteDebugging } else { Method::Borrowing }
     }
 
@@ -102,7 +103,7 @@ impl Interpreter {
     }
 
     /// For people: `3.11`.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         self.version.map_or_else(|| "before 3.11".into(), |(major, minor)| format!("{major}.{minor}"))
     }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use probe_common::error::{Error, Result};
 
 mod bootstrap;
 mod image;
@@ -23,14 +23,14 @@ mod tests;
 mod threads;
 mod trace;
 
-pub(crate) use bootstrap::{Desk, Report, Settings};
-pub(crate) use interpreter::{Interpreter, Method};
+pub use bootstrap::{Desk, Report, Settings};
+pub use interpreter::{Interpreter, Method};
 
 /// A statement is on its way: it runs when the main thread comes to it.
 #[derive(Debug, Default)]
-pub(crate) struct Sent {
+pub struct Sent {
     /// How long a thread stood still for it; none where no thread had to.
-    pub(crate) stopped: Option<(Duration, bool)>,
+    pub stopped: Option<(Duration, bool)>,
     injected: Option<inject::Injected>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Sent {
 ///
 /// # Errors
 /// It may not be done, or can't. The process is as it was.
-pub(crate) fn send(pid: i32, interpreter: &Interpreter, statement: &str, script: &Path) -> Result<Sent> {
+pub fn send(pid: i32, interpreter: &Interpreter, statement: &str, script: &Path) -> Result<Sent> {
     match interpreter.method() {
         Method::RemoteDebugging => {
             fs::write(script, statement)?;
@@ -54,14 +54,14 @@ pub(crate) fn send(pid: i32, interpreter: &Interpreter, statement: &str, script:
 }
 
 /// The statement has run: gives back what it took in the process.
-pub(crate) fn finish(pid: i32, interpreter: &Interpreter, sent: &Sent) {
+pub fn finish(pid: i32, interpreter: &Interpreter, sent: &Sent) {
     if let (Some(injected), Ok(places)) = (&sent.injected, interpreter.places()) {
         inject::release(pid, places, injected);
     }
 }
 
 /// Whether [`send`] is made for this machine.
-pub(crate) fn check_machine(interpreter: &Interpreter) -> Result<()> {
+pub fn check_machine(interpreter: &Interpreter) -> Result<()> {
     if interpreter.method() == Method::RemoteDebugging { Ok(()) } else { interpreter.places().map(drop) }
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn check_machine(interpreter: &Interpreter) -> Result<()> {
 ///
 /// # Errors
 /// There is no such process, it may not be traced, or somebody else traces it.
-pub(crate) fn check(pid: i32) -> Result<()> {
+pub fn check(pid: i32) -> Result<()> {
     crate::stacks::permission::check(pid)?;
     if let Some(tracer) = tracer(pid) {
         return Err(traced(pid, tracer));

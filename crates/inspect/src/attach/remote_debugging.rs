@@ -6,8 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use probe_common::error::{Error, Result};
+
 use super::interpreter::Interpreter;
-use crate::error::{Error, Result};
 
 const COOKIE: &[u8; 8] = b"xdebugpy";
 /// The bit of the thread's `eval_breaker` that has it look.
@@ -25,7 +26,7 @@ const SCRIPT_PATH: u64 = 93;
 const SCRIPT_PATH_SIZE: u64 = 94;
 
 /// Has the interpreter execute the file at `script`, a path as the process sees it.
-pub(crate) fn execute(pid: i32, interpreter: &Interpreter, script: &str) -> Result<()> {
+pub(super) fn execute(pid: i32, interpreter: &Interpreter, script: &str) -> Result<()> {
     if interpreter.version != Some((3, 14)) {
         return Err(Error::failed(format!("attaching to Python {} is not known to this probe", interpreter.shown()))
             .hint("a newer version of probe may know it"));

@@ -344,10 +344,10 @@ fn a_process_in_another_mount_namespace_is_read_through_its_own_root() {
 fn what_can_not_be_attached_to_says_why() {
     let kind = |error: Error| (error.kind(), error.to_string());
     let (what, words) = kind(Interpreter::find(i32::MAX).unwrap_err());
-    assert!(what == crate::error::Kind::Unreachable && words.contains("there is no process"), "{words}");
+    assert!(what == probe_common::error::Kind::Unreachable && words.contains("there is no process"), "{words}");
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let (what, words) = kind(Interpreter::find(sleeper.id() as i32).unwrap_err());
-    assert!(what == crate::error::Kind::Failed && words.contains("no Python process"), "{words}");
+    assert!(what == probe_common::error::Kind::Failed && words.contains("no Python process"), "{words}");
     // SAFETY: a signal to a child that has not been waited for.
     unsafe { libc::kill(sleeper.id() as i32, libc::SIGSTOP) };
     let deadline = Instant::now() + PATIENCE;
@@ -362,7 +362,7 @@ fn what_can_not_be_attached_to_says_why() {
     let interpreter = Interpreter::find(script.pid()).unwrap();
     let tracer = trace::Thread::seize(script.pid()).unwrap();
     let error = check(script.pid()).unwrap_err();
-    assert!(error.kind() == crate::error::Kind::Denied && error.to_string().contains("traces"), "{error}");
+    assert!(error.kind() == probe_common::error::Kind::Denied && error.to_string().contains("traces"), "{error}");
     drop(tracer);
     assert!(inject::inject(script.pid(), interpreter.places().unwrap(), "pass").is_ok());
     assert_eq!(script.finish(), "fine");

@@ -10,13 +10,13 @@ use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, Temper
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
-pub(crate) use visible::Visible;
+pub use visible::Visible;
 
 /// What the driver says where it does not know which.
 const UNKNOWN_XID: u64 = 999;
 
 /// The GPUs of this node.
-pub(crate) struct Gpus {
+pub struct Gpus {
     nvml: &'static Nvml,
     /// Where the driver tells of errors, a set a GPU; none where it does not.
     errors: HashMap<String, EventSet<'static>>,
@@ -24,36 +24,36 @@ pub(crate) struct Gpus {
 
 /// A GPU now. What the driver does not tell is None.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
-    pub(crate) index: u32,
-    pub(crate) uuid: String,
-    pub(crate) name: Option<String>,
+pub struct Reading {
+    pub index: u32,
+    pub uuid: String,
+    pub name: Option<String>,
     /// Who computes on it, by the driver's word.
-    pub(crate) pids: Option<Vec<u32>>,
+    pub pids: Option<Vec<u32>>,
     /// Percent.
-    pub(crate) utilization: Option<f64>,
-    pub(crate) memory_utilization: Option<f64>,
+    pub utilization: Option<f64>,
+    pub memory_utilization: Option<f64>,
     /// Bytes.
-    pub(crate) memory_used: Option<u64>,
-    pub(crate) memory_total: Option<u64>,
+    pub memory_used: Option<u64>,
+    pub memory_total: Option<u64>,
     /// Milliwatts.
-    pub(crate) power: Option<u32>,
-    pub(crate) power_limit: Option<u32>,
+    pub power: Option<u32>,
+    pub power_limit: Option<u32>,
     /// Degrees Celsius.
-    pub(crate) temperature: Option<u32>,
+    pub temperature: Option<u32>,
     /// Megahertz.
-    pub(crate) sm_clock: Option<u32>,
-    pub(crate) memory_clock: Option<u32>,
-    pub(crate) throttle_reasons: Option<String>,
-    pub(crate) ecc_corrected: Option<u64>,
-    pub(crate) ecc_uncorrected: Option<u64>,
+    pub sm_clock: Option<u32>,
+    pub memory_clock: Option<u32>,
+    pub throttle_reasons: Option<String>,
+    pub ecc_corrected: Option<u64>,
+    pub ecc_uncorrected: Option<u64>,
     /// Errors (Xid) since the last reading.
-    pub(crate) xids: Vec<u64>,
+    pub xids: Vec<u64>,
 }
 
 impl Gpus {
     /// None where there is no driver, or one that does not answer.
-    pub(crate) fn open() -> Option<Self> {
+    pub fn open() -> Option<Self> {
         let nvml = match Nvml::init() {
             Ok(nvml) => nvml,
             Err(error) => {
@@ -66,7 +66,7 @@ impl Gpus {
     }
 
     /// Reads those that are wanted. Takes milliseconds, and longer where a GPU is in trouble.
-    pub(crate) fn read(&mut self, visible: &Visible) -> Vec<Reading> {
+    pub fn read(&mut self, visible: &Visible) -> Vec<Reading> {
         let nvml = self.nvml;
         let all: Vec<Device<'static>> =
             (0..nvml.device_count().unwrap_or(0)).filter_map(|index| nvml.device_by_index(index).ok()).collect();
@@ -110,7 +110,7 @@ impl Gpus {
 
 /// Which GPUs each process computes on, as nvidia-smi counts them; nothing where the driver does not tell, as in most
 /// containers.
-pub(crate) fn by_process() -> BTreeMap<u32, BTreeSet<u32>> {
+pub fn by_process() -> BTreeMap<u32, BTreeSet<u32>> {
     let mut found: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     let Ok(nvml) = Nvml::init() else { return found };
     for index in 0..nvml.device_count().unwrap_or(0) {

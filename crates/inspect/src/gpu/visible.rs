@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 /// What the processes of a run see together. One that changes its own environment later may see fewer than this says,
 /// and never others.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Visible(Vec<Seen>);
+pub struct Visible(Vec<Seen>);
 
 /// What one process was started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ struct Seen {
 impl Visible {
     /// Adds a process of this node. One that is ending sees nothing any more; one whose environment may not be read may
     /// see everything.
-    pub(crate) fn add(&mut self, pid: i32) {
+    pub fn add(&mut self, pid: i32) {
         let of_process = |file: &str| std::fs::read(format!("/proc/{pid}/{file}"));
         let seen = match of_process("environ") {
             // A process without memory has no command line either.
@@ -36,7 +36,7 @@ impl Visible {
 
     /// The UUIDs of those that are seen, of GPUs given by number and UUID. `alike`: they are all of one model, so that
     /// the order "fastest first" is that of the bus.
-    pub(crate) fn choose(&self, all: &[(u32, String)], alike: bool) -> BTreeSet<String> {
+    pub fn choose(&self, all: &[(u32, String)], alike: bool) -> BTreeSet<String> {
         self.0.iter().flat_map(|seen| seen.choose(all, alike)).collect()
     }
 }

@@ -24,28 +24,28 @@ const MOST_ASKED: usize = 50;
 
 /// How a process ended, as far as anybody can tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct End {
+pub struct End {
     /// What it gave back, where no signal ended it.
-    pub(crate) exit_status: Option<i32>,
+    pub exit_status: Option<i32>,
     /// What ended it: SIGKILL.
-    pub(crate) signal: Option<String>,
+    pub signal: Option<String>,
     /// Who or what did that, where the kernel says so.
-    pub(crate) cause: Option<String>,
+    pub cause: Option<String>,
 }
 
 /// An exit status as shells say it: the command's own, or 128 and the signal.
-pub(crate) fn shell_status(ended: ExitStatus) -> u8 {
+pub fn shell_status(ended: ExitStatus) -> u8 {
     ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or_default()) as u8
 }
 
 impl End {
     /// Of a child.
-    pub(crate) fn of(ended: ExitStatus) -> Self {
+    pub fn of(ended: ExitStatus) -> Self {
         Self::of_wait_status(ended.into_raw())
     }
 
     /// What it did: "was ended by SIGKILL".
-    pub(crate) fn how(&self) -> String {
+    pub fn how(&self) -> String {
         match (&self.signal, self.exit_status) {
             (Some(signal), _) => format!("was ended by {signal}"),
             (None, Some(status)) => format!("ended with exit status {status}"),
@@ -54,7 +54,7 @@ impl End {
     }
 
     /// From a wait status, as the kernel keeps it.
-    pub(crate) fn of_wait_status(status: i32) -> Self {
+    pub fn of_wait_status(status: i32) -> Self {
         match status & 0x7f {
             0 => Self { exit_status: Some((status >> 8) & 0xff), ..Self::default() },
             signal => Self { signal: Some(signal_name(signal)), ..Self::default() },
@@ -62,7 +62,7 @@ impl End {
     }
 
     /// Whether it is known to have ended as a process does that has done its work.
-    pub(crate) fn is_good(&self) -> bool {
+    pub fn is_good(&self) -> bool {
         self.exit_status == Some(0)
     }
 }
@@ -74,7 +74,7 @@ fn signal_name(number: i32) -> String {
 
 /// A process that is watched until it ends. Whoever gets its number afterwards is another one.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     pid: i32,
     descriptor: AsyncFd<PidFd>,
     /// When it began, in ticks of the kernel.
@@ -89,7 +89,7 @@ impl Process {
     ///
     /// # Errors
     /// There is no such process, or the kernel is older than 5.3.
-    pub(crate) fn watch(pid: i32, named: i32) -> io::Result<Self> {
+    pub fn watch(pid: i32, named: i32) -> io::Result<Self> {
         let descriptor = PidFd::open(pid)?;
         let started = processes::started(pid);
         let gone = || io::Error::from(io::ErrorKind::NotFound);
@@ -103,7 +103,7 @@ impl Process {
     }
 
     /// Resolves when it has ended, with how.
-    pub(crate) async fn ended(self) -> End {
+    pub async fn ended(self) -> End {
         // A descriptor that can't be waited for says nothing, and nothing is known.
         if self.descriptor.readable().await.is_err() {
             return End::default();

@@ -1,17 +1,17 @@
 //! What the process itself says where its threads are: for where its memory may not be read. It takes the GIL, so it
 //! says nothing of a process that hangs with the GIL held.
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
 use serde::Deserialize;
 
 use super::Subject;
 use super::user_code::is_user_code;
 use super::waits::waits_for;
-use crate::error::{Error, Result};
 
 /// Prints a JSON array of the threads but its own, innermost frame first, and takes nothing from the training code's
 /// names.
-pub(crate) const CODE: &str = r#"
+pub const CODE: &str = r#"
 def _stacks():
     import json, sys, threading
     known = {thread.ident: thread for thread in threading.enumerate()}
@@ -47,7 +47,7 @@ struct Thread {
 ///
 /// # Errors
 /// It is something else.
-pub(crate) fn understand(subject: &Subject, printed: &[u8]) -> Result<ProcessStacks> {
+pub fn understand(subject: &Subject, printed: &[u8]) -> Result<ProcessStacks> {
     let threads: Vec<Thread> = serde_json::from_slice(printed)
         .map_err(|error| Error::failed(format!("process {} answered something else: {error}", subject.pid)))?;
     let mut threads: Vec<ThreadStack> = threads.into_iter().map(Thread::into_message).collect();

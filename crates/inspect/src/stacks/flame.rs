@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, StacksAnswer, ThreadStack};
 use serde_json::{Value, json};
 
 use super::fold::{Owner, names};
 use super::page::place;
-use crate::error::{Error, Result};
 
 /// What of the samples goes in, and what is told apart.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Choice {
+pub struct Choice {
     /// A tower a rank, instead of one for all.
-    pub(crate) by_rank: bool,
+    pub by_rank: bool,
     /// Threads that waited too. Main threads always are in: where training waits is what is asked.
-    pub(crate) idle: bool,
+    pub idle: bool,
 }
 
 impl Choice {
@@ -34,7 +34,7 @@ impl Choice {
 }
 
 /// "outer;inner 12", a line a stack, in order.
-pub(crate) fn folded(answer: &StacksAnswer, choice: Choice) -> Vec<String> {
+pub fn folded(answer: &StacksAnswer, choice: Choice) -> Vec<String> {
     let mut counts = BTreeMap::<String, u64>::new();
     for process in &answer.processes {
         for thread in process.threads.iter().filter(|thread| choice.takes(thread)) {
@@ -55,7 +55,7 @@ fn label(frame: &StackFrame) -> String {
 ///
 /// # Errors
 /// There is nothing to draw, or it can't be written.
-pub(crate) fn svg(answer: &StacksAnswer, choice: Choice, title: &str, out: &mut dyn Write) -> Result<()> {
+pub fn svg(answer: &StacksAnswer, choice: Choice, title: &str, out: &mut dyn Write) -> Result<()> {
     let lines = folded(answer, choice);
     let mut options = inferno::flamegraph::Options::default();
     options.title = title.to_owned();
@@ -70,7 +70,7 @@ type Thread = (Option<Owner>, String);
 type Samples = (Vec<Vec<usize>>, Vec<u64>);
 
 /// A file for speedscope.app: one profile a rank, or one of all, whose weights are numbers of samples.
-pub(crate) fn speedscope(answer: &StacksAnswer, choice: Choice, name: &str) -> Value {
+pub fn speedscope(answer: &StacksAnswer, choice: Choice, name: &str) -> Value {
     let mut frames = Vec::<Value>::new();
     let mut places = BTreeMap::<(String, String, Option<u32>), usize>::new();
     let mut profiles = BTreeMap::<Thread, Samples>::new();

@@ -7,30 +7,30 @@ use probe_proto::v1::{ProcessStacks, ThreadStack};
 
 /// Threads that stand at one place.
 #[derive(Debug)]
-pub(crate) struct Group<'a> {
+pub struct Group<'a> {
     /// Whose they are.
-    pub(crate) owners: Vec<Owner>,
+    pub owners: Vec<Owner>,
     /// One of them.
-    pub(crate) thread: &'a ThreadStack,
+    pub thread: &'a ThreadStack,
     /// How many they are, and of these, how many hold the GIL of their process, run, and moved while they were read.
-    pub(crate) count: usize,
-    pub(crate) gil: usize,
-    pub(crate) running: usize,
-    pub(crate) moving: usize,
+    pub count: usize,
+    pub gil: usize,
+    pub running: usize,
+    pub moving: usize,
     /// What they wait for, each once.
-    pub(crate) waits_for: BTreeSet<&'a str>,
+    pub waits_for: BTreeSet<&'a str>,
 }
 
 /// A process as people call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Owner {
+pub enum Owner {
     Rank(i32),
     /// One that is in no process group.
     Pid(u32),
 }
 
 impl Owner {
-    pub(crate) fn of(process: &ProcessStacks) -> Self {
+    pub fn of(process: &ProcessStacks) -> Self {
         process.rank.map_or(Self::Pid(process.pid), Self::Rank)
     }
 }
@@ -39,7 +39,7 @@ impl Owner {
 type Key<'a> = (bool, &'a str, Vec<(&'a str, &'a str, Option<u32>)>);
 
 /// The groups of all threads: main threads first, those of most processes first.
-pub(crate) fn groups(processes: &[ProcessStacks]) -> Vec<Group<'_>> {
+pub fn groups(processes: &[ProcessStacks]) -> Vec<Group<'_>> {
     let mut places = HashMap::<Key<'_>, usize>::new();
     let mut groups = Vec::<Group<'_>>::new();
     for process in processes {
@@ -87,7 +87,7 @@ fn pool(name: &str) -> &str {
 }
 
 /// "rank 7", "ranks 0-6, 9", "process 4711".
-pub(crate) fn names(owners: &[Owner]) -> String {
+pub fn names(owners: &[Owner]) -> String {
     let ranks: Vec<i32> =
         owners.iter().filter_map(|owner| if let Owner::Rank(rank) = owner { Some(*rank) } else { None }).collect();
     let pids: Vec<String> = owners
@@ -105,7 +105,7 @@ pub(crate) fn names(owners: &[Owner]) -> String {
 }
 
 /// "0-6, 9", of numbers in order.
-pub(crate) fn ranges(numbers: &[i32]) -> String {
+pub fn ranges(numbers: &[i32]) -> String {
     let mut parts: Vec<(i32, i32)> = Vec::new();
     for number in numbers {
         match parts.last_mut() {

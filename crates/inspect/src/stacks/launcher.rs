@@ -15,7 +15,7 @@ const MODULES: [&str; 5] = [
 const SCRIPTS: [&str; 4] = ["torchrun", "accelerate", "accelerate-launch", "deepspeed"];
 
 /// Whether the command line of an interpreter is a launcher's: that of the module or script which it runs.
-pub(crate) fn is_launcher(command: &[OsString]) -> bool {
+pub fn is_launcher(command: &[OsString]) -> bool {
     let mut words = command.iter().skip(1).filter_map(|word| word.to_str());
     while let Some(word) = words.next() {
         match word {

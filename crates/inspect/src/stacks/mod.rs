@@ -4,41 +4,40 @@
 //! is not allowed ([`permission`] says why). [`fold`] puts together what processes have in common. Whoever
 //! shows or keeps stacks gets the messages of the control service ([`v1::ProcessStacks`](probe_proto::v1::ProcessStacks)).
 
-pub(crate) mod agent;
-pub(crate) mod flame;
-pub(crate) mod fold;
+pub mod agent;
+pub mod flame;
+pub mod fold;
 mod launcher;
-pub(crate) mod page;
-pub(crate) mod permission;
-pub(crate) mod processes;
+pub mod page;
+pub mod permission;
+pub mod processes;
 mod reader;
-pub(crate) mod sampler;
+pub mod sampler;
 mod source;
-pub(crate) mod user_code;
+pub mod user_code;
 mod waits;
-pub(crate) mod without_agent;
+pub mod without_agent;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackMethod};
 
-pub(crate) use launcher::is_launcher;
-pub(crate) use reader::{HAS_NATIVE, Reader};
-
-use crate::error::{Error, Result};
+pub use launcher::is_launcher;
+pub use reader::{HAS_NATIVE, Reader};
 
 /// A process to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Subject {
-    pub(crate) host: Arc<str>,
-    pub(crate) pid: i32,
-    pub(crate) rank: Option<i32>,
+pub struct Subject {
+    pub host: Arc<str>,
+    pub pid: i32,
+    pub rank: Option<i32>,
 }
 
 impl Subject {
     /// What is known of it before it is read.
-    pub(crate) fn unread(&self, method: StackMethod) -> ProcessStacks {
+    pub fn unread(&self, method: StackMethod) -> ProcessStacks {
         ProcessStacks {
             host: self.host.to_string(),
             pid: u32::try_from(self.pid).unwrap_or_default(),
@@ -49,14 +48,14 @@ impl Subject {
     }
 
     /// The same, with why it stays so.
-    pub(crate) fn failed(&self, method: StackMethod, error: &Error) -> ProcessStacks {
+    pub fn failed(&self, method: StackMethod, error: &Error) -> ProcessStacks {
         let hint = error.hint_text().unwrap_or_default().to_owned();
         ProcessStacks { problem: error.to_string(), hint, ..self.unread(method) }
     }
 }
 
 /// How it was read, as `python.stacks.method` says it.
-pub(crate) fn method_name(process: &ProcessStacks) -> &'static str {
+pub fn method_name(process: &ProcessStacks) -> &'static str {
     match process.method() {
         StackMethod::Paused => "paused",
         StackMethod::Agent => "agent",
@@ -67,7 +66,7 @@ pub(crate) fn method_name(process: &ProcessStacks) -> &'static str {
 
 /// Readers that have found their way about a process once, which takes far longer than to read it then.
 #[derive(Default)]
-pub(crate) struct Readers(Mutex<HashMap<Way, Arc<Mutex<Reader>>>>);
+pub struct Readers(Mutex<HashMap<Way, Arc<Mutex<Reader>>>>);
 
 /// A process, and whether its frames of C and C++ are wanted.
 type Way = (i32, bool);
@@ -83,7 +82,7 @@ const MOST_READERS: usize = 256;
 
 impl Readers {
     /// Reads one process once. Blocks.
-    pub(crate) fn read(&self, subject: &Subject, method: StackMethod) -> ProcessStacks {
+    pub fn read(&self, subject: &Subject, method: StackMethod) -> ProcessStacks {
         let native = method == StackMethod::Native;
         let read = self.of((subject.pid, native)).and_then(|reader| {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,12 +97,12 @@ impl Readers {
     }
 
     /// Reads them all at about one time, a thread each. Blocks.
-    pub(crate) fn read_all(&self, subjects: &[Subject], method: StackMethod) -> Vec<ProcessStacks> {
+    pub fn read_all(&self, subjects: &[Subject], method: StackMethod) -> Vec<ProcessStacks> {
         each(subjects, method, |subject| self.read(subject, method))
     }
 
     /// The reader of a process.
-    pub(crate) fn of(&self, way: Way) -> Result<Arc<Mutex<Reader>>> {
+    pub fn of(&self, way: Way) -> Result<Arc<Mutex<Reader>>> {
         {
             let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match readers.get(&way) {
@@ -128,7 +127,7 @@ impl Readers {
 }
 
 /// Does `work` for all subjects at once, a thread each. A process that makes us panic is one that could not be read.
-pub(crate) fn each(
+pub fn each(
     subjects: &[Subject],
     method: StackMethod,
     work: impl Fn(&Subject) -> ProcessStacks + Sync,

@@ -13,7 +13,7 @@ const WIDEST: usize = 44;
 const TOP: usize = 20;
 
 /// All of an answer.
-pub(crate) fn page(answer: &StacksAnswer, of: &str) -> String {
+pub fn page(answer: &StacksAnswer, of: &str) -> String {
     let mut page = String::new();
     header(&mut page, answer, of);
     let groups = fold::groups(&answer.processes);
@@ -28,7 +28,7 @@ pub(crate) fn page(answer: &StacksAnswer, of: &str) -> String {
 }
 
 /// Where the time of sampling went, by line of the user's code: main threads alone, all ranks together.
-pub(crate) fn sampled(answer: &StacksAnswer, of: &str) -> String {
+pub fn sampled(answer: &StacksAnswer, of: &str) -> String {
     let mut page = String::new();
     header(&mut page, answer, of);
     let sum = |count: fn(&ProcessStacks) -> u64| answer.processes.iter().map(count).sum::<u64>();
@@ -167,7 +167,7 @@ fn frames(page: &mut String, frames: &[StackFrame]) {
 }
 
 /// File and line; of a package without the way to it.
-pub(crate) fn place(frame: &StackFrame) -> String {
+pub fn place(frame: &StackFrame) -> String {
     let file = clean(short(&frame.file));
     frame.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}"))
 }

@@ -5,11 +5,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use probe_common::error::{Error, Result};
 
 /// Who may trace whom, where the Yama module is there: 0 everybody their own processes, 1 descendants and whom a process
 /// names, 2 administrators, 3 nobody. None without Yama, which is as 0.
-pub(crate) fn ptrace_scope() -> Option<u8> {
+pub fn ptrace_scope() -> Option<u8> {
     fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn ptrace_scope() -> Option<u8> {
 ///
 /// # Errors
 /// There is no such process, or it may not be read; the hint says how it could.
-pub(crate) fn check(pid: i32) -> Result<()> {
+pub fn check(pid: i32) -> Result<()> {
     let Err(error) = fs::File::open(format!("/proc/{pid}/mem")) else { return Ok(()) };
     match error.kind() {
         ErrorKind::NotFound => Err(Error::unreachable(format!("there is no process {pid}"))),
@@ -27,7 +27,7 @@ pub(crate) fn check(pid: i32) -> Result<()> {
 }
 
 /// Process `pid` may not be changed.
-pub(crate) fn denied_to_trace(pid: i32) -> Error {
+pub fn denied_to_trace(pid: i32) -> Error {
     let denied = denied(pid);
     let hint = denied.hint_text().unwrap_or_default().to_owned();
     Error::denied(format!("process {pid} may not be traced")).hint(hint)
@@ -40,7 +40,7 @@ fn denied(pid: i32) -> Error {
 }
 
 /// What would allow it, the least first. A process that forbids it itself belongs to root in /proc.
-pub(crate) fn advice(ours: u32, theirs: u32, scope: Option<u8>) -> String {
+pub fn advice(ours: u32, theirs: u32, scope: Option<u8>) -> String {
     if theirs != ours && ours != 0 && theirs != 0 {
         return format!("it belongs to uid {theirs}, and this is uid {ours}: ask as that user, or with sudo");
     }

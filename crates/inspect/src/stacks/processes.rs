@@ -10,14 +10,14 @@ use probe_proto::v1::NativeThreads;
 
 /// A thread, by the kernel's word.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Task {
-    pub(crate) name: String,
+pub struct Task {
+    pub name: String,
     /// R runs or could, S sleeps, D waits for a device, T is stopped, Z is dead.
-    pub(crate) state: char,
+    pub state: char,
 }
 
 /// All threads of a process, by id. Those that end while we look are not there.
-pub(crate) fn tasks(pid: i32) -> BTreeMap<u32, Task> {
+pub fn tasks(pid: i32) -> BTreeMap<u32, Task> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     ids.filter_map(|id| Some((id, task_of(&fs::read_to_string(format!("/proc/{pid}/task/{id}/stat")).ok()?)?)))
@@ -32,33 +32,33 @@ fn task_of(stat: &str) -> Option<Task> {
 }
 
 /// The system call that a thread is in; None while it runs, and where it may not be asked.
-pub(crate) fn system_call(pid: i32, thread: u32) -> Option<i64> {
+pub fn system_call(pid: i32, thread: u32) -> Option<i64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
     text.split_whitespace().next()?.parse().ok().filter(|number| *number >= 0)
 }
 
 /// When a process began, in ticks of the kernel: with its id, what tells it from every other.
-pub(crate) fn started(pid: i32) -> Option<u64> {
+pub fn started(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Field 22; the first two are before the bracket.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// The words of its command line.
-pub(crate) fn command(pid: u32) -> Option<Vec<OsString>> {
+pub fn command(pid: u32) -> Option<Vec<OsString>> {
     let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     Some(words.map(|word| OsString::from_vec(word.to_vec())).collect())
 }
 
 /// The process that started it, or took it over.
-pub(crate) fn parent(pid: i32) -> Option<u32> {
+pub fn parent(pid: i32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// When a process began, by the clock on the wall.
-pub(crate) fn started_at(pid: i32) -> Option<SystemTime> {
+pub fn started_at(pid: i32) -> Option<SystemTime> {
     let ticks = started(pid)?;
     let a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
     let stat = fs::read_to_string("/proc/stat").ok()?;
@@ -68,7 +68,7 @@ pub(crate) fn started_at(pid: i32) -> Option<SystemTime> {
 }
 
 /// Threads by name, where a pool of them is one entry: numbers at the end of names are left out.
-pub(crate) fn by_name<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<NativeThreads> {
+pub fn by_name<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<NativeThreads> {
     let mut found = BTreeMap::<String, NativeThreads>::new();
     for task in tasks {
         let name = task.name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '_' | '-' | '#' | ':'));

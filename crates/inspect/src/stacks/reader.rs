@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, ThreadStack};
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
@@ -15,17 +16,16 @@ use super::source::Sources;
 use super::user_code::is_user_code;
 use super::waits::waits_for;
 use super::{permission, processes};
-use crate::error::{Error, Result};
 
 /// A capture reads until two readings agree, and at most so often.
 const MOST_READINGS: usize = 8;
 /// Whether frames of C and C++ can be read: a feature, as it takes a library of the system.
-pub(crate) const HAS_NATIVE: bool = cfg!(feature = "native");
+pub const HAS_NATIVE: bool = cfg!(feature = "native");
 /// Lines above which py-spy's line number is a misread.
 const MOST_LINES: i32 = 10_000_000;
 
 /// One process.
-pub(crate) struct Reader {
+pub struct Reader {
     pid: i32,
     /// Ticks since boot: another process of the same number has others.
     started: u64,
@@ -51,7 +51,7 @@ impl Reader {
     /// # Errors
     /// There is no such process, it may not be read, or it has no Python that is known here; or `native` frames are
     /// asked of a build without them.
-    pub(crate) fn open(pid: i32, native: bool) -> Result<Self> {
+    pub fn open(pid: i32, native: bool) -> Result<Self> {
         if native && !HAS_NATIVE {
             return Err(Error::failed("this build of probe reads Python frames only")
                 .hint("build one with --features native, which takes libunwind-dev; gdb -p PID shows C frames too"));
@@ -69,7 +69,7 @@ impl Reader {
     }
 
     /// Whether the process that was opened is still there.
-    pub(crate) fn is_current(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         processes::started(self.pid) == Some(self.started)
     }
 
@@ -77,7 +77,7 @@ impl Reader {
     ///
     /// # Errors
     /// The process is gone, may not be paused, or moves too fast to be read.
-    pub(crate) fn capture(&mut self, paused: bool) -> Result<ProcessStacks> {
+    pub fn capture(&mut self, paused: bool) -> Result<ProcessStacks> {
         let tasks = processes::tasks(self.pid);
         let mut stopped = 0.0;
         let (traces, moving) = if paused || self.native {
@@ -128,7 +128,7 @@ impl Reader {
     ///
     /// # Errors
     /// It could not be read this time.
-    pub(crate) fn sample(&mut self) -> Result<Vec<ThreadStack>> {
+    pub fn sample(&mut self) -> Result<Vec<ThreadStack>> {
         let traces = self.spy.get_stack_traces().map_err(|error| self.explain(&error))?;
         Ok(traces.iter().map(|trace| ThreadStack { running: trace.active, ..self.thread(trace) }).collect())
     }

@@ -7,10 +7,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
 
 use super::{Readers, Subject};
-use crate::error::{Error, Result};
 
 /// Different stacks of a process that are kept, and frames of all of them.
 const MOST_STACKS: usize = 4096;
@@ -25,10 +25,10 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// How to sample.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Plan {
-    pub(crate) duration: Duration,
+pub struct Plan {
+    pub duration: Duration,
     /// Between two readings.
-    pub(crate) interval: Duration,
+    pub interval: Duration,
 }
 
 /// Longest time and highest rate that may be asked for.
@@ -40,7 +40,7 @@ impl Plan {
     ///
     /// # Errors
     /// Out of what is sensible.
-    pub(crate) fn new(duration_s: f64, rate: f64) -> Result<Self> {
+    pub fn new(duration_s: f64, rate: f64) -> Result<Self> {
         if !(duration_s > 0.0 && duration_s <= LONGEST) {
             return Err(Error::usage(format!("a process is sampled for at most {LONGEST} s, not {duration_s}")));
         }
@@ -52,7 +52,7 @@ impl Plan {
 }
 
 /// Samples one process until the time is over, it ends, or nobody waits any more. Blocks.
-pub(crate) fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &AtomicBool) -> ProcessStacks {
+pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &AtomicBool) -> ProcessStacks {
     let method = StackMethod::Memory;
     let reader = match readers.of((subject.pid, false)) {
         Ok(reader) => reader,

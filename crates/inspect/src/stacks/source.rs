@@ -13,19 +13,19 @@ const LONGEST_LINE: usize = 100;
 
 /// The files of one process.
 #[derive(Debug)]
-pub(crate) struct Sources {
+pub(super) struct Sources {
     pid: i32,
     began: Option<SystemTime>,
     files: HashMap<String, Option<String>>,
 }
 
 impl Sources {
-    pub(crate) fn of(pid: i32) -> Self {
+    pub(super) fn of(pid: i32) -> Self {
         Self { pid, began: processes::started_at(pid), files: HashMap::new() }
     }
 
     /// A line of a file, without the space around it; None where it is not known.
-    pub(crate) fn line(&mut self, file: &str, line: u32) -> Option<String> {
+    pub(super) fn line(&mut self, file: &str, line: u32) -> Option<String> {
         if !file.starts_with('/') {
             return None;
         }

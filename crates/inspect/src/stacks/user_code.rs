@@ -2,7 +2,7 @@
 
 /// Whether a file is neither of the standard library nor of an installed package. Code without a file (`python -c`, a
 /// notebook's cell) is the user's, but for what is frozen into the interpreter.
-pub(crate) fn is_user_code(file: &str) -> bool {
+pub fn is_user_code(file: &str) -> bool {
     if file.starts_with('<') {
         return !file.starts_with("<frozen") && file != "<shim>";
     }

@@ -53,7 +53,7 @@ const LIBRARY: &[(&str, &str, &str)] = &[
 
 /// What a thread waits for; empty where that can't be told. `state` is the kernel's letter, and `system_call` a number.
 /// A thread that runs can wait all the same: CUDA's waits keep the core.
-pub(crate) fn waits_for(frames: &[StackFrame], state: Option<char>, system_call: Option<i64>) -> String {
+pub(super) fn waits_for(frames: &[StackFrame], state: Option<char>, system_call: Option<i64>) -> String {
     let under = frames.iter().take_while(|frame| !frame.user_code);
     if let Some(what) = say(TORCH, under.clone()).or_else(|| say(NATIVE, under.clone())) {
         return what;

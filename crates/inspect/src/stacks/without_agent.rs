@@ -13,16 +13,16 @@ const LONGEST_COMMAND: usize = 4096;
 
 /// A process that has torch in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) pid: u32,
+pub struct Found {
+    pub pid: u32,
     /// The process that started it.
-    pub(crate) parent: u32,
-    pub(crate) command: String,
+    pub parent: u32,
+    pub command: String,
 }
 
 /// Processes that have torch mapped, but for those of `known`, and for workers, which are no training processes of
 /// their own.
-pub(crate) fn find(known: &BTreeSet<u32>) -> Vec<Found> {
+pub fn find(known: &BTreeSet<u32>) -> Vec<Found> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mine = nix::unistd::geteuid().as_raw();

@@ -15,9 +15,9 @@ use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use probe_common::error::Error;
 
 use super::growth::{self, Growth};
-use crate::error::Error;
 
 /// A value that all rows share is repeated where it meets a column, and nobody counts it then: it is no larger.
 const MOST_CONSTANT: usize = 64 << 10;

@@ -161,7 +161,7 @@ pub(super) fn bytes(value: &ColumnarValue, rows: usize) -> usize {
 }
 
 /// Bytes of an array's rows when they stand by themselves.
-pub(in crate::query) fn array_bytes(array: &dyn Array) -> usize {
+pub(crate) fn array_bytes(array: &dyn Array) -> usize {
     let views = |views: &[u128]| views.iter().map(|view| *view as u32 as usize).sum::<usize>();
     match array.data_type() {
         DataType::Utf8View => views(array.as_string_view().views()),
@@ -171,7 +171,7 @@ pub(in crate::query) fn array_bytes(array: &dyn Array) -> usize {
 }
 
 /// Bytes of a constant.
-pub(in crate::query) fn scalar_bytes(scalar: &ScalarValue) -> usize {
+pub(super) fn scalar_bytes(scalar: &ScalarValue) -> usize {
     match scalar {
         ScalarValue::Utf8(text) | ScalarValue::LargeUtf8(text) | ScalarValue::Utf8View(text) => {
             text.as_ref().map_or(0, String::len)

@@ -22,11 +22,11 @@ use datafusion::logical_expr::expr::{BinaryExpr, Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
+use probe_common::error::Error;
 
 use self::counted::{Counted, Does};
 use self::growth::Growth;
 pub(super) use self::growth::array_bytes;
-use crate::error::Error;
 
 /// The same plan, whose functions count what they make.
 ///

@@ -19,8 +19,7 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
-
-use crate::error::Error;
+use probe_common::error::Error;
 
 /// The longest value that a join repeats: a batch of it takes 32 MiB then.
 const LONGEST: usize = 4 << 10;
@@ -29,7 +28,7 @@ const COPIES: usize = 2;
 
 /// Puts what weighs before those operators.
 #[derive(Debug)]
-pub(in crate::query) struct WeighInputs;
+pub(crate) struct WeighInputs;
 
 /// What is weighed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

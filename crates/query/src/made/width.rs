@@ -16,7 +16,7 @@ const CONSTANT: usize = 4;
 const ROWS: usize = 8192;
 
 /// Rows that the batches of a plan may have.
-pub(in crate::query) fn rows(plan: &LogicalPlan) -> Result<usize> {
+pub(crate) fn rows(plan: &LogicalPlan) -> Result<usize> {
     let widest = Cell::new(1);
     plan.apply_with_subqueries(|node| {
         let mut values = node.schema().fields().len();

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
-use crate::paths::named;
+use probe_common::error::Result;
+use probe_common::paths::named;
 
 /// The directory below a run's that holds its journal.
-pub(crate) fn directory(run: &Path) -> PathBuf {
+pub fn directory(run: &Path) -> PathBuf {
     run.join("journal")
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn directory(run: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The file system's.
-pub(crate) fn remove(run: &Path) -> Result<()> {
+pub fn remove(run: &Path) -> Result<()> {
     let directory = directory(run);
     fs::remove_dir_all(&directory).map_err(|error| named(&directory, &error))
 }

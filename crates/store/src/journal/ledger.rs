@@ -13,20 +13,20 @@ use super::Newest;
 const MOST_AGENTS: usize = 8192;
 
 /// An agent may have this many tables, (table, reason) pairs of losses, layers, settings; what is more is not kept.
-pub(crate) const MOST_ENTRIES: usize = 256;
+pub const MOST_ENTRIES: usize = 256;
 
 /// See the module.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     /// By instance.
-    pub(crate) agents: BTreeMap<String, v1::AgentRecord>,
+    pub agents: BTreeMap<String, v1::AgentRecord>,
     /// Those that are open.
     connections: BTreeMap<u64, Open>,
     /// In the order in which rows went.
-    pub(crate) evicted: Vec<v1::Evicted>,
-    pub(crate) evals: Newest<v1::Eval>,
-    pub(crate) events: Newest<v1::Event>,
-    pub(crate) queries: Newest<v1::Query>,
+    pub evicted: Vec<v1::Evicted>,
+    pub evals: Newest<v1::Eval>,
+    pub events: Newest<v1::Event>,
+    pub queries: Newest<v1::Query>,
     /// What the strings of open connections take, in bytes.
     texts: usize,
 }
@@ -73,7 +73,7 @@ impl Open {
 
 impl Ledger {
     /// The one at the head of a file.
-    pub(crate) fn from_message(ledger: v1::Ledger) -> Self {
+    pub fn from_message(ledger: v1::Ledger) -> Self {
         let instance = |agent: &v1::AgentRecord| agent.hello.as_ref().map(|hello| hello.instance.clone());
         let connections: BTreeMap<u64, Open> =
             ledger.connections.into_iter().map(|open| (open.connection, Open::of_message(open))).collect();
@@ -107,7 +107,7 @@ impl Ledger {
     }
 
     /// The one that is written at the head of a file.
-    pub(crate) fn to_message(&self) -> v1::Ledger {
+    pub fn to_message(&self) -> v1::Ledger {
         v1::Ledger {
             agents: self.agents.values().cloned().collect(),
             connections: self.connections.iter().map(|(connection, open)| open.to_message(*connection)).collect(),
@@ -119,7 +119,7 @@ impl Ledger {
     }
 
     /// Adds a record.
-    pub(crate) fn apply(&mut self, record: &v1::Record) {
+    pub fn apply(&mut self, record: &v1::Record) {
         use record::Record;
         match &record.record {
             Some(Record::Ledger(ledger)) => *self = Self::from_message(ledger.clone()),

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use probe_proto::v1;
 
 /// So many are kept.
-pub(crate) const MOST_ROWS: usize = 10_000;
+pub(super) const MOST_ROWS: usize = 10_000;
 /// So many bytes of them are kept, where nobody says less.
-pub(crate) const MOST_BYTES: usize = 16 << 20;
+pub(super) const MOST_BYTES: usize = 16 << 20;
 /// What a row takes beside its text.
 const ROW: usize = 100;
 
 /// What is kept like this. A later row of the same number takes the place of the one before.
-pub(crate) trait Numbered: Clone {
+pub trait Numbered: Clone {
     /// Numbers begin at 1.
     fn number(&self) -> i64;
 
@@ -27,7 +27,7 @@ pub(crate) trait Numbered: Clone {
 
 /// See the module. A copy shares its rows.
 #[derive(Debug, Clone)]
-pub(crate) struct Newest<T> {
+pub struct Newest<T> {
     rows: VecDeque<Arc<T>>,
     bytes: usize,
     newest: i64,
@@ -49,17 +49,17 @@ impl<T: PartialEq> PartialEq for Newest<T> {
 
 impl<T: Numbered> Newest<T> {
     /// All of them, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.rows.iter().map(Arc::as_ref)
     }
 
     /// Number of the newest that ever was; 0 before there was one.
-    pub(crate) fn newest(&self) -> i64 {
+    pub fn newest(&self) -> i64 {
         self.newest
     }
 
     /// Adds one, or puts it in the place of the one with its number; one that has gone stays gone.
-    pub(crate) fn put(&mut self, mut row: T) {
+    pub fn put(&mut self, mut row: T) {
         if row.number() > self.newest {
             self.newest = row.number();
             self.bytes += row.bytes();
@@ -74,7 +74,7 @@ impl<T: Numbered> Newest<T> {
     }
 
     /// From now on no more bytes are kept than `most`, but always the newest row.
-    pub(crate) fn bound(&mut self, most: usize) {
+    pub fn bound(&mut self, most: usize) {
         self.most_bytes = most.min(MOST_BYTES);
         self.shrink();
     }

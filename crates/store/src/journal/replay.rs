@@ -4,36 +4,36 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use probe_common::error::Result;
+use probe_common::paths::named;
 use probe_proto::v1::{self, record};
 
 use super::{Ledger, files, frame};
-use crate::error::Result;
-use crate::paths::named;
 
 /// Numbers of batches, first and last of each range.
-pub(crate) type Ranges = Vec<(u64, u64)>;
+pub type Ranges = Vec<(u64, u64)>;
 
 /// A journal as it was found.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub struct Left {
     /// Its files, oldest first.
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Number of the file that would be next.
-    pub(crate) next: u64,
+    pub next: u64,
 }
 
 /// What a replay has to tell besides the records.
 #[derive(Debug, Default)]
-pub(crate) struct Replayed {
+pub struct Replayed {
     /// What all records say.
-    pub(crate) ledger: Ledger,
+    pub ledger: Ledger,
     /// Files that end in something that is no record, and bytes there. In the newest one it is what was being written
     /// when the collector died, and nobody was told that it is kept.
-    pub(crate) damaged: Vec<(PathBuf, usize)>,
+    pub damaged: Vec<(PathBuf, usize)>,
 }
 
 /// What is to be done with the records, one by one.
-pub(crate) trait Take {
+pub trait Take {
     /// Connections as they are now, after the head of a file that does not follow from what was read before.
     fn restart(&mut self, connections: &[v1::Connection]);
     /// The next record.
@@ -44,7 +44,7 @@ pub(crate) trait Take {
 ///
 /// # Errors
 /// The file system's.
-pub(crate) fn find(run: &Path) -> Result<Left> {
+pub fn find(run: &Path) -> Result<Left> {
     let found = files::list(&files::directory(run))?;
     let next = found.last().map_or(0, |(number, _)| number + 1);
     Ok(Left { files: found.into_iter().map(|(_, path)| path).collect(), next })
@@ -52,7 +52,7 @@ pub(crate) fn find(run: &Path) -> Result<Left> {
 
 impl Left {
     /// Numbers of batches that were evicted, by instance and table: they must not come back.
-    pub(crate) fn evicted(&self) -> Result<HashMap<(String, String), Ranges>> {
+    pub fn evicted(&self) -> Result<HashMap<(String, String), Ranges>> {
         let mut found: HashMap<(String, String), Ranges> = HashMap::new();
         let mut add = |evicted: v1::Evicted| {
             if evicted.last_seq > 0 {
@@ -76,7 +76,7 @@ impl Left {
     ///
     /// # Errors
     /// A file can't be read.
-    pub(crate) fn each(&self, take: &mut impl Take) -> Result<()> {
+    pub fn each(&self, take: &mut impl Take) -> Result<()> {
         for path in &self.files {
             for record in read(path)?.filter_map(|record| record.record) {
                 match record {
@@ -92,7 +92,7 @@ impl Left {
     ///
     /// # Errors
     /// A file can't be read.
-    pub(crate) fn replay(&self, take: &mut impl Take) -> Result<Replayed> {
+    pub fn replay(&self, take: &mut impl Take) -> Result<Replayed> {
         let mut replayed = Replayed::default();
         let mut follows = false;
         for path in &self.files {

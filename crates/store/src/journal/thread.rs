@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use probe_common::durable;
 use probe_proto::v1::{self, record};
 
 use super::writer::{Durable, Inner, SYNC_BYTES};
 use super::{files, frame};
-use crate::durable;
 
 /// Records are on disk after this long at the latest.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
@@ -130,7 +130,7 @@ impl Writer {
         if let Some(file) = &mut self.file
             && !frames.is_empty()
         {
-            crate::fault::check(&self.inner.directory)?;
+            probe_common::fault::check(&self.inner.directory)?;
             let more = bytes(frames);
             self.inner.take_share(more)?;
             write_all(file, frames)?;
@@ -165,7 +165,7 @@ impl Writer {
     /// first one.
     pub(super) fn next_file(&mut self, within_share: bool) -> io::Result<()> {
         let path = files::path(&self.inner.directory, self.number);
-        crate::fault::check(&path)?;
+        probe_common::fault::check(&path)?;
         let (frames, appends, ledger) = {
             let mut state = self.inner.lock();
             state.bytes = 0;
@@ -243,7 +243,7 @@ fn bytes(frames: &[Vec<u8>]) -> u64 {
 }
 
 /// What a panic said.
-pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+pub fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("its thread panicked: {}", said.unwrap_or("nobody knows why"))
 }

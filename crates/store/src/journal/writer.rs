@@ -15,15 +15,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use probe_common::durable;
+use probe_common::error::Result;
+use probe_common::paths::named;
 use probe_proto::v1::{self, record};
 use tokio::sync::watch;
 
 use super::share::Share;
 use super::thread::Writer;
 use super::{Ledger, frame};
-use crate::durable;
-use crate::error::Result;
-use crate::paths::named;
 
 /// So many bytes are not kept waiting.
 pub(super) const SYNC_BYTES: usize = 4 << 20;
@@ -32,31 +32,31 @@ const MOST_WAITING: usize = 64 << 20;
 
 /// How far the journal is.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Durable {
+pub struct Durable {
     /// Records up to this one are on disk, or never will be.
-    pub(crate) position: u64,
+    pub position: u64,
     /// Why records are not kept for now.
-    pub(crate) problem: Option<Arc<str>>,
+    pub problem: Option<Arc<str>>,
 }
 
 /// What a journal begins with.
 #[derive(Debug, Default)]
-pub(crate) struct Begin {
+pub struct Begin {
     /// What was known before.
-    pub(crate) ledger: Ledger,
+    pub ledger: Ledger,
     /// Files of the collector before, whose rows the store has taken.
-    pub(crate) older: Vec<PathBuf>,
+    pub older: Vec<PathBuf>,
     /// Number of the first new file.
-    pub(crate) number: u64,
+    pub number: u64,
     /// Batches that the store has taken so far.
-    pub(crate) appends: u64,
+    pub appends: u64,
     /// Bytes that the run may take on disk, of which the journal has a share.
-    pub(crate) disk: u64,
+    pub disk: u64,
 }
 
 /// A journal that is open. Dropped, it writes what it has and ends.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub struct Journal {
     inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -116,7 +116,7 @@ impl Journal {
     ///
     /// # Errors
     /// The file system's.
-    pub(crate) fn begin(directory: &Path, mut begin: Begin) -> Result<Arc<Self>> {
+    pub fn begin(directory: &Path, mut begin: Begin) -> Result<Arc<Self>> {
         durable::create_directory(directory).map_err(|error| named(directory, &error))?;
         for evicted in &mut begin.ledger.evicted {
             evicted.appends = begin.appends;
@@ -144,12 +144,12 @@ impl Journal {
     }
 
     /// Writes a record down, in the order of calls. Returns its position.
-    pub(crate) fn record(&self, record: record::Record) -> u64 {
+    pub fn record(&self, record: record::Record) -> u64 {
         self.put(record, None)
     }
 
     /// The same for the batch that is the store's append `number`; call it after the append.
-    pub(crate) fn record_append(&self, record: record::Record, number: u64) -> u64 {
+    pub fn record_append(&self, record: record::Record, number: u64) -> u64 {
         self.put(record, Some(number))
     }
 
@@ -173,18 +173,18 @@ impl Journal {
     }
 
     /// Tells what is on disk.
-    pub(crate) fn durable(&self) -> watch::Receiver<Durable> {
+    pub fn durable(&self) -> watch::Receiver<Durable> {
         self.inner.durable.subscribe()
     }
 
     /// Somebody waits for what was recorded so far.
-    pub(crate) fn hurry(&self) {
+    pub fn hurry(&self) {
         self.inner.lock().hurry = true;
         self.inner.wake.notify_one();
     }
 
     /// Waits until everything recorded so far is on disk, or can't be: then why. Not for async code.
-    pub(crate) fn sync(&self) -> Option<Arc<str>> {
+    pub fn sync(&self) -> Option<Arc<str>> {
         let position = self.inner.lock().position;
         let mut durable = self.durable();
         while durable.borrow_and_update().position < position {
@@ -198,7 +198,7 @@ impl Journal {
     }
 
     /// Resolves when there is room for more records.
-    pub(crate) async fn room(&self) {
+    pub async fn room(&self) {
         let mut durable = self.durable();
         while self.inner.lock().bytes > MOST_WAITING {
             if durable.changed().await.is_err() {
@@ -208,33 +208,33 @@ impl Journal {
     }
 
     /// Says what is wrong with the disk, once in the life of a collector: it comes and goes, and the tables have it.
-    pub(crate) fn say(&self, problem: impl fmt::Display) {
+    pub fn say(&self, problem: impl fmt::Display) {
         self.inner.say(problem);
     }
 
     /// Why records are not kept for now.
-    pub(crate) fn problem(&self) -> Option<Arc<str>> {
+    pub fn problem(&self) -> Option<Arc<str>> {
         self.inner.durable.borrow().problem.clone()
     }
 
     /// How often it began to take nothing: what was recorded then may be nowhere on disk.
-    pub(crate) fn gaps(&self) -> u64 {
+    pub fn gaps(&self) -> u64 {
         self.inner.gaps.load(Ordering::Acquire)
     }
 
     /// Bytes of its files, and how many they are.
-    pub(crate) fn size(&self) -> (u64, u64) {
+    pub fn size(&self) -> (u64, u64) {
         let state = self.inner.lock();
         (state.on_disk(), 1 + state.closed.len() as u64)
     }
 
     /// Bytes that it may take on disk.
-    pub(crate) fn most(&self) -> u64 {
+    pub fn most(&self) -> u64 {
         self.inner.share.most(self.inner.lock().head)
     }
 
     /// Whether it has nearly all that it may take: whoever brings more had better wait for files to be written.
-    pub(crate) fn crowded(&self) -> bool {
+    pub fn crowded(&self) -> bool {
         let state = self.inner.lock();
         // With room for the next head, as whoever writes has to have it, and for what others bring at the same time.
         let coming = state.in_flight + state.bytes as u64 + state.head;
@@ -243,36 +243,36 @@ impl Journal {
 
     /// All appends below this number have to be in Parquet files for the journal's complete files to go; None while these
     /// may stay.
-    pub(crate) fn overdue(&self) -> Option<u64> {
+    pub fn overdue(&self) -> Option<u64> {
         self.inner.overdue()
     }
 
     /// Has `due` called when there is something [overdue](Self::overdue), and when the disk takes records again. It is
     /// called by the journal's own thread, and may not wait for the journal.
-    pub(crate) fn when_due(&self, due: impl Fn() + Send + Sync + 'static) {
+    pub fn when_due(&self, due: impl Fn() + Send + Sync + 'static) {
         // One store keeps its rows by a journal.
         let _ = self.inner.due.set(Due(Box::new(due)));
     }
 
     /// Whether so many bytes more of text of open connections have room; the text is then in the next record.
-    pub(crate) fn has_room_for_text(&self, bytes: usize) -> bool {
+    pub fn has_room_for_text(&self, bytes: usize) -> bool {
         let texts = self.inner.lock().ledger.text_bytes();
         (texts + bytes) as u64 <= self.inner.share.texts()
     }
 
     /// Bytes that each list of rows that it knows may take.
-    pub(crate) fn list(&self) -> usize {
+    pub fn list(&self) -> usize {
         self.inner.share.list()
     }
 
     /// Bytes a second that one who asks may have written down.
-    pub(crate) fn asked(&self) -> u64 {
+    pub fn asked(&self) -> u64 {
         self.inner.share.asked()
     }
 
     /// Every append before `oldest` is in a Parquet file or evicted: files that have nothing newer go. For one caller
     /// at a time.
-    pub(crate) fn trim(&self, oldest: u64) {
+    pub fn trim(&self, oldest: u64) {
         let gone: Vec<(PathBuf, u64)> = {
             let state = self.inner.lock();
             // The newest file stays in any case: it has the newest ledger.
@@ -292,14 +292,14 @@ impl Journal {
     }
 
     /// Writes what there is and ends.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         self.inner.lock().stopping = true;
         self.join();
     }
 
-    /// Ends as a killed collector does: what is not on disk by now never will be.
-    #[cfg(test)]
-    pub(crate) fn abandon(&self) {
+    /// Ends as a killed collector does: what is not on disk by now never will be. For tests.
+    #[doc(hidden)]
+    pub fn abandon(&self) {
         {
             let mut state = self.inner.lock();
             state.stopping = true;

@@ -6,12 +6,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use probe_common::error::{Error, Result};
+use probe_common::paths::{host_name, named};
+use probe_common::run_name::RunName;
 use serde::{Deserialize, Serialize};
 
-use super::RunName;
 use super::git::Git;
-use crate::error::{Error, Result};
-use crate::paths::{host_name, named};
 
 /// The file's name within a run directory.
 const FILE: &str = "run.json";

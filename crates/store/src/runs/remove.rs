@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
+use probe_common::error::{Error, Result};
+use probe_common::paths::{Places, host_name, named};
+use probe_common::run_name::RunName;
 
-use super::{Run, RunName, State, list_runs_in, reserve, writer_lock};
-use crate::error::{Error, Result};
+use super::{Run, State, list_runs_in, reserve, writer_lock};
 use crate::journal;
-use crate::paths::{Places, host_name, named};
 
 /// Directories of this name hold runs on their way out; one that is left over holds what could not be removed.
 const LEAVING: &str = ".removing-";

@@ -5,10 +5,12 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use probe_common::error::{Error, Result};
+use probe_common::paths::{Places, host_name, named};
+use probe_common::run_name::{RunName, check_name};
+
 use super::writer_lock::{WriterLock, Written};
-use super::{RunInfo, RunName, State, check_name};
-use crate::error::{Error, Result};
-use crate::paths::{Places, host_name, named};
+use super::{RunInfo, State};
 
 /// A run directory that is ours to fill. While it lives, nobody else who shares the runtime directory can take the same
 /// name, and nobody who shares the home can write to the directory: the kernel holds the locks, and lets go of them however
@@ -149,7 +151,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-    use crate::error::Kind;
+    use probe_common::error::Kind;
 
     #[test]
     fn a_live_name_is_refused_and_an_ended_one_is_free() {

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::{encode, identity, int, mapping, read, row, strings};
-use crate::store::segment::Segment;
-use crate::store::{Mapping, Rows, Strings, arrow_schema};
+use crate::segment::Segment;
+use crate::{Mapping, Rows, Strings, arrow_schema};
 
 /// Does what a collector and a query do with a batch, whatever it is.
 fn take(mapping: &Mapping, batch: &v1::Batch, strings: &mut Strings) -> bool {

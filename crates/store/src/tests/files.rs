@@ -8,8 +8,8 @@ use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderB
 use probe_proto::tables::steps;
 
 use super::*;
-use crate::store::file_writer::write_file;
-use crate::store::{GroupReader, Origin, ParquetFile};
+use crate::file_writer::write_file;
+use crate::{GroupReader, Origin, ParquetFile};
 
 /// A segment a batch list: the first of rank 0, the next of rank 1, and so on.
 fn segments(lists: &[Vec<Vec<Row>>]) -> Vec<Arc<Segment>> {

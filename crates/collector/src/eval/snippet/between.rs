@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use probe_common::error::Error;
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::{self, At, Outcome};
 use tokio::sync::OwnedMutexGuard;
@@ -10,7 +11,6 @@ use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::agreement::{Agreement, Next};
 use super::{Said, Snippet, Stop};
-use crate::error::Error;
 use crate::eval::feed::Hungup;
 use crate::eval::group;
 

@@ -12,17 +12,17 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-pub(crate) use libc::user_regs_struct as Registers;
+pub use libc::user_regs_struct as Registers;
 
 use crate::attach::trace::{CALL, Saved, Stop, Thread};
 
 /// Whether threads can be borrowed.
-pub(crate) const IS_KNOWN: bool = true;
+pub const IS_KNOWN: bool = true;
 
 /// Sets of registers that hold all vectors, the best first (elf.h): NT_ARM_SVE, whatever of it is in use, and where there is
 /// no SVE NT_PRFPREG. The latter would clear what SVE has beyond 128 bits. SME has no part here: a system call leaves its
 /// streaming mode, the interpreter's loop is not in it, and what we call does not touch its array.
-pub(crate) const VECTOR_SETS: &[i32] = &[0x405, 2];
+pub const VECTOR_SETS: &[i32] = &[0x405, 2];
 
 /// The number of a system call that a thread is in (elf.h).
 const NT_ARM_SYSTEM_CALL: i32 = 0x404;
@@ -38,17 +38,17 @@ const TRAPS: [u32; 2] = [0xd420_7d00, 0xd420_0020];
 const WORD: usize = 4;
 
 /// From these instructions to where a thread is after them.
-pub(crate) const BEHIND_SYSTEM_CALL: u64 = WORD as u64;
-pub(crate) const BEHIND_TRAP: u64 = 0;
+pub const BEHIND_SYSTEM_CALL: u64 = WORD as u64;
+pub const BEHIND_TRAP: u64 = 0;
 
 /// System calls that this machine never had.
-pub(crate) const OLDER_WAITS: &[i64] = &[];
-pub(crate) const OLDER_WAITS_ONCE: &[i64] = &[];
-pub(crate) const OLDER_FORKS: &[i64] = &[];
+pub const OLDER_WAITS: &[i64] = &[];
+pub const OLDER_WAITS_ONCE: &[i64] = &[];
+pub const OLDER_FORKS: &[i64] = &[];
 
 /// What pause() of the C library asks the kernel for.
 #[cfg(test)]
-pub(crate) const PAUSE: i64 = libc::SYS_ppoll;
+pub const PAUSE: i64 = libc::SYS_ppoll;
 
 /// Of the state: how the last branch was made (BTYPE), which a function that does not begin with a landing pad must not see.
 const UNEXPECTED_FLAGS: u64 = 0b11 << 10;
@@ -59,12 +59,12 @@ const LINK: usize = 30;
 const NUMBER: usize = 8;
 
 /// Where in code there is an instruction that enters the kernel.
-pub(crate) fn find_system_call(code: &[u8]) -> Option<usize> {
+pub fn find_system_call(code: &[u8]) -> Option<usize> {
     find(code, &[SYSTEM_CALL])
 }
 
 /// Where in code there is one that stops for a debugger.
-pub(crate) fn find_trap(code: &[u8]) -> Option<usize> {
+pub fn find_trap(code: &[u8]) -> Option<usize> {
     find(code, &TRAPS)
 }
 
@@ -74,18 +74,18 @@ fn find(code: &[u8], wanted: &[u32]) -> Option<usize> {
 }
 
 /// The next instruction's address.
-pub(crate) fn program_counter(registers: &Registers) -> u64 {
+pub fn program_counter(registers: &Registers) -> u64 {
     registers.pc
 }
 
 /// What a system call or function returned.
-pub(crate) fn result(registers: &Registers) -> u64 {
+pub fn result(registers: &Registers) -> u64 {
     registers.regs[0]
 }
 
 /// The system call that it was stopped in: it is about to be made again, or has just ended. A thread that was about to
 /// make it for the first time looks the same, and none of its code is under way then either.
-pub(crate) fn system_call(registers: &Registers, memory: &File) -> Option<i64> {
+pub fn system_call(registers: &Registers, memory: &File) -> Option<i64> {
     let is_call = |at: u64| is_system_call(memory, at);
     (is_call(registers.pc) || is_call(registers.pc.wrapping_sub(BEHIND_SYSTEM_CALL)))
         .then_some(registers.regs[NUMBER] as i64)
@@ -98,7 +98,7 @@ fn is_system_call(memory: &File, at: u64) -> bool {
 
 /// Has a thread whose signals are held, and which stands before a system call, come to where it makes it. It is not made
 /// now: the thread ends up at `trap`. Its registers are those that make the call, also where it is another one by now.
-pub(crate) fn leave_system_call(thread: &mut Thread, saved: &mut Saved, memory: &File, trap: u64) -> io::Result<()> {
+pub fn leave_system_call(thread: &mut Thread, saved: &mut Saved, memory: &File, trap: u64) -> io::Result<()> {
     if !is_system_call(memory, saved.registers.pc) {
         return Ok(());
     }
@@ -120,7 +120,7 @@ pub(crate) fn leave_system_call(thread: &mut Thread, saved: &mut Saved, memory: 
 }
 
 /// As `registers`, about to execute the instruction at `at`, which enters the kernel.
-pub(crate) fn for_system_call(registers: &Registers, at: u64, number: i64, arguments: [u64; 6]) -> Registers {
+pub fn for_system_call(registers: &Registers, at: u64, number: i64, arguments: [u64; 6]) -> Registers {
     let mut changed = plain(registers);
     changed.pc = at;
     changed.regs[NUMBER] = number as u64;
@@ -129,13 +129,13 @@ pub(crate) fn for_system_call(registers: &Registers, at: u64, number: i64, argum
 }
 
 /// Where a stack that ends at `end`, a multiple of 16, begins.
-pub(crate) fn top(end: u64) -> u64 {
+pub fn top(end: u64) -> u64 {
     end - 16
 }
 
 /// As `registers`, about to execute `function` on the stack that ends at `top`, which returns to `back`. Nothing has to be
 /// done for signed return addresses: it signs and checks its own.
-pub(crate) fn for_call(registers: &Registers, function: u64, arguments: [u64; 2], top: u64, back: u64) -> Registers {
+pub fn for_call(registers: &Registers, function: u64, arguments: [u64; 2], top: u64, back: u64) -> Registers {
     let mut changed = plain(registers);
     changed.pc = function;
     changed.sp = top;

@@ -1,0 +1,12 @@
+//! What every floor may use: errors, names of runs, directories and sockets, durable files, the clock.
+//!
+//! It knows the operating system and the names in `probe-proto`, and nothing of rows, runs' contents, queries or clients.
+
+pub mod clock;
+pub mod durable;
+pub mod error;
+pub mod fault;
+pub mod interval_env;
+pub mod paths;
+pub mod run_name;
+pub mod sizes;
