@@ -66,7 +66,7 @@ pub static KEYS: &[Key] = &[
         doc: concat!(
             "Layers that record, of those that the agent was started with: all, or names (",
             layer_names!(),
-            "), or with a - those that don't. The time of one that is off is other_time."
+            "), or with a - those that don't. The time of a layer that is off counts as other_time."
         ),
         values: &["all", "NAME,NAME,…", "-NAME,…"],
         accepts: |value| Layers::parse(value).is_some(),

@@ -13,7 +13,7 @@ use crate::error::Result;
 /// Options of every command that connects.
 #[derive(Debug, clap::Args)]
 pub(super) struct Connection {
-    /// File with the token that a TCP endpoint asks for
+    /// File with the token for a TCP endpoint
     #[arg(long, value_name = "FILE", env = probe_proto::env::PROBE_TOKEN_FILE, hide_env_values = true)]
     token_file: Option<PathBuf>,
 }

@@ -34,10 +34,10 @@ const NONE_TRAINED: &str = "a process is recorded from its first call of a modul
 /// Signals that come so long after the command has ended were sent before.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// Start training with the agent in it, and a collector beside it
+/// Start training with the agent in it and a collector beside it
 ///
-/// The command's input, output and exit status are its own. Every Python process below it that imports torch and
-/// trains is recorded. When it has ended the run stays, as a directory that can be asked like a live run.
+/// The command keeps its own input, output and exit status. Every Python process that it starts, imports torch and
+/// trains is recorded. When it has ended, the run stays as a directory that you can query like a live run.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe run [OPTIONS] [--] <CMD>...",
@@ -46,7 +46,7 @@ const TOGETHER: Duration = Duration::from_secs(1);
   probe run --name gpt -- torchrun --nproc-per-node 2 train.py"
 )]
 pub(super) struct Args {
-    /// What to call the run [default: PROBE_RUN, else the script's name]
+    /// Name of the run [default: PROBE_RUN, else the script's name]
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]

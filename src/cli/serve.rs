@@ -23,8 +23,8 @@ const OOM_SCORE_MOST: i32 = 1000;
 
 /// Run a collector by itself
 ///
-/// For training that something else starts: give it PROBE=1 and PROBE_COLLECTOR, which this command prints.
-/// SIGTERM and Ctrl-C end it; what it has is then written to the run's directory.
+/// Use this when something else starts training: set PROBE=1 and the PROBE_COLLECTOR that this command prints in its
+/// environment. SIGTERM and Ctrl-C end the collector, which then writes its rows to the run's directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe serve --name gpt
@@ -32,15 +32,15 @@ const OOM_SCORE_MOST: i32 = 1000;
   probe serve --name gpt --exit-when-idle 5m
   probe serve --resume gpt@2")]
 pub(super) struct Args {
-    /// What to call the run
+    /// Name of the run
     #[arg(long, default_value = "training", env = probe_proto::env::PROBE_RUN)]
     name: String,
-    /// Go on with a run whose collector died: its agents find it again, and send what was not kept
+    /// Continue a run whose collector died. Its agents reconnect and send the rows that were not stored
     #[arg(long, value_name = "RUN", conflicts_with = "name")]
     resume: Option<String>,
     #[command(flatten)]
     listening: Listening,
-    /// End when no process has been connected for so long
+    /// Exit when no process has been connected for this long
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     exit_when_idle: Option<Duration>,
     /// Started by probe run, which says the rest on standard input and hears on standard output where the collector is

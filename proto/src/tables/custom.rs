@@ -26,7 +26,7 @@ static FIRST: [Column; 2] = [
         kind: ColumnType::Int64,
         nullable: false,
         unit: "",
-        doc: "The step it belongs to: the one under way, or, between an optimizer's step and the next batch or forward, the one just finished.",
+        doc: "The step that it belongs to: the current one, or the one just finished when it was logged between an optimizer's step and the next batch or forward.",
     },
     Column { name: "ts", kind: ColumnType::Timestamp, nullable: false, unit: "", doc: "When it was appended." },
 ];
