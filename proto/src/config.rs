@@ -96,7 +96,7 @@ impl Detail {
     /// The largest N of 1/N.
     pub const LARGEST: u32 = 65_535;
 
-    /// From what people write: 1/1 is every step. N need not be a power of two: whoever chooses it knows why.
+    /// From what people write: 1/1 is every step. N need not be a power of two when it is chosen by hand.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "every-step" => Some(Self::EveryStep),

@@ -127,7 +127,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Recorded,
-    /// It has no torch, or an agent of somebody else.
+    /// It has no torch, or an agent of another user.
     Other,
 }
 

@@ -56,7 +56,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
     let any = known.and_then(|known| known.values.first()).copied().unwrap_or_default();
     config::check(key, value.unwrap_or(any)).map_err(|error| {
         let all = KEYS.iter().map(|key| format!("{}={}", key.name, key.values.join("|")));
-        Error::usage(error).hint(format!("what can be set: {}", all.collect::<Vec<_>>().join(", ")))
+        Error::usage(error).hint(format!("settings: {}", all.collect::<Vec<_>>().join(", ")))
     })
 }
 

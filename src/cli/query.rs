@@ -117,7 +117,7 @@ fn other_run(text: &str) -> Result<(String, String), String> {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if !plain {
-        return Err(format!("'{name}' is no name for a query: a-z, 0-9 and _ are, and no digit first"));
+        return Err(format!("'{name}' is not a name for a query: use a-z, 0-9 and _, and no digit first"));
     }
     if crate::query::is_taken(name) {
         return Err(format!("'{name}' means something else in queries: choose another name"));
@@ -128,7 +128,7 @@ fn other_run(text: &str) -> Result<(String, String), String> {
 /// What is asked knows the time it may take, and says so when that is over: this is for where nothing at all comes.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The same, but for the time it may take.
+/// Waits for `asked`, but ends with an error soon after `timeout`.
 pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Output = Result<T>>) -> Result<T> {
     let Some(timeout) = timeout else { return asked.await };
     tokio::time::timeout(timeout.saturating_add(GRACE), asked).await.unwrap_or_else(|_| {
@@ -171,7 +171,7 @@ fn cut(printed: Printed, args: &Args) -> Error {
         None => "the limit of a table".to_owned(),
     };
     let hint = if args.limit_rows.is_some() {
-        "a larger --limit-rows N has more of them, and 0 all"
+        "use a larger --limit-rows N, or 0 for all rows"
     } else {
         "--limit-rows N has more of them, and 0 all; the other formats have no limit of their own"
     };

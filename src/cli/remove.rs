@@ -63,7 +63,7 @@ fn by_name(places: &Places, names: &[String]) -> Result<Vec<Run>> {
         if let Some(why) = runs::why_it_stays(places, run) {
             let hint = match run.info.state {
                 State::Live => "it can be removed when it has ended".to_owned(),
-                _ => format!("where it is certain that nobody writes to it: rm -r {}", run.directory.display()),
+                _ => format!("if you are certain that no process writes to it: rm -r {}", run.directory.display()),
             };
             return Err(Error::failed(format!("{why}; nothing was removed")).hint(hint));
         }

@@ -134,7 +134,7 @@ async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signa
     let outcome = tokio::select! {
         outcome = collector.finish(call) => outcome,
         _ = impatient => {
-            report::note(format_args!("not waiting for the collector, which writes run {run} by itself"));
+            report::note(format_args!("not waiting for the collector, which writes run {run} on its own"));
             return;
         }
     };
@@ -179,7 +179,7 @@ fn not_started(program: &std::ffi::OsStr, missing: &Missing) -> Status {
     match missing {
         Missing::NotFound => {
             report::error(
-                &Error::failed(format!("there is no command '{program}'")).hint("give its path, or put it on PATH"),
+                &Error::failed(format!("there is no command '{program}'")).hint("give its path, or add it to PATH"),
             );
             127
         }

@@ -94,7 +94,7 @@ fn list(format: Format) -> Result<Status> {
     Ok(0)
 }
 
-/// How long it took; of a live one so far. Nobody knows when a lost one ended.
+/// How long it took; of a live one so far. It is not known when a lost one ended.
 fn seconds(run: &Run) -> Option<f64> {
     let ended = match run.info.state {
         State::Live => Timestamp::now(),

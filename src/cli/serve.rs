@@ -49,7 +49,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status> {
-    // Whoever started it may have blocked them all, as an agent does for its threads, and a mask is inherited.
+    // The parent may have blocked all signals, as an agent does for its threads, and a mask is inherited.
     let _ = SigSet::empty().thread_set_mask();
     let launch = if args.launched { Some(launched()?) } else { None };
     end_before_training();
@@ -84,7 +84,7 @@ async fn until_over(
     launched: bool,
 ) -> Result<Option<i32>> {
     if launched {
-        // Whoever ends a whole job sends signals to all of its processes. The command may take its time to end, and what
+        // Schedulers that end a job send signals to all of its processes. The command may take its time to end, and what
         // it does meanwhile is recorded: its launcher says when it has ended.
         tokio::select! {
             status = collector.command_ended() => return Ok(Some(status)),
@@ -111,7 +111,7 @@ async fn until_over(
 
 /// Away from the launcher's terminal, whose Ctrl-C is for the command.
 fn launched() -> Result<Launch> {
-    // Whoever leads a process group has been started in one of its own, and can't.
+    // The leader of a process group was started in its own group, and cannot.
     let _ = setsid();
     Launch::read()
 }

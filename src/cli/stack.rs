@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::output::{self, Format, Terminal};
 use crate::stacks::page;
 
-/// Samples a second where nobody says.
+/// The default rate, in samples a second.
 pub(super) const RATE: f64 = 100.0;
 
 /// Show where every thread is

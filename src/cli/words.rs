@@ -61,7 +61,7 @@ pub(super) fn split(mut words: Vec<OsString>) -> Result<Split> {
         return Ok(Split { endpoint: None, arguments: words });
     }
     let Some(endpoint) = first.to_str().map(str::to_owned) else {
-        return Err(Error::usage("the first word is neither a command nor an ENDPOINT: it is no UTF-8"));
+        return Err(Error::usage("the first word is neither a command nor an ENDPOINT: it is not UTF-8"));
     };
     match words.get(1) {
         Some(second) if is_command(second) || is_option(second) => {

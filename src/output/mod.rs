@@ -89,7 +89,7 @@ impl Format {
             return Ok(());
         }
         let name = if self == Self::Arrow { "arrow" } else { "parquet" };
-        Err(Error::usage(format!("{name} is no text, and standard output is a terminal"))
+        Err(Error::usage(format!("{name} is not text, and standard output is a terminal"))
             .hint(format!("write it to a file: > rows.{name}, or query -o rows.{name}")))
     }
 

@@ -41,7 +41,7 @@ pub fn is_reserved(full_name: &str) -> bool {
 }
 
 /// A table with these columns beside `step` and `ts`. It is made once and kept to the end of the process, as the
-/// declared ones are: whoever calls this bounds how often.
+/// declared ones are: the caller bounds how often.
 ///
 /// # Errors
 /// In words: a name or a column that can't be.

@@ -1,4 +1,4 @@
-//! `probe.events`: what happened to a run that somebody should know.
+//! `probe.events`: notable events of a run.
 
 use crate::table::{Text, Time};
 

@@ -1,4 +1,4 @@
-//! `python.stacks`: where threads were, as somebody asked or a hang was noticed.
+//! `python.stacks`: where threads were, at a request or at a detected hang.
 
 use crate::table::{Text, Time};
 

@@ -87,13 +87,13 @@ pub(super) fn parse(line: &str) -> Result<Command> {
         r"\watch" => {
             let interval = if plain.is_empty() { watch::INTERVAL } else { plain };
             let parsed = crate::cli::duration(interval);
-            Command::Watch(parsed.map_err(|error| Error::usage(format!("'{interval}' is no interval: {error}")))?)
+            Command::Watch(parsed.map_err(|error| Error::usage(format!("'{interval}' is not an interval: {error}")))?)
         }
         r"\plot" => Command::Plot(match plain {
             "" => None,
             "line" => Some(chart::Kind::Line),
             "bar" => Some(chart::Kind::Bar),
-            _ => return Err(wrong("line, or bar, or nothing to have it chosen by the first column")),
+            _ => return Err(wrong("line, or bar, or nothing to choose by the first column")),
         }),
         r"\x" => Command::Switch(Switch::Expanded(flag()?)),
         r"\o" => Command::Switch(Switch::Output(argument.map(PathBuf::from))),

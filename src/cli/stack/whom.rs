@@ -14,7 +14,7 @@ use crate::paths::host_name;
 use crate::stacks::sampler::{self, Plan};
 use crate::stacks::{Readers, Subject};
 
-/// See the module.
+/// The target of `probe stack`: a run through its collector, or one process.
 pub(in crate::cli) enum Whom {
     Run { client: Box<Client>, name: String },
     Process { subject: Subject, name: String, readers: Arc<Readers> },
