@@ -8,14 +8,15 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto analysis src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench conftest.py tests/testing_page.py
+PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench conftest.py tests/testing_page.py tests/links.py \
+	docs/images
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e
 # How long each test took, for `make testing-page`.
 RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach test-native test-matrix test-layouts testing-page check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach test-native test-matrix test-layouts testing-page check format book picture fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -76,10 +77,11 @@ RELEASES ?=
 test-layouts: setup ## what the agent takes for granted of the C++ of each release of torch (0.9 GB to fetch each; RELEASES="2.13.0" for one)
 	$(BIN)/python tests/torch_layout.py $(RELEASES)
 
-check: setup ## format, lints, types, stale generated pages
+check: setup ## format, lints, types, stale generated pages, broken links
 	cargo fmt --all -- --check
 	tests/one_build.sh
 	$(BIN)/python tests/testing_page.py --check
+	$(BIN)/python tests/links.py
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff check $(PYTHONS)
 	$(BIN)/ruff format --check $(PYTHONS)
@@ -91,6 +93,13 @@ format: setup ## rewrite to the house format, and the generated pages
 	$(BIN)/ruff format $(PYTHONS)
 	$(BIN)/ruff check --fix $(PYTHONS)
 	$(BIN)/probe generate-docs docs
+
+book: ## docs/ as a book in target/book (cargo install mdbook)
+	mdbook build
+
+RUN ?= gpt
+picture: setup ## draws docs/images/console.svg of a live run of examples/train_gpt.py (RUN=gpt)
+	PATH=$(BIN):$$PATH $(BIN)/python docs/images/draw_console.py $(RUN) docs/images/console.svg
 
 SECONDS_EACH ?= 60
 # With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.

@@ -66,7 +66,7 @@ pub static KEYS: &[Key] = &[
         doc: concat!(
             "Layers that record, of those that the agent was started with: all, or names (",
             layer_names!(),
-            "), or with a - those that don't. The time of one that is off is other_time."
+            "), or with a - those that don't. The time of a layer that is off counts as other_time."
         ),
         values: &["all", "NAME,NAME,…", "-NAME,…"],
         accepts: |value| Layers::parse(value).is_some(),
@@ -96,7 +96,7 @@ impl Detail {
     /// The largest N of 1/N.
     pub const LARGEST: u32 = 65_535;
 
-    /// From what people write: 1/1 is every step. N need not be a power of two: whoever chooses it knows why.
+    /// From what people write: 1/1 is every step. N need not be a power of two when it is chosen by hand.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "every-step" => Some(Self::EveryStep),

@@ -1,4 +1,4 @@
-//! The file that whoever connects to a collector over TCP has: its token, and whose certificate to expect.
+//! The credentials file of a client over TCP: its token, and the certificate to expect.
 //!
 //! ```text
 //! probe_5f0c…
@@ -53,7 +53,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads a file that is ours or root's and that nobody else can read or write. It may be a link to one, as secrets
+    /// Reads a file that belongs to this user or root and that no other user can read or write. It may be a link to one, as secrets
     /// that an orchestrator mounts are.
     ///
     /// # Errors
@@ -147,11 +147,11 @@ pub enum Way {
     Plain,
     /// As it is, within this machine, to this user or root.
     Loopback,
-    /// TLS, to whoever has this certificate.
+    /// TLS, only to a server with this certificate.
     Tls(Pin),
 }
 
-/// Whether `HOST:PORT` is this machine, by what is written: a name is not looked up, since the answer could be anybody's.
+/// Whether `HOST:PORT` is this machine, by what is written: a name is not looked up, since the answer cannot be trusted.
 fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -144,7 +144,7 @@ pub fn column(
             .collect(),
     };
     if !matches!(kind, ColumnType::Int64 | ColumnType::Timestamp) {
-        // The value under a NULL must fit too: whoever reads the column may touch it.
+        // The value under a NULL must fit too: a reader of the column may access it.
         let (mut smallest, mut largest) = (i64::MAX, i64::MIN);
         for value in &values {
             smallest = smallest.min(*value);

@@ -22,26 +22,26 @@ macro_rules! variables {
 }
 
 variables! {
-    PROBE = "PROBE", "", "1 activates the agent in every Python process that imports torch and has the wheel installed; 0 keeps it off, whatever else is set.";
-    PROBE_COLLECTOR = "PROBE_COLLECTOR", "a collector started by the first agent of the run", "Where agents send: unix:PATH or HOST:PORT.";
-    PROBE_ENDPOINT = "PROBE_ENDPOINT", "the only live run", "What commands ask when no ENDPOINT is given.";
+    PROBE = "PROBE", "", "1 activates the agent in every Python process that imports torch and has the wheel installed. 0 keeps it off, whatever else is set.";
+    PROBE_COLLECTOR = "PROBE_COLLECTOR", "a collector started by the first agent of the run", "Address that agents send to: unix:PATH or HOST:PORT.";
+    PROBE_ENDPOINT = "PROBE_ENDPOINT", "the only live run", "ENDPOINT that commands use when none is given.";
     PROBE_RUN = "PROBE_RUN", "the script's name", "The run's name.";
     PROBE_DETAIL = "PROBE_DETAIL", "auto", "Which steps have their modules recorded: auto (as many as PROBE_OVERHEAD_BUDGET allows, one of 8 at least, and all for a while when steps get slower), every-step, 1/N (every Nth) or off.";
     PROBE_OVERHEAD_BUDGET = "PROBE_OVERHEAD_BUDGET", "1%", "What recording may cost, as a share of step time, where PROBE_DETAIL is auto: 1%, 0.5%.";
     PROBE_LAYERS = "PROBE_LAYERS", "all", concat!("Layers of recording, comma-separated (", layer_names!(), "); -NAME switches one off, NAME=MECHANISM chooses its mechanism (forward=fast_call: modules without hooks are called by their forward, past torch's own __call__).");
-    PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets; tcp: also such as come over TCP; on: only such as come over unix sockets.";
-    PROBE_HOME = "PROBE_HOME", "$XDG_STATE_HOME/probe, else ~/.local/state/probe", "Where run directories are kept.";
-    PROBE_RUNTIME_DIR = "PROBE_RUNTIME_DIR", "$XDG_RUNTIME_DIR/probe, else a directory of mode 0700 under the temporary one", "Where sockets of live collectors are.";
-    PROBE_TOKEN_FILE = "PROBE_TOKEN_FILE", "", "File with the token that a TCP endpoint asks for, as probe token make writes it: mode 0600; a second line may say the collector's certificate: pin sha256:…";
-    PROBE_TLS_PIN = "PROBE_TLS_PIN", "", "SHA-256 of the certificate of a TCP collector (sha256:…), where the token file does not say it; insecure-no-tls sends the token beyond this machine unencrypted.";
+    PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets. tcp: it also runs snippets that arrive over TCP. on: it runs only snippets that arrive over unix sockets.";
+    PROBE_HOME = "PROBE_HOME", "$XDG_STATE_HOME/probe, else ~/.local/state/probe", "Directory of the recorded runs.";
+    PROBE_RUNTIME_DIR = "PROBE_RUNTIME_DIR", "$XDG_RUNTIME_DIR/probe, else a directory of mode 0700 under the temporary one", "Directory of the sockets of live collectors.";
+    PROBE_TOKEN_FILE = "PROBE_TOKEN_FILE", "", "File with the token for a TCP endpoint, as probe token make writes it, with mode 0600. A second line can have the pin of the collector's certificate: pin sha256:…";
+    PROBE_TLS_PIN = "PROBE_TLS_PIN", "", "SHA-256 of a TCP collector's certificate (sha256:…), if the token file does not have it. insecure-no-tls sends the token to other machines unencrypted.";
     PROBE_MEMORY = "PROBE_MEMORY", "a quarter of the machine's memory, at most 2 GiB", "Memory that the collector's rows may take: bytes, or 512M, 2G.";
-    PROBE_DISK = "PROBE_DISK", "10G", "Disk that a run's directory may take; past it the oldest rows go, and are counted: bytes, or 512M, 2G.";
-    PROBE_QUERY_MEMORY = "PROBE_QUERY_MEMORY", "a quarter of PROBE_MEMORY, at least 64M", "Memory that all queries of a collector together may take for hash tables, sorting, what functions make and what is ready to be sent: bytes, or 512M, 2G; a client can ask for less (probe-max-memory, in bytes).";
-    PROBE_QUERY_TIMEOUT = "PROBE_QUERY_TIMEOUT", "5m", "How long a collector works on a query at most; a client can ask for less (--timeout): 30s, 10m; off is as long as it takes.";
-    PROBE_QUERY_ROWS = "PROBE_QUERY_ROWS", "100000000", "Rows that a collector's answer to a query may have; a client can ask for fewer (--max-rows).";
-    PROBE_QUERY_BYTES = "PROBE_QUERY_BYTES", "8G", "How large a collector's answer to a query may be: bytes, or 512M, 2G; a client can ask for less (--max-bytes).";
-    PROBE_QUERIES = "PROBE_QUERIES", "as many as there are cores, at least 4", "Queries that a collector plans and runs at a time; 32 more may wait. One whose client takes nothing of its answer is not counted.";
-    PROBE_HANG_AFTER = "PROBE_HANG_AFTER", "30s", "How long no rank may finish a step, beside ten times what its steps take, until the collector looks why and says so in probe.events: 30s, 5m; off is never.";
+    PROBE_DISK = "PROBE_DISK", "10G", "Disk that a run's directory may take. When it is full, the oldest rows are deleted and counted: bytes, or 512M, 2G.";
+    PROBE_QUERY_MEMORY = "PROBE_QUERY_MEMORY", "a quarter of PROBE_MEMORY, at least 64M", "Memory that all queries of a collector together may take for hash tables, sorting, results of functions and answers that wait to be sent: bytes, or 512M, 2G; a client can ask for less (probe-max-memory, in bytes).";
+    PROBE_QUERY_TIMEOUT = "PROBE_QUERY_TIMEOUT", "5m", "Maximum time of a query in a collector: 30s, 10m; off means no limit. A client can ask for less (--timeout).";
+    PROBE_QUERY_ROWS = "PROBE_QUERY_ROWS", "100000000", "Maximum rows of an answer. A client can ask for fewer (--max-rows).";
+    PROBE_QUERY_BYTES = "PROBE_QUERY_BYTES", "8G", "Maximum size of an answer: bytes, or 512M, 2G. A client can ask for less (--max-bytes).";
+    PROBE_QUERIES = "PROBE_QUERIES", "as many as there are cores, at least 4", "Queries that a collector plans and runs at a time; 32 more may wait. A query whose client does not read its answer is not counted.";
+    PROBE_HANG_AFTER = "PROBE_HANG_AFTER", "30s", "How long steps may stop before the collector looks for a hang and records it in probe.events: 30s, 5m; off is never. It also waits for ten times the usual duration of a step.";
     PROBE_GPU_METRICS = "PROBE_GPU_METRICS", "1s", "How often a collector reads gpu.metrics from the driver: 1s, 10s; off is never.";
     PROBE_BIN = "PROBE_BIN", "the one installed with the wheel, else on PATH", "The probe binary that an agent starts when it finds no collector.";
 }

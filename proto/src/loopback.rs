@@ -1,7 +1,7 @@
 //! Whose the other end of a connection within this machine is, by the kernel's word.
 //!
 //! On loopback nothing is encrypted without a pin, and where a collector has ended every user of the machine may listen at its
-//! port. So whoever has a token to show looks first.
+//! port. So a client checks the owner before it sends a token.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -57,7 +57,7 @@ struct Socket {
     remote: SocketAddr,
     listens: bool,
     uid: u32,
-    /// A process has it. Of a connection that nobody has accepted yet the kernel says uid 0.
+    /// A process has it. Until a connection is accepted the kernel reports uid 0.
     is_taken: bool,
 }
 

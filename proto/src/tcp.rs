@@ -1,6 +1,6 @@
 //! A connection to a collector over TCP, plain or with TLS to the one certificate that is expected.
 //!
-//! No authority vouches for a collector, and no name does: whoever has the certificate's hash needs neither.
+//! No authority vouches for a collector, and no name does: a client with the certificate's hash needs neither.
 
 use std::io;
 use std::pin::Pin as Pinned;
@@ -41,7 +41,8 @@ pub enum Stream {
 /// Connects to `HOST:PORT`, or where that has been found to lead.
 ///
 /// # Errors
-/// The network's; `PermissionDenied` where the certificate is another one than was expected, or somebody else listens.
+/// The network's; `PermissionDenied` where the certificate is another one than was expected, or another user's
+/// process listens.
 pub async fn connect(address: impl ToSocketAddrs, way: &Way) -> io::Result<Stream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;

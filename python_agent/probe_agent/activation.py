@@ -137,4 +137,7 @@ def _safely(then: Any) -> None:
     try:
         then()
     except Exception as error:
-        print(f"probe: not started: {type(error).__name__}: {error}; training goes on unobserved", file=sys.stderr)
+        print(
+            f"probe: not started: {type(error).__name__}: {error}; training continues without being recorded",
+            file=sys.stderr,
+        )

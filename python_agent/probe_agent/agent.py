@@ -65,7 +65,7 @@ def _failed(what: str, error: BaseException) -> None:
     except ImportError:
         pass
     hint = "" if "hint:" in words else "; hint: PROBE=0 keeps the agent off"
-    _say(f"{what}: {words}; training goes on unobserved{hint}" if hint else f"{what}: {words}")
+    _say(f"{what}: {words}; training continues without being recorded{hint}" if hint else f"{what}: {words}")
     presence.note(f"the agent was {what}: {words}")
 
 

@@ -13,7 +13,7 @@ use super::{INTERRUPTED, Status};
 /// Options of every command that connects.
 #[derive(Debug, clap::Args)]
 pub(super) struct Connection {
-    /// File with the token that a TCP endpoint asks for
+    /// File with the token for a TCP endpoint
     #[arg(long, value_name = "FILE", env = probe_proto::env::PROBE_TOKEN_FILE, hide_env_values = true)]
     token_file: Option<PathBuf>,
 }
@@ -24,7 +24,7 @@ impl Connection {
     }
 }
 
-/// Finds ENDPOINT, and does `work` with whoever is there. Ctrl-C drops the work, which ends it at the other end too.
+/// Finds ENDPOINT and runs `work` with its client. Ctrl-C drops the work, which cancels it in the collector too.
 pub(super) fn ask<F>(endpoint: Option<&str>, connection: &Connection, work: F) -> Result<Status>
 where
     F: AsyncFnOnce(Client, &Target) -> Result<Status>,
@@ -32,7 +32,7 @@ where
     until(INTERRUPTED, endpoint, connection, work)
 }
 
-/// The same for work that Ctrl-C ends with status `interrupted`.
+/// Finds ENDPOINT and runs `work` with its client. Ctrl-C ends it with status `interrupted`.
 pub(super) fn until<F>(interrupted: Status, endpoint: Option<&str>, connection: &Connection, work: F) -> Result<Status>
 where
     F: AsyncFnOnce(Client, &Target) -> Result<Status>,
@@ -45,7 +45,7 @@ where
         let client = Client::open(&target, connection.token_file.as_deref()).await?;
         work(client, &target).await
     }));
-    // Not waiting for a file that is still being read for an answer that nobody wants any more.
+    // Not waiting for a file that is still being read for an answer that is not needed any more.
     runtime.shutdown_background();
     status
 }
@@ -66,7 +66,7 @@ pub(super) fn interruptible_alone(interrupted: Status, work: impl Future<Output 
     status
 }
 
-/// The same with other runs beside it, for queries that name them.
+/// Opens ENDPOINT together with the other runs that a query names.
 pub(super) async fn open_with(
     endpoint: Option<&str>,
     others: &[(String, String)],
@@ -97,7 +97,7 @@ async fn unless_interrupted(interrupted: Status, work: impl Future<Output = Resu
     Ok(unless(&mut interrupt, work).await?.unwrap_or(interrupted))
 }
 
-/// The same for whoever listens longer than for one piece of work; None where Ctrl-C came.
+/// Waits for one of several pieces of work under the same `interrupt`. None where Ctrl-C came.
 pub(super) async fn unless<T>(interrupt: &mut Signal, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
     tokio::select! {
         biased;

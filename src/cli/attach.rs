@@ -15,16 +15,17 @@ use self::collector::{Found, Known};
 use self::whom::Whom;
 use super::{Status, ask, report};
 
-/// Put the agent into a Python process that was started without it
+/// Put the agent into a running Python process
 ///
-/// It is recorded from its next step on, in a run that ends when it does or when it is detached from. Modules,
-/// optimizers, process groups and data loaders that it has are found. A torchrun is attached to by its workers. Training
-/// is not changed by a bit: one thread of the process, an idle one where there is one, stands still for a
-/// fraction of a millisecond, and its main thread for some ten milliseconds while hooks are put in; more where every core
-/// is busy.
+/// The process is recorded from its next step on, in a run that ends when the process ends or is detached. The agent
+/// finds the modules, optimizers, process groups and data loaders that exist. For a torchrun, probe attaches to its
+/// workers. The results of training stay the same to the last bit. One thread of the process, an idle one if possible,
+/// stops for a fraction of a millisecond. The main thread stops for about ten milliseconds while hooks are installed,
+/// and for longer when every core is busy.
 ///
-/// What does it is said before it is done: from Python 3.14 on the interpreter's own protocol for debuggers (PEP 768),
-/// before that ptrace (on x86-64 and aarch64). Both need the right to trace the process; probe doctor says what is missing.
+/// The command prints the mechanism before it uses it: from Python 3.14 on, the interpreter's debugger protocol (PEP
+/// 768); on earlier versions, ptrace (on x86-64 and aarch64). Both need permission to trace the process. probe doctor
+/// says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe list                          # shows training processes without an agent
@@ -33,21 +34,21 @@ use super::{Status, ask, report};
   probe attach 4711 --dry-run
   probe detach 4711")]
 pub(super) struct Args {
-    /// The process, or the launcher (torchrun) of several
+    /// The process, or the launcher (torchrun) of several processes processes
     pid: u32,
-    /// The run that it joins, which is begun where none of that name is live [default: a new one, called like the script]
+    /// The run to join. If no run of that name is live, a new one starts [default: a new run named after the script]
     #[arg(long, value_name = "RUN")]
     name: Option<String>,
     /// Which steps have their modules recorded: auto, every-step, 1/N or off
     #[arg(long)]
     detail: Option<String>,
-    /// Only say what would be done, and whether it may be
+    /// Only print what would be done, and whether it is permitted
     #[arg(long)]
     dry_run: bool,
-    /// How long the process's main thread may take to come to it
+    /// How long to wait for the process's main thread
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
     timeout: Duration,
-    /// Directory with the package probe_agent, for a Python that has none [default: the one beside this command]
+    /// Directory with the package probe_agent, for a Python without it [default: the one beside this command]
     #[arg(long, value_name = "DIR")]
     agent: Option<PathBuf>,
 }
@@ -126,7 +127,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Recorded,
-    /// It has no torch, or an agent of somebody else.
+    /// It has no torch, or an agent of another user.
     Other,
 }
 

@@ -14,10 +14,11 @@ const TOP: usize = 20;
 
 /// Compare two runs, or two windows of one
 ///
-/// Shows what a step and its parts take in A and in B, then every module and stage, by how much time it gained or lost.
-/// Times are medians over steps, in milliseconds a step; a step's value is the mean over its ranks. low and high bound
-/// the change with 95 % confidence (bootstrap over steps). Outside noise means that no change is not within them, which
-/// for one row of twenty happens by chance. What differs between two starts of one program is not in that noise.
+/// Shows the time of a step and its parts in A and in B, then every module and stage, ordered by the change. Times are
+/// medians over steps, in milliseconds a step. The value of a step is the mean over its ranks. low and high are a 95 %
+/// interval of the change (bootstrap over steps). A change is outside noise if the interval does not contain zero,
+/// which happens by chance for one row in twenty. Differences between two starts of one program are not part of that
+/// noise.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe compare [OPTIONS] <A> <B>\n       probe compare [OPTIONS] [A] --steps <WINDOW> --against <WINDOW>",
@@ -28,23 +29,23 @@ const TOP: usize = 20;
   probe compare gpt@1 ./other/gpt@7 --steps 100.. --format csv > changes.csv"
 )]
 pub(super) struct Args {
-    /// What to compare with: an ENDPOINT, recorded or live
+    /// The baseline: an ENDPOINT, recorded or live
     #[arg(value_name = "A")]
     a: Option<String>,
-    /// What is compared with it [default: A, in another window]
+    /// The run to compare with it [default: A, in another window]
     #[arg(value_name = "B")]
     b: Option<String>,
-    /// Steps of A, and of B where --against does not say: 10..50 (both included), 100.., ..99 [default: the last 1000 of
+    /// Steps of A, and of B unless --against is given: 10..50 (both included), 100.., ..99 [default: the last 1000 of
     /// each]
     #[arg(long, value_name = "WINDOW")]
     steps: Option<Window>,
     /// Steps of B
     #[arg(long, value_name = "WINDOW")]
     against: Option<Window>,
-    /// Show so many modules; 0 is all of them [default: 20 in a table, otherwise all]
+    /// Number of modules to show; 0 means all [default: 20 in a table, otherwise all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// How the comparison looks
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]

@@ -10,16 +10,16 @@ use super::ask::{Connection, ask};
 use super::{Status, report};
 use crate::output::{Format, rows};
 
-/// See or set what agents do while they run
+/// Show or change what agents record while they run
 ///
-/// KEY=VALUE sets it on every process of the run; then, or without any, what is in force everywhere is shown.
+/// KEY=VALUE sets KEY on every process of the run. The command then shows the current settings of every process.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "probe [ENDPOINT] config [OPTIONS] [KEY[=VALUE]]...", after_help = help())]
 pub(super) struct Args {
-    /// What to see (KEY) or set (KEY=VALUE)
+    /// Setting to show (KEY) or change (KEY=VALUE)
     #[arg(value_name = "KEY[=VALUE]")]
     settings: Vec<String>,
-    /// How the list looks
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]
@@ -56,7 +56,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
     let any = known.and_then(|known| known.values.first()).copied().unwrap_or_default();
     config::check(key, value.unwrap_or(any)).map_err(|error| {
         let all = KEYS.iter().map(|key| format!("{}={}", key.name, key.values.join("|")));
-        Error::usage(error).hint(format!("what can be set: {}", all.collect::<Vec<_>>().join(", ")))
+        Error::usage(error).hint(format!("settings: {}", all.collect::<Vec<_>>().join(", ")))
     })
 }
 

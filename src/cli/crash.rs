@@ -10,11 +10,12 @@ use super::ask::{Connection, ask};
 use crate::crash::{self, Account, Crash};
 use crate::output::{self, Format, Terminal, rows};
 
-/// Say how processes ended that did not end well
+/// Show how processes crashed
 ///
-/// For each rank: how and when it ended, its last step, module and collective, its memory, what it last logged, the
-/// exception that nobody caught, and its stack where one was taken. Ranks that ended alike are one account, and the one
-/// that ended first comes first. It is told from the run's tables, so it works while the run lives and afterwards.
+/// Shows for each rank how and when it ended, its last step, module and collective, its memory, its last log, its
+/// uncaught exception, and its stack if one was captured. Ranks that ended in the same way share one entry, and the
+/// first rank that ended comes first. The page is made from the run's tables, so it works during the run and
+/// afterwards.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] crash [OPTIONS]",
@@ -24,7 +25,7 @@ use crate::output::{self, Format, Terminal, rows};
   probe gpt query \"SELECT rank, state, ended, exit_status, signal, cause FROM probe.agents ORDER BY ended\""
 )]
 pub(super) struct Args {
-    /// How the answer looks: a page for people, or a row a process
+    /// Output format: a page to read, or one row per process
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]

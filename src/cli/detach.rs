@@ -15,8 +15,8 @@ use super::{Status, ask, report};
 
 /// Take the agent out of a process, or out of all processes of a run
 ///
-/// Hooks and slots are put back as they were, and the agent's threads end; training goes on. What was recorded stays. It
-/// does not matter how the agent came in: probe attach puts it in again.
+/// Hooks and slots are restored, the agent's threads end, and training continues. The recorded rows stay. This works
+/// however the agent was started, and probe attach starts it again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe detach 4711
@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// The process, or the run
     #[arg(value_name = "PID|RUN")]
     whom: String,
-    /// How long the process's main thread may take to come to a place where hooks can be taken out
+    /// How long to wait for the process's main thread to reach a place where hooks can be removed
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
     timeout: Duration,
     #[command(flatten)]

@@ -70,13 +70,15 @@ fn clean(help: &str) -> String {
 /// docs/tables.md: every table with its columns and examples.
 fn all_tables() -> String {
     let mut out = format!(
-        "{GENERATED}# Tables\n\n`probe tables` and `probe tables NAME` say the same. NULL means not measured; times are UTC.\n\n"
+        "{GENERATED}# Tables\n\n`probe tables` and `probe tables NAME` print the same. NULL means not measured. Times are UTC.\n\n"
     );
     for table in relations() {
         let anchor = table.full_name().replace('.', "");
         let _ = writeln!(out, "- [`{}`](#{anchor}): {}", table.full_name(), table.doc);
     }
-    out.push_str("\n## Who a row came from\n\nEvery row of the `python` tables begins with these columns.\n\n");
+    out.push_str(
+        "\n## Columns of every agent table\n\nEvery row of the `python` tables begins with these columns.\n\n",
+    );
     columns(&mut out, IDENTITY);
     for table in relations() {
         one_table(&mut out, table);
@@ -87,7 +89,7 @@ fn all_tables() -> String {
 fn one_table(out: &mut String, table: &Table) {
     let _ = write!(out, "\n## {}\n\n{}", table.full_name(), table.doc);
     if table.source == Source::Agent {
-        out.push_str(" Its rows also have the columns of [who they came from](#who-a-row-came-from).");
+        out.push_str(" Its rows also have the [columns of every agent table](#columns-of-every-agent-table).");
     }
     out.push_str("\n\n");
     columns(out, table.columns);

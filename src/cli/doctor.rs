@@ -12,16 +12,16 @@ use self::checks::Finding;
 use super::Status;
 use crate::output::{self, Format, rows};
 
-/// Say what works here, and what does not
+/// Check what works on this machine
 ///
-/// Looks at this machine as it is now and as this user. It changes nothing. The exit status is 1 where something that
-/// every run needs is missing.
+/// Checks this machine in its current state, as the current user, and changes nothing. The exit status is 1 if
+/// something that every run needs is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe doctor
   probe doctor --format json")]
 pub(super) struct Args {
-    /// How the answer looks
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

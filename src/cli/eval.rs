@@ -16,8 +16,8 @@ use super::{Status, input};
 
 /// Run Python in the training process
 ///
-/// The snippet sees the names that the training code sees. One that only reads runs at once, beside training; one that
-/// calls into live objects runs between two steps, in a run of several ranks on all of them at one step.
+/// The snippet can use the names that the training code uses. A snippet that only reads runs at once, beside training.
+/// A snippet that calls live objects runs between two steps, on all ranks at the same step.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] eval [OPTIONS] [CODE]",
@@ -30,34 +30,34 @@ use super::{Status, input};
   probe gpt eval --frame 2 \"print(sorted(vars()))\""
 )]
 pub(super) struct Args {
-    /// What to run; - reads it from standard input
+    /// Python code to run; - reads it from standard input
     #[arg(value_name = "CODE")]
     code: Option<String>,
     /// File to read the snippet from
     #[arg(short, long, value_name = "FILE", conflicts_with = "code")]
     file: Option<PathBuf>,
-    /// Run it on this rank alone, or show every rank's output (all)
+    /// Run on this rank only, or show the output of every rank (all)
     #[arg(long, value_name = "N|all", value_parser = rank)]
     rank: Option<Rank>,
-    /// Keep what it assigns in the training process, for the next snippet of this session
+    /// Keep the variables that the snippet assigns, for the next snippet of this session
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Forget the session's variables once the snippet has run
+    /// Delete the session's variables after the snippet
     #[arg(long, requires = "session")]
     end_session: bool,
-    /// See the names of this frame of the training thread alone, by the number that --frames gives it
+    /// Use the names of one frame of the training thread, by its number in --frames
     #[arg(long, value_name = "N")]
     frame: Option<u32>,
-    /// List the frames of the training thread, outermost first, and run nothing
+    /// List the frames of the training thread, outermost first, without running anything
     #[arg(long, conflicts_with_all = ["code", "file", "frame", "session", "end_session"])]
     frames: bool,
-    /// Where it runs
+    /// Where to run the snippet
     #[arg(long, value_enum, default_value_t)]
     at: At,
-    /// Give up after so long (30s, 2m)
+    /// Cancel the snippet after this long (30s, 2m)
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
     timeout: Duration,
-    /// End it when it has printed so much, 64M at most (64K, 16M)
+    /// End the snippet when it has printed this much (64K, 16M; at most 64M)
     #[arg(long, value_name = "BYTES", value_parser = super::bytes, default_value = "16M")]
     max_output: u64,
     #[command(flatten)]
@@ -72,10 +72,10 @@ pub(super) enum Rank {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(super) enum At {
-    /// Decided from what the snippet does
+    /// Chosen by what the snippet does
     #[default]
     Auto,
-    /// At once, beside training, on a thread of its own
+    /// At once, beside training, on its own thread
     Now,
     /// Between two steps, on the training thread
     Step,

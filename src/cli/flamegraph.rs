@@ -14,10 +14,10 @@ use super::stack::{RATE, status};
 use super::{INTERRUPTED, Status, report};
 use crate::output;
 
-/// Sample where time goes, and draw it
+/// Sample stacks and draw a flame graph
 ///
-/// Reads the Python stacks of all processes while they run, many times a second, and writes a flame graph: of main
-/// threads, and of other threads while they ran. python.stacks keeps the samples.
+/// Reads the Python stacks of all processes many times a second while they run, and writes a flame graph. It includes
+/// main threads, and other threads while they ran. python.stacks keeps the samples.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] flamegraph [OPTIONS]",
@@ -28,13 +28,13 @@ use crate::output;
   probe 4711 flamegraph --format folded > stacks.txt"
 )]
 pub(super) struct Args {
-    /// Write it to a file, instead of standard output
+    /// Write to a file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// What is written [default: what FILE ends in, else svg]
+    /// Output format [default: by the extension of FILE, else svg]
     #[arg(long, value_enum, hide_default_value = true)]
     format: Option<Shape>,
-    /// Sample for so long
+    /// How long to sample
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "10s")]
     duration: Duration,
     /// Samples a second
@@ -43,10 +43,10 @@ pub(super) struct Args {
     /// Only this rank
     #[arg(long, value_name = "N")]
     rank: Option<i32>,
-    /// Ranks beside each other, instead of all together
+    /// Draw ranks beside each other instead of together
     #[arg(long)]
     by_rank: bool,
-    /// Threads other than the main one also while they wait
+    /// Include other threads than the main one while they wait
     #[arg(long)]
     idle: bool,
     #[command(flatten)]
@@ -56,9 +56,9 @@ pub(super) struct Args {
 /// What a flame graph is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Shape {
-    /// A picture for browsers
+    /// An image for browsers
     Svg,
-    /// A line a stack with its count, as flamegraph.pl and others read it
+    /// One line per stack with its count, for flamegraph.pl and others
     Folded,
     /// JSON for speedscope.app
     Speedscope,

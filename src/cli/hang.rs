@@ -12,10 +12,10 @@ use super::ask::{Connection, ask};
 use crate::output::{self, Format, rows};
 use page::page;
 
-/// Say why no step is finished
+/// Explain why steps have stopped
 ///
-/// Which collective is waited for, which ranks have entered it and which have not, and where the missing ones are. The
-/// collector looks by itself when steps stop (PROBE_HANG_AFTER), and writes what it finds to probe.events.
+/// Shows which collective the ranks wait for, which ranks have entered it, which have not, and where these are. When
+/// steps stop, the collector checks this by itself (PROBE_HANG_AFTER) and records the result in probe.events.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] hang [OPTIONS]",
@@ -25,7 +25,7 @@ use page::page;
   probe gpt query \"SELECT ts, message FROM probe.events WHERE kind = 'hang'\""
 )]
 pub(super) struct Args {
-    /// How the answer looks: a page for people, or a row a rank
+    /// Output format: a page to read, or one row per rank
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]

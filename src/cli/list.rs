@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// List live runs and their processes
 ///
-/// Processes of this user that have torch in them and no agent are listed too, without a run.
+/// Processes of this user that have loaded torch but have no agent are listed too, without a run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe list
@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// Leave out training processes that have no agent
     #[arg(long)]
     with_agent: bool,
-    /// How the list looks
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

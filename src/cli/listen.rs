@@ -14,10 +14,10 @@ use super::report;
 /// Options of every command that is a collector.
 #[derive(Debug, PartialEq, clap::Args)]
 pub(super) struct Listening {
-    /// Listen here too, beside the run's own socket (TCP needs tokens: probe token make)
+    /// Also listen here, in addition to the run's own socket (TCP needs tokens: probe token make)
     #[arg(long, value_name = "unix:PATH|HOST:PORT", value_parser = parse)]
     listen: Vec<Listen>,
-    /// Encrypt TCP with a certificate that is made once and kept; clients know it by the pin that is printed
+    /// Encrypt TCP with a self-signed certificate, made once and kept. Clients check it by the pin that is printed
     #[arg(long, conflicts_with_all = ["tls_cert", "insecure_no_tls"])]
     tls_self_signed: bool,
     /// Encrypt TCP with this certificate (PEM)
@@ -26,10 +26,10 @@ pub(super) struct Listening {
     /// The key of --tls-cert (PEM, mode 0600)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Let tokens and all data go over the network unencrypted, for everybody on the way to read
+    /// Send tokens and all data over the network unencrypted, so that anyone on the path can read them
     #[arg(long)]
     insecure_no_tls: bool,
-    /// Run snippets that come over TCP, from tokens with scope eval, in processes started with PROBE_EVAL=tcp
+    /// Run snippets that arrive over TCP with a token of scope eval, in processes started with PROBE_EVAL=tcp
     #[arg(long)]
     allow_eval: bool,
 }

@@ -17,7 +17,7 @@ pub(super) fn to_stderr() {
     let words = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .event_format(Words)
-        // Where nobody reads standard error it would say so on standard error, and panic.
+        // If standard error is closed, it would report that on standard error, and panic.
         .log_internal_errors(false);
     let _ = tracing_subscriber::registry().with(words.with_filter(filter)).try_init();
 }

@@ -13,10 +13,10 @@ use super::watch::{self, Watch};
 use super::{INTERRUPTED, Status, input, report};
 use crate::output::{self, Format, Printed};
 
-/// Ask in SQL
+/// Query a run in SQL
 ///
-/// SQL is the argument, the file given with -f, or standard input. It is read-only, and sees one instant of the run.
-/// `probe tables` says what can be asked.
+/// SQL comes from the argument, from the file given with -f, or from standard input. Queries are read-only and see one
+/// snapshot of the run. `probe tables` lists the tables.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] query [OPTIONS] [SQL]",
@@ -30,39 +30,38 @@ use crate::output::{self, Format, Printed};
   echo 'SELECT COUNT(*) FROM python.torch_trace' | probe gpt@1 query --format json"
 )]
 pub(super) struct Args {
-    /// What to ask; - reads it from standard input
+    /// SQL to run; - reads it from standard input
     #[arg(value_name = "SQL")]
     sql: Option<String>,
     /// File to read the SQL from
     #[arg(short, long, value_name = "FILE", conflicts_with = "sql")]
     file: Option<PathBuf>,
-    /// How the answer looks [default: what FILE of -o ends in, else table]
+    /// Output format [default: by the extension of -o FILE, else table]
     #[arg(long, value_enum, hide_default_value = true)]
     format: Option<Format>,
-    /// Write the answer to a file, which appears when the answer is whole
+    /// Write the result to a file, which appears when the result is complete
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Ask again every INTERVAL (2s where none is given): redraws a terminal, and appends to anything else. Ctrl-C ends
-    /// it
+    /// Repeat the query every INTERVAL (2s if not given), until Ctrl-C. Redraws a terminal and appends to anything
+    /// else
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = watch::INTERVAL, conflicts_with = "output")]
     watch: Option<String>,
-    /// Stop after so many rows, and exit with 5 where there are more; 0 is all of them [default: 10000 in a table,
+    /// Stop after N rows, and exit with status 5 if there are more; 0 means all rows [default: 10000 in a table,
     /// otherwise all]
     #[arg(long, value_name = "N")]
     limit_rows: Option<usize>,
-    /// Have another run beside this one in the query: with --with b=gpt@1 its tables are b.python.steps and so on. Can
-    /// be given several times
+    /// Add another run to the query: with --with b=gpt@1 its tables are b.python.steps and so on. Can be given several
+    /// times
     #[arg(long, value_name = "NAME=ENDPOINT", value_parser = other_run)]
     with: Vec<(String, String)>,
-    /// Give up after so long (30s, 2m) [default and at most: what the collector allows: PROBE_QUERY_TIMEOUT]
+    /// Cancel the query after this long (30s, 2m) [default and maximum: the collector's PROBE_QUERY_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     timeout: Option<Duration>,
-    /// Refuse an answer of more rows, with exit status 5 [default and
-    /// at most: what the collector allows: PROBE_QUERY_ROWS]
+    /// Fail with exit status 5 if the result has more rows [default and maximum: the collector's PROBE_QUERY_ROWS]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_rows: Option<u64>,
-    /// Refuse a larger answer (512M, 2G), with exit status 5 [default and at most: what
-    /// the collector allows: PROBE_QUERY_BYTES]
+    /// Fail with exit status 5 if the result is larger (512M, 2G) [default and maximum: the collector's
+    /// PROBE_QUERY_BYTES]
     #[arg(long, value_name = "SIZE", value_parser = super::bytes)]
     max_bytes: Option<u64>,
     #[command(flatten)]
@@ -119,7 +118,7 @@ fn other_run(text: &str) -> Result<(String, String), String> {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if !plain {
-        return Err(format!("'{name}' is no name for a query: a-z, 0-9 and _ are, and no digit first"));
+        return Err(format!("'{name}' is not a name for a query: use a-z, 0-9 and _, and no digit first"));
     }
     if probe_query::is_taken(name) {
         return Err(format!("'{name}' means something else in queries: choose another name"));
@@ -130,7 +129,7 @@ fn other_run(text: &str) -> Result<(String, String), String> {
 /// What is asked knows the time it may take, and says so when that is over: this is for where nothing at all comes.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The same, but for the time it may take.
+/// Waits for `asked`, but ends with an error soon after `timeout`.
 pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Output = Result<T>>) -> Result<T> {
     let Some(timeout) = timeout else { return asked.await };
     tokio::time::timeout(timeout.saturating_add(GRACE), asked).await.unwrap_or_else(|_| {
@@ -173,7 +172,7 @@ fn cut(printed: Printed, args: &Args) -> Error {
         None => "the limit of a table".to_owned(),
     };
     let hint = if args.limit_rows.is_some() {
-        "a larger --limit-rows N has more of them, and 0 all"
+        "use a larger --limit-rows N, or 0 for all rows"
     } else {
         "--limit-rows N has more of them, and 0 all; the other formats have no limit of their own"
     };

@@ -11,8 +11,8 @@ use super::{Status, report};
 
 /// Remove recorded runs
 ///
-/// A live run is never removed. A name without a number is enough where only one run is called so. Nothing is removed
-/// where one of the names is wrong.
+/// A live run is never removed. A name without a number is enough if only one run has that name. If one of the names
+/// is wrong, nothing is removed.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe runs rm [OPTIONS] <NAME>...\n       probe runs rm [OPTIONS] --older-than <AGE>",
@@ -21,13 +21,13 @@ use super::{Status, report};
   probe runs rm --older-than 7d --dry-run"
 )]
 pub(super) struct Args {
-    /// Runs to remove, as probe runs calls them
+    /// Runs to remove, by their names in probe runs
     #[arg(value_name = "NAME", required_unless_present = "older_than", conflicts_with = "older_than")]
     names: Vec<String>,
     /// Remove every run that ended longer ago than this (12h, 7d, 2weeks)
     #[arg(long, value_name = "AGE", value_parser = super::duration)]
     older_than: Option<Duration>,
-    /// Only say what would be removed
+    /// Only print what would be removed
     #[arg(long)]
     dry_run: bool,
 }
@@ -63,7 +63,7 @@ fn by_name(places: &Places, names: &[String]) -> Result<Vec<Run>> {
         if let Some(why) = runs::why_it_stays(places, run) {
             let hint = match run.info.state {
                 State::Live => "it can be removed when it has ended".to_owned(),
-                _ => format!("where it is certain that nobody writes to it: rm -r {}", run.directory.display()),
+                _ => format!("if you are certain that no process writes to it: rm -r {}", run.directory.display()),
             };
             return Err(Error::failed(format!("{why}; nothing was removed")).hint(hint));
         }

@@ -1,4 +1,4 @@
-//! What commands say on standard error. Nothing here fails: where standard error is closed, nobody is listening.
+//! What commands print on standard error. Nothing here fails, even when standard error is closed.
 
 use std::fmt::Display;
 use std::io::Write;

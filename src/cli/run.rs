@@ -34,10 +34,10 @@ const NONE_TRAINED: &str = "a process is recorded from its first call of a modul
 /// Signals that come so long after the command has ended were sent before.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// Start training with the agent in it, and a collector beside it
+/// Start training with the agent in it and a collector beside it
 ///
-/// The command's input, output and exit status are its own. Every Python process below it that imports torch and
-/// trains is recorded. When it has ended the run stays, as a directory that can be asked like a live run.
+/// The command keeps its own input, output and exit status. Every Python process that it starts, imports torch and
+/// trains is recorded. When it has ended, the run stays as a directory that you can query like a live run.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe run [OPTIONS] [--] <CMD>...",
@@ -46,7 +46,7 @@ const TOGETHER: Duration = Duration::from_secs(1);
   probe run --name gpt -- torchrun --nproc-per-node 2 train.py"
 )]
 pub(super) struct Args {
-    /// What to call the run [default: PROBE_RUN, else the script's name]
+    /// Name of the run [default: PROBE_RUN, else the script's name]
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
@@ -134,7 +134,7 @@ async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signa
     let outcome = tokio::select! {
         outcome = collector.finish(call) => outcome,
         _ = impatient => {
-            report::note(format_args!("not waiting for the collector, which writes run {run} by itself"));
+            report::note(format_args!("not waiting for the collector, which writes run {run} on its own"));
             return;
         }
     };
@@ -179,7 +179,7 @@ fn not_started(program: &std::ffi::OsStr, missing: &Missing) -> Status {
     match missing {
         Missing::NotFound => {
             report::error(
-                &Error::failed(format!("there is no command '{program}'")).hint("give its path, or put it on PATH"),
+                &Error::failed(format!("there is no command '{program}'")).hint("give its path, or add it to PATH"),
             );
             127
         }

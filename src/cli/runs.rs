@@ -21,9 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Live runs that are asked at a time.
 const MOST_ASKED: usize = 4;
 
-/// List recorded runs, the newest last, or remove some
+/// List recorded runs, newest last, or remove them
 ///
-/// A lost run is one whose collector went away without ending it: its rows can be asked for all the same.
+/// A run is lost if its collector stopped without ending it. You can still query its rows.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe runs [OPTIONS]\n       probe runs rm [OPTIONS] <NAME>...",
@@ -37,7 +37,7 @@ const MOST_ASKED: usize = 4;
   probe gpt@1 query \"SELECT COUNT(*) FROM python.steps\"    # asks a run that has ended"
 )]
 pub(super) struct Args {
-    /// How the list looks
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(subcommand)]
@@ -94,7 +94,7 @@ fn list(format: Format) -> Result<Status> {
     Ok(0)
 }
 
-/// How long it took; of a live one so far. Nobody knows when a lost one ended.
+/// How long it took; of a live one so far. It is not known when a lost one ended.
 fn seconds(run: &Run) -> Option<f64> {
     let ended = match run.info.state {
         State::Live => Timestamp::now(),

@@ -23,8 +23,8 @@ const OOM_SCORE_MOST: i32 = 1000;
 
 /// Run a collector by itself
 ///
-/// For training that something else starts: give it PROBE=1 and PROBE_COLLECTOR, which this command prints.
-/// SIGTERM and Ctrl-C end it; what it has is then written to the run's directory.
+/// Use this when something else starts training: set PROBE=1 and the PROBE_COLLECTOR that this command prints in its
+/// environment. SIGTERM and Ctrl-C end the collector, which then writes its rows to the run's directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe serve --name gpt
@@ -32,15 +32,15 @@ const OOM_SCORE_MOST: i32 = 1000;
   probe serve --name gpt --exit-when-idle 5m
   probe serve --resume gpt@2")]
 pub(super) struct Args {
-    /// What to call the run
+    /// Name of the run
     #[arg(long, default_value = "training", env = probe_proto::env::PROBE_RUN)]
     name: String,
-    /// Go on with a run whose collector died: its agents find it again, and send what was not kept
+    /// Continue a run whose collector died. Its agents reconnect and send the rows that were not stored
     #[arg(long, value_name = "RUN", conflicts_with = "name")]
     resume: Option<String>,
     #[command(flatten)]
     listening: Listening,
-    /// End when no process has been connected for so long
+    /// Exit when no process has been connected for this long
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     exit_when_idle: Option<Duration>,
     /// Started by probe run, which says the rest on standard input and hears on standard output where the collector is
@@ -49,7 +49,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status> {
-    // Whoever started it may have blocked them all, as an agent does for its threads, and a mask is inherited.
+    // The parent may have blocked all signals, as an agent does for its threads, and a mask is inherited.
     let _ = SigSet::empty().thread_set_mask();
     let launch = if args.launched { Some(launched()?) } else { None };
     end_before_training();
@@ -84,7 +84,7 @@ async fn until_over(
     launched: bool,
 ) -> Result<Option<i32>> {
     if launched {
-        // Whoever ends a whole job sends signals to all of its processes. The command may take its time to end, and what
+        // Schedulers that end a job send signals to all of its processes. The command may take its time to end, and what
         // it does meanwhile is recorded: its launcher says when it has ended.
         tokio::select! {
             status = collector.command_ended() => return Ok(Some(status)),
@@ -111,7 +111,7 @@ async fn until_over(
 
 /// Away from the launcher's terminal, whose Ctrl-C is for the command.
 fn launched() -> Result<Launch> {
-    // Whoever leads a process group has been started in one of its own, and can't.
+    // The leader of a process group was started in its own group, and cannot.
     let _ = setsid();
     Launch::read()
 }

@@ -16,14 +16,14 @@ use super::watch::{INTERVAL, Screen};
 use super::{INTERRUPTED, Status};
 use crate::output::{self, Format, Terminal};
 
-/// Samples a second where nobody says.
+/// The default rate, in samples a second.
 pub(super) const RATE: f64 = 100.0;
 
 /// Show where every thread is
 ///
-/// The Python stacks of all processes of the run on the collector's node, innermost frame first, with the line that
-/// runs. They are read from memory while the processes run, so this answers of a process that hangs in a collective or
-/// with the GIL held. Ranks at one place are one entry. A process id also works where there is no agent.
+/// Shows the Python stacks of all processes of the run on the collector's node, innermost frame first, with the
+/// current line. Stacks are read from memory while the processes run, so this also works when a process hangs in a
+/// collective or with the GIL held. Ranks at the same place are one entry. A process id also works without an agent.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] stack [OPTIONS]",
@@ -37,26 +37,26 @@ pub(super) struct Args {
     /// Only this rank
     #[arg(long, value_name = "N")]
     rank: Option<i32>,
-    /// Stop all threads of a process while it is read (some milliseconds), so that all frames are of one moment
+    /// Pause a process while it is read (some milliseconds), so that all frames are from one moment
     #[arg(long, conflicts_with_all = ["ask_agent", "duration"])]
     pause: bool,
-    /// Show the frames of C and C++ between those of Python; stops it like --pause, the first time for as long as its
-    /// libraries' symbols take to read. Only in a build with the feature `native`
+    /// Also show C and C++ frames. Pauses the process like --pause, the first time for as long as it takes to read its
+    /// libraries' symbols. Only in a build with the feature `native`
     #[arg(long, conflicts_with_all = ["ask_agent", "duration"])]
     native: bool,
-    /// Ask the agent in the process instead of reading its memory; it needs the GIL for an answer
+    /// Ask the agent in the process instead of reading its memory. The agent needs the GIL to answer
     #[arg(long, conflicts_with = "duration")]
     ask_agent: bool,
-    /// Sample for so long, and show where time was spent (10s, 1m)
+    /// Sample for this long, and show where time was spent (10s, 1m)
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     duration: Option<Duration>,
     /// Samples a second
     #[arg(long, value_name = "N", default_value_t = RATE, requires = "duration")]
     rate: f64,
-    /// Show it again every INTERVAL (2s where none is given), until Ctrl-C
+    /// Repeat every INTERVAL (2s if not given), until Ctrl-C
     #[arg(long, value_name = "INTERVAL", value_parser = super::duration, num_args = 0..=1, default_missing_value = INTERVAL, conflicts_with = "duration")]
     watch: Option<Duration>,
-    /// How the answer looks: a page for people, or rows as those of python.stacks
+    /// Output format: a page to read, or rows like those of python.stacks
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]

@@ -16,8 +16,8 @@ use crate::output::{self, Format, Terminal, rows};
 
 /// List tables, or the columns of one
 ///
-/// Needs nothing to be live. With an ENDPOINT it also says how many rows each table has there, and which ones the program
-/// itself declared.
+/// This works without a live run. With an ENDPOINT it also shows the number of rows of each table, and the tables that
+/// the program declared.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] tables [OPTIONS] [NAME]",
@@ -29,7 +29,7 @@ use crate::output::{self, Format, Terminal, rows};
 pub(super) struct Args {
     /// A table: python.torch_trace, or torch_trace
     name: Option<String>,
-    /// How the list looks
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]

@@ -13,11 +13,11 @@ use probe_proto::credentials::{Credentials, Pin};
 use super::{Status, report};
 use crate::output::{Format, rows};
 
-/// Make, list and revoke the tokens of this user's collectors
+/// Make, list and revoke tokens for this user's collectors
 ///
-/// Over TCP every call carries a token; unix sockets need none. The collector's machine keeps a hash of each token in
-/// $PROBE_HOME/tokens, the client the token itself in a file of mode 0600. Changes hold at once, also for collectors
-/// that are running.
+/// Every call over TCP carries a token; unix sockets need none. The collector's machine keeps a hash of each token in
+/// $PROBE_HOME/tokens. The client keeps the token in a file of mode 0600. Changes take effect at once, also in running
+/// collectors.
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_subcommand = true,
@@ -39,37 +39,37 @@ enum Action {
     Revoke(Revoke),
 }
 
-/// Make a token, and the file that a client needs
+/// Make a token and the file that a client needs
 #[derive(Debug, clap::Args)]
 struct Make {
-    /// What to call it: probe.queries and probe.evals say token:NAME
+    /// Name of the token: probe.queries and probe.evals show it as token:NAME
     name: String,
-    /// What it is for: ingest (agents), query (reading), eval (running code); none implies another
+    /// Permissions: ingest (agents), query (reading), eval (running code); none implies another
     #[arg(long, value_name = "SCOPE,…", value_parser = str::parse::<Scopes>, default_value = "query")]
     scope: Scopes,
-    /// The file that is made for the client; - is standard output [default: NAME.token]
+    /// File to write for the client; - is standard output [default: NAME.token]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Pin of the collector's certificate for that file [default: that of --tls-self-signed, where there is one]
+    /// Pin of the collector's certificate, for that file [default: the pin of --tls-self-signed, if there is one]
     #[arg(long, value_name = "PIN", value_parser = str::parse::<Pin>)]
     tls_pin: Option<Pin>,
-    /// Make that certificate where there is none yet, so that its pin is in the file
+    /// Make that certificate if there is none yet, so that its pin is in the file
     #[arg(long, conflicts_with = "tls_pin")]
     tls_self_signed: bool,
 }
 
-/// List tokens by name, scopes and when they were made
+/// List tokens with their names, scopes and times of creation
 #[derive(Debug, clap::Args)]
 struct List {
-    /// How the list looks
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
-/// Take tokens back: calls with them are refused from now on, and end where they are under way
+/// Revoke tokens: new calls with them are refused, and current calls end
 #[derive(Debug, clap::Args)]
 struct Revoke {
-    /// As probe token list calls them
+    /// Names as in probe token list
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 }

@@ -17,7 +17,7 @@ use super::query::{count, within};
 use super::{Status, report};
 use crate::output::{self, Format, Printed, Shape, Terminal, feed};
 
-/// How often, where nobody says.
+/// The default interval.
 pub(super) const INTERVAL: &str = "2s";
 
 /// Lines of a terminal that are not the answer's: the header with a line below it, what is said of rows that don't fit,
@@ -32,7 +32,7 @@ pub(super) fn interval(text: String, sql: &mut Option<String>, has_file: bool) -
             *sql = Some(text);
             super::duration(INTERVAL).map_err(Error::usage)
         }
-        Err(error) => Err(Error::usage(format!("--watch '{text}' is no interval: {error}"))),
+        Err(error) => Err(Error::usage(format!("--watch '{text}' is not an interval: {error}"))),
     }
 }
 
@@ -63,12 +63,12 @@ impl Watch {
         Ok(Self { sql, format, limit, interval, timeout, shape: Shape::Fit })
     }
 
-    /// The same, with rows that stand on a terminal in another way.
+    /// This watch, with rows laid out as `shape` on a terminal.
     pub(super) fn shaped(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
 
-    /// Asks until it is interrupted, an error ends it, or nobody reads any more.
+    /// Repeats the query until it is interrupted, an error ends it, or the output is closed.
     pub(super) async fn run(&self, client: &mut Client, target: &Target) -> Result<Status> {
         let mut ticks = tokio::time::interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -138,7 +138,7 @@ impl Watch {
         };
         if printed.more && !std::mem::replace(&mut shown.said_cut, true) {
             report::note(format_args!("answers have more than {}, and are cut there", count(printed.rows)));
-            report::hint("a larger --limit-rows N has more of them, and 0 all");
+            report::hint("use a larger --limit-rows N, or 0 for all rows");
         }
         output::unless_closed(written)
     }

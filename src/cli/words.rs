@@ -10,24 +10,24 @@ use probe_common::error::{Error, Result};
 use super::Probe;
 
 pub(super) const ENDPOINT_HELP: &str = "\
-ENDPOINT says whom to ask: a run's name (gpt, gpt@1), a process id, HOST:PORT, unix:PATH or a
-run's directory. It may also be given as PROBE_ENDPOINT, or be left out where one run is live.
+ENDPOINT is the run or process to ask: a run's name (gpt, gpt@1), a process id, HOST:PORT,
+unix:PATH or a run's directory. Default: PROBE_ENDPOINT, or the only live run.
 
 Start here:
   probe run --name gpt -- torchrun --nproc-per-node 2 train.py
   probe gpt query \"SELECT module, stage, SUM(duration) FROM python.torch_trace GROUP BY 1, 2\"
   probe gpt eval \"print(model)\"
 
---help says more: the forms of ENDPOINT, and exit statuses.";
+--help also lists the forms of ENDPOINT and the exit statuses.";
 
 pub(super) const ENDPOINT_LONG_HELP: &str = "\
-ENDPOINT says whom to ask:
-  gpt, gpt@1          a run: the live one of that name, else the newest; with a number, that one
-  12345               the training process with that pid: its rows alone
+ENDPOINT is the run or process to ask:
+  gpt, gpt@1          a run: the live one of that name, else the newest; with a number, that run
+  12345               the training process with that pid: only its rows
   unix:PATH, x.sock   a collector's socket
   HOST:PORT           a collector's TCP port (with --token-file)
   ./runs/gpt@1        a run's directory
-It may also be given as PROBE_ENDPOINT, or be left out where one run is live.
+Without an ENDPOINT, commands use PROBE_ENDPOINT, or the only live run.
 
 Start here:
   probe run --name gpt -- torchrun --nproc-per-node 2 train.py
@@ -42,7 +42,7 @@ Exit status:
   4    denied
   5    a limit or deadline was reached
   130  interrupted by Ctrl-C
-  probe run passes on the exit status of what it ran.";
+  probe run returns the exit status of its command.";
 
 /// The command line with the ENDPOINT taken out.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(super) fn split(mut words: Vec<OsString>) -> Result<Split> {
         return Ok(Split { endpoint: None, arguments: words });
     }
     let Some(endpoint) = first.to_str().map(str::to_owned) else {
-        return Err(Error::usage("the first word is neither a command nor an ENDPOINT: it is no UTF-8"));
+        return Err(Error::usage("the first word is neither a command nor an ENDPOINT: it is not UTF-8"));
     };
     match words.get(1) {
         Some(second) if is_command(second) || is_option(second) => {

@@ -100,7 +100,7 @@ pub struct Row {
     pub b_ms: Option<f64>,
     /// B's less A's.
     pub change_ms: Option<f64>,
-    /// The same in percent of A's.
+    /// B's less A's, in percent of A's.
     pub change_percent: Option<f64>,
     /// Where that lies with 95 % confidence.
     pub interval_percent: Option<(f64, f64)>,

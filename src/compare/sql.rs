@@ -119,9 +119,8 @@ async fn nothing(client: &mut Client, name: &str, window: Option<Window>) -> Res
     })
     .await?;
     Ok(match (range, window) {
-        (Some((first, last)), Some(window)) => {
-            Error::failed(format!("{name} has no step within {window}")).hint(format!("it has steps {first}..{last}"))
-        }
+        (Some((first, last)), Some(window)) => Error::failed(format!("{name} has no step within {window}"))
+            .hint(format!("the run has steps {first}..{last}")),
         _ => Error::failed(format!("{name} has no finished step to compare")),
     })
 }

@@ -32,16 +32,16 @@ use self::file::Unfinished;
 /// `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Format {
-    /// Columns for people; floats rounded to 6 significant digits
+    /// Aligned columns; floats rounded to 6 significant digits
     #[default]
     Table,
     /// Comma-separated with a header line; exact values
     Csv,
-    /// An array of objects, one a row; exact values
+    /// An array of objects, one per row; exact values
     Json,
-    /// An object a line, one a row; exact values
+    /// One object per line; exact values
     Ndjson,
-    /// An Arrow IPC stream, as pyarrow.ipc.open_stream and Polars read it
+    /// An Arrow IPC stream, for pyarrow.ipc.open_stream and Polars
     Arrow,
     /// A Parquet file, compressed with zstd
     Parquet,
@@ -90,7 +90,7 @@ impl Format {
             return Ok(());
         }
         let name = if self == Self::Arrow { "arrow" } else { "parquet" };
-        Err(Error::usage(format!("{name} is no text, and standard output is a terminal"))
+        Err(Error::usage(format!("{name} is not text, and standard output is a terminal"))
             .hint(format!("write it to a file: > rows.{name}, or query -o rows.{name}")))
     }
 

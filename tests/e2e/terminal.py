@@ -50,6 +50,11 @@ class Terminal:
         """What came since the last :meth:`type`, without escape sequences."""
         return _ESCAPES.sub("", self._text[self._looked :]).replace("\r", "")
 
+    @property
+    def everything(self) -> str:
+        """All that came since the program began, with its escape sequences."""
+        return self._text
+
     def until(self, holds: str | Callable[[str], object], patience: float = 60.0) -> str:
         """Waits until something (a text, or a condition on it) is seen, and gives all that is seen since the last keys."""
         there = holds if callable(holds) else (lambda seen: holds in seen)

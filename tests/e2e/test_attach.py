@@ -225,7 +225,7 @@ def test_what_would_be_done_is_said_and_not_done(home: Home, training: Training)
 def test_what_is_no_training_process_is_not_attached_to(home: Home) -> None:
     assert "there is no process 4194304" in said(home.probe("attach", "4194304"), 3)
     sleeper = home.spawn("sleep", "600")
-    assert "is no Python process" in said(home.probe("attach", str(sleeper.pid)), 1)
+    assert "is not a Python process" in said(home.probe("attach", str(sleeper.pid)), 1)
     python = home.spawn(sys.executable, "-c", "import time\nwhile True: time.sleep(0.01)")
     wait_for("Python", lambda: "python" in pathlib.Path(f"/proc/{python.pid}/maps").read_text())
     wait_for("torch to be waited for", lambda: "has no torch yet" in home.probe("attach", str(python.pid)).stderr)

@@ -72,11 +72,11 @@ def test_a_gil_that_cannot_be_had_is_said(stubborn_training: tuple[Run, pathlib.
     try:
         # Given up: it is taken back, and never runs.
         done = run.eval(f"open('{wishes}/given_up', 'w')", "--timeout", "1s")
-        assert done.returncode == 5 and "nobody there gets the GIL" in done.stderr, done.stderr
+        assert done.returncode == 5 and "no thread there gets the GIL" in done.stderr, done.stderr
         # Waited for: that is said meanwhile, and it runs as soon as it can.
         waits = run.home.spawn("probe", run.name, "eval", "print('at last')", "--timeout", "100s")
         said: pathlib.Path = waits.err_path  # type: ignore[attr-defined]
-        wait_for("that to be said", lambda: "has not let go of the GIL for 5 s" in said.read_text())
+        wait_for("that to be said", lambda: "has held the GIL for 5 s" in said.read_text())
         assert waits.poll() is None
     finally:
         let_go(wishes / "kept")

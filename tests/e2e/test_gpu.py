@@ -83,7 +83,7 @@ def test_without_a_driver_there_are_no_rows_and_no_complaints(home: Home) -> Non
 
 
 def test_an_interval_that_is_none_is_refused(home: Home) -> None:
-    for value, what in (("often", "is no duration"), ("1ms", "is too often")):
+    for value, what in (("often", "is not a duration"), ("1ms", "is too often")):
         refused = home.probe("serve", "--name", "gpt", PROBE_GPU_METRICS=value)
         assert refused.returncode == 2, refused.stderr
         assert f"PROBE_GPU_METRICS={value} {what}" in refused.stderr and "hint: " in refused.stderr

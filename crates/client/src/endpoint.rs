@@ -60,7 +60,7 @@ impl Endpoint {
 }
 
 fn not_understood(text: &str) -> Error {
-    Error::unreachable(format!("'{text}' is no endpoint"))
+    Error::unreachable(format!("'{text}' is not an endpoint"))
         .hint("an endpoint is a run's name, a pid, unix:PATH, HOST:PORT or a run's directory")
 }
 
@@ -130,7 +130,7 @@ async fn find_written(text: &str) -> Result<Target> {
         Endpoint::Tcp(address) => at(Place::Tcp(address)),
         Endpoint::Directory(path) if path.join("run.json").is_file() => at(Place::Directory(path)),
         Endpoint::Directory(path) if path.exists() => {
-            Err(Error::unreachable(format!("{text} is no run directory: it has no run.json")).hint(live_hint()))
+            Err(Error::unreachable(format!("{text} is not a run directory: it has no run.json")).hint(live_hint()))
         }
         Endpoint::Directory(_) => Err(Error::unreachable(format!("there is no {text}")).hint(live_hint())),
         Endpoint::Pid(pid) => find_pid(pid).await,
@@ -143,7 +143,7 @@ fn socket_words(state: paths::SocketState) -> &'static str {
         paths::SocketState::Live => "a collector listens there",
         paths::SocketState::Stale => "no collector listens on it any more",
         paths::SocketState::Absent => "there is no such socket",
-        paths::SocketState::Other => "that is no socket, or not one you may open",
+        paths::SocketState::Other => "that is not a socket, or you have no permission to open it",
     }
 }
 
@@ -183,7 +183,7 @@ async fn find_pid(pid: u32) -> Result<Target> {
         return Ok(target);
     }
     let what = if Path::new(&format!("/proc/{pid}")).exists() {
-        format!("process {pid} is no training process that a live collector knows")
+        format!("process {pid} is not a training process of a live collector")
     } else {
         format!("there is no process {pid}, and no live collector has known one")
     };

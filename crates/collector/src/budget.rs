@@ -38,7 +38,7 @@ fn parse(variable: &str, text: &str) -> Result<u64> {
     let wrong = |what: &str| {
         Error::usage(format!("{variable} is '{text}': {what}")).hint("bytes, or like 512M or 2G; at least 1M")
     };
-    let bytes = size(text).ok_or_else(|| wrong("that is no size"))?;
+    let bytes = size(text).ok_or_else(|| wrong("that is not a size"))?;
     if bytes < LEAST { Err(wrong("that is too little")) } else { Ok(bytes) }
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         return Err(Unwelcome::Malformed(format!("Hello.instance has {} bytes", hello.instance.len())));
     }
     if i32::try_from(hello.pid).is_err() {
-        return Err(Unwelcome::Malformed(format!("Hello.pid {} is no process id", hello.pid)));
+        return Err(Unwelcome::Malformed(format!("Hello.pid {} is not a process id", hello.pid)));
     }
     if hello.tables.len() > MOST_TABLES || hello.tables.iter().any(|t| t.columns.len() > MOST_COLUMNS) {
         return Err(Unwelcome::Malformed(format!(

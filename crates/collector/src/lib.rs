@@ -134,7 +134,7 @@ impl Collector {
         Self::start_in(&Places::from_environment()?, options).await
     }
 
-    /// The same with run directories and sockets in given places.
+    /// Starts a collector with run directories and sockets in given places.
     ///
     /// # Errors
     /// As [`Collector::start`].

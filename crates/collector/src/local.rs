@@ -40,7 +40,7 @@ pub(crate) struct Local {
     feeds: Mutex<HashMap<Arc<Identity>, Feed>>,
 }
 
-/// Of one process.
+/// The rows that the collector adds about one process.
 #[derive(Debug)]
 struct Feed {
     agent: Agent,

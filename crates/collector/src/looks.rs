@@ -1,4 +1,4 @@
-//! Looks into training that somebody asks for: one at a time, and with pauses. Each runs a snippet of ours under the
+//! Inspections of training that clients ask for: one at a time, and with pauses. Each runs a snippet of ours under the
 //! process's GIL or reads its memory, and writes rows; who may only ask is not to keep training, or the disk, at it.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Samplings at a time: each has a thread for each process.
 const MOST_SAMPLINGS: usize = 4;
 
-/// See the module.
+/// Lets one inspection of training run at a time, with pauses between them.
 #[derive(Debug)]
 pub(crate) struct Looks {
     there: Semaphore,

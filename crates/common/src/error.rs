@@ -66,7 +66,7 @@ impl Error {
     pub fn limit(message: impl Into<String>) -> Self {
         Self::new(Kind::Limit, message)
     }
-    /// The same with what to do about it.
+    /// Adds what to do about the error.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

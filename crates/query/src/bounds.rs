@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::limits::{Asked, Limits};
 
-/// See the module.
+/// The limits of one query: the engine's, or the client's where these are lower.
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
     pub(super) limits: Arc<Limits>,

@@ -34,7 +34,7 @@ const MAX_EXPLAINS: usize = 4;
 pub(super) const MAX_ITEMS: usize = 20_000;
 /// Tables and what stands for one, where a name from WITH or of a view counts as all that stands behind it.
 pub(super) const MAX_RELATIONS: usize = 50;
-/// The same as they are written, used or not.
+/// Tables as they are written in the statement, used or not.
 const MAX_WRITTEN_RELATIONS: usize = 4 * MAX_RELATIONS;
 /// Expressions, counted as tables are.
 pub(super) const MAX_EXPRESSIONS: usize = 50_000;
@@ -88,7 +88,7 @@ impl Written {
             .hint("ask in parts, or for a range in place of a list: WHERE step BETWEEN 1 AND 1000"));
         }
         if self.explains > MAX_EXPLAINS {
-            return Err(Error::failed("EXPLAIN explains a query, and not an EXPLAIN").hint("say EXPLAIN once"));
+            return Err(Error::failed("EXPLAIN explains a query, and not an EXPLAIN").hint("use EXPLAIN only once"));
         }
         Ok(())
     }
@@ -344,7 +344,7 @@ impl Visitor for Measurer<'_> {
                     "the query groups in more than {MAX_GROUPINGS} ways: that is what its CUBE, ROLLUP and GROUPING SETS \
                      come to"
                 ))
-                .hint("name the groups that are wanted: GROUPING SETS ((run), (run, rank))"),
+                .hint("list the groups that you want: GROUPING SETS ((run), (run, rank))"),
             );
         }
         let relations = usize::from(select.from.is_empty());

@@ -34,7 +34,7 @@ fn in_words(error: &DataFusionError) -> Error {
     }
 }
 
-/// The same, with what is said about memory in the words of the limits that were reached.
+/// The error of a query for people, which names the limit where memory ran out.
 pub(super) fn within(error: &DataFusionError, bounds: &Bounds) -> Error {
     match error.find_root() {
         DataFusionError::ResourcesExhausted(_) => bounds.too_much_memory(),
@@ -65,7 +65,7 @@ fn text(message: &str) -> String {
 fn planning(message: &str) -> Error {
     if message.starts_with("Projections require unique expression names") {
         return Error::failed("two columns of the result would have the same name")
-            .hint("give one of them another: … AS other_name");
+            .hint("rename one of them: … AS other_name");
     }
     match message.split_once("\nDid you mean ") {
         Some((what, meant)) => {
@@ -103,7 +103,7 @@ fn schema(error: &SchemaError) -> Error {
         }
         SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
             Error::failed(format!("there are two columns '{name}' in one result"))
-                .hint("give one another name: … AS other_name")
+                .hint("rename one of them: … AS other_name")
         }
     }
 }

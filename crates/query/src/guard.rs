@@ -150,7 +150,7 @@ pub(super) fn refused(statement: &str) -> Error {
         }
     }
     let hint = match what.as_str() {
-        "COPY" => "a query's result is written where it is asked for: probe query --format csv SQL > FILE",
+        "COPY" => "probe query writes its result to standard output: probe query --format csv SQL > FILE",
         "SET" | "RESET" => "queries share no session; SHOW ALL lists what is in force",
         "CREATE VIEW" | "CREATE OR REPLACE VIEW" | "CREATE TABLE" => {
             "WITH name AS (SELECT …) SELECT … names a result within a query"

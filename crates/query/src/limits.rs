@@ -113,7 +113,7 @@ impl Limits {
             ),
         });
         error.hint(format!(
-            "let it look at less: WHERE step > …, fewer columns, an aggregate in place of single rows; or give whoever answers (the collector; this command, where it reads a run's directory) a larger {PROBE_QUERY_MEMORY}"
+            "let it look at less: WHERE step > …, fewer columns, an aggregate in place of single rows; or set a larger limit where the query runs (in the collector; in this command, when it reads a run's directory): {PROBE_QUERY_MEMORY}"
         ))
     }
 

@@ -11,7 +11,7 @@ use probe_store::{Batch, Identity, ParquetFile, Place, RowGroup, Sealed, Segment
 /// Smallest and largest value, where they are known and there are any; and how many values are NULL.
 pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);
 
-/// One of them.
+/// A unit of a scan: rows in memory or a row group of a file.
 #[derive(Debug, Clone)]
 pub(super) enum Part {
     /// In memory, and still growing there, or the collector's own.

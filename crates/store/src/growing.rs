@@ -13,7 +13,7 @@ use super::segment::Segment;
 /// Groups; some hundred processes are a few each.
 const GROUPS: usize = 32;
 
-/// See the module.
+/// A table's growing segments, one for each process and connection.
 #[derive(Debug, Default, Clone)]
 pub struct Growing {
     /// None where there are none: an empty list that all share would be counted by all.

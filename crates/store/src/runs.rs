@@ -37,7 +37,7 @@ pub fn list_runs() -> Result<Vec<Run>> {
     list_runs_in(&Places::from_environment()?)
 }
 
-/// The same in given places.
+/// All recorded runs of the given places, live ones included, oldest first.
 pub fn list_runs_in(places: &Places) -> Result<Vec<Run>> {
     let directory = places.runs();
     let entries = match fs::read_dir(&directory) {
@@ -74,7 +74,7 @@ pub fn resolve(name: &str) -> Result<PathBuf> {
     resolve_in(&Places::from_environment()?, name)
 }
 
-/// The same in given places.
+/// The directory of the run that `name` means in the given places.
 pub fn resolve_in(places: &Places, name: &str) -> Result<PathBuf> {
     let wanted = RunName::parse(name)?;
     let runs = list_runs_in(places)?;
@@ -88,7 +88,7 @@ pub fn resolve_in(places: &Places, name: &str) -> Result<PathBuf> {
         let nearest = known.min_by_key(|known| strsim::damerau_levenshtein(known, name));
         let error = Error::unreachable(format!("there is no run '{name}' in {}", places.runs().display()));
         match nearest {
-            Some(nearest) => error.hint(format!("there is {nearest}; probe runs lists them all")),
+            Some(nearest) => error.hint(format!("the nearest is {nearest}; probe runs lists all")),
             None => error.hint("no run has been recorded yet: probe run -- COMMAND records one"),
         }
     })
@@ -124,7 +124,7 @@ mod tests {
 
         let runs = list_runs_in(&places).unwrap();
         assert_eq!(runs.iter().map(|r| r.name.to_string()).collect::<Vec<_>>(), ["gpt@1", "gpt@2"]);
-        assert_eq!(runs[0].info.state, State::Lost, "live by its file, and nobody keeps it");
+        assert_eq!(runs[0].info.state, State::Lost, "live according to its file, but no collector has it open");
     }
 
     #[test]

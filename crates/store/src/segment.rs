@@ -63,7 +63,7 @@ impl Segment {
         empty.with(rows, last_seq, number)
     }
 
-    /// The same with more rows at its end, which must fit ([`Segment::takes`]).
+    /// This segment with more rows at its end, which must fit ([`Segment::takes`]).
     pub fn with(&self, rows: Rows, last_seq: u64, number: u64) -> Self {
         let mut batches = Vec::with_capacity(self.batches.len() + 1);
         batches.extend(self.batches.iter().cloned());
@@ -100,7 +100,7 @@ impl Segment {
         self.range_of(&self.ranges, self.rows, place)
     }
 
-    /// The same of one batch of it.
+    /// The bounds and NULLs of the column in one batch of the segment.
     pub fn batch_range(&self, batch: &Batch, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
         self.range_of(&batch.ranges, batch.rows, place)
     }
@@ -134,7 +134,7 @@ impl Segment {
         match (place.checked_sub(identity_columns(self.table)), &self.identity) {
             (Some(own), _) => batch.cells[own].array(self.table.columns[own].kind, offset, length, &self.strings),
             (None, Some(identity)) => identity.column(place, length),
-            (None, None) => Err(ArrowError::ComputeError(format!("rows of {} from nobody", self.table.name))),
+            (None, None) => Err(ArrowError::ComputeError(format!("rows of {} without an agent", self.table.name))),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{Identity, Mapping, Rows, Segment, Strings};
 
 /// A table that the collector itself fills.
 pub trait SystemTable: Send + Sync + Debug {
-    /// Which.
+    /// The declaration of the table.
     fn table(&self) -> &'static Table;
     /// All of its rows now.
     fn rows(&self) -> SystemRows;

@@ -230,7 +230,8 @@ impl TableStore {
             if gone.len() == files.len() {
                 // All of them are in memory too, and stay there.
                 let place = next.spilled.iter().position(|s| is_old(&s.file)).unwrap_or_default();
-                // A query that has the old ones keeps their memory until it ends, which takes small files to happen.
+                // A query that holds the old segments keeps their memory until it ends. This happens only when small files
+                // are merged.
                 let of = |(file, group): &(Arc<ParquetFile>, usize)| {
                     let of_file = gone.iter().find(|gone| Arc::ptr_eq(&gone.file, file));
                     of_file.and_then(|of_file| of_file.sealed.get(*group)).map_or_else(Vec::new, |s| s.segments())

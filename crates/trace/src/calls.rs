@@ -26,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) begin: u64,
     /// Own time so far.
     pub(crate) own: u64,
-    /// The same on the device, and when that came to the call's beginning.
+    /// Own device time so far, and when the device reached the call's beginning.
     pub(super) device: DeviceTime,
     pub(super) device_begin: Device,
     pub(crate) recompute: bool,

@@ -1,4 +1,4 @@
-//! The row of `python.nccl_trace` of an operation that is over, or whose end nobody sees.
+//! The row of `python.nccl_trace` of an operation that is over, or whose end is not seen.
 
 use probe_proto::table::Time;
 use probe_proto::tables::nccl_trace;
@@ -17,7 +17,7 @@ pub(super) enum End {
     After(u64),
     /// Some time before it was looked at.
     Unknown,
-    /// Nobody looked.
+    /// Its completion was not watched.
     NotSeen,
 }
 

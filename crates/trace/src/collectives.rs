@@ -114,7 +114,7 @@ impl<N: Names> Analyser<N> {
         })
     }
 
-    /// Whether it is the work of a device, which nobody on the host sees.
+    /// Whether it is the work of a device, which the host does not see.
     fn is_on_stream(&self, key: u64) -> bool {
         self.operations.under_way(key).is_some_and(|(_, operation)| operation.backend == "nccl")
     }

@@ -5,7 +5,7 @@ use super::calls::Calls;
 use super::keep::{Keep, Kept};
 use super::thread::{Frame, Thread};
 
-/// When a device came to a record, as far as anybody knows.
+/// When a device reached a record, as far as that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Device {
     /// No device has to do with it.

@@ -35,7 +35,7 @@ impl<N: Names> Analyser<N> {
         if let Some(call) =
             thread.innermost_call().filter(|_| self.modules.get(module).is_some_and(|module| !module.known))
         {
-            // What torch.compile made of a module is itself a module (fx's GraphModule), which is nobody's business.
+            // What torch.compile made of a module is itself a module (fx's GraphModule), which is not part of the model.
             let inner = self.calls.get(call).and_then(|call| self.modules.get(call.module));
             if inner.is_some_and(|inner| inner.compiled) {
                 thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: true });

@@ -337,7 +337,7 @@ impl<N: Names> Analyser<N> {
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
                 self.collective(thread, kind, record, device, sink);
             }
-            // Before the time that has passed was given to anybody, above.
+            // Above, before the time that has passed was credited.
             Kind::Resume => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What a process shares with whoever reads it when it is gone: one file of memory, and what lies where in it.
+//! What a process shares with the collector, which reads it after its end: one file of memory, and what lies where in it.
 //!
 //! The rings are in it, each behind a page with its head. Beside them the background thread puts down, after each drain,
 //! what a successor needs to go on from there: its state, and, where that has changed, the names. Of both there are two

@@ -71,7 +71,7 @@ struct Step {
     detail: bool,
 }
 
-/// See the module.
+/// Event counts and durations of the newest steps, with detail and without.
 #[derive(Debug, Default)]
 pub struct Meter {
     counts: Counts,

@@ -46,7 +46,7 @@ pub(crate) struct Module {
     pub(crate) known: bool,
 }
 
-/// Modules that nobody found twice are not asked for again; so many are remembered.
+/// Modules that were not found twice are not looked up again; this many are remembered.
 const HOPELESS: usize = 1 << 14;
 
 /// Who is at an address, of which class, and of which times that is true.
@@ -74,7 +74,7 @@ pub(crate) struct Modules {
 keep!(Module { name, class, device, on_host, compiled, has_parameters, known });
 keep!(Place { id, class, since, until });
 
-/// Without those that are not asked for again: nobody walks through the modules of a process that is gone.
+/// Without those that are not asked for again: the modules of a process that has ended cannot be walked.
 impl Keep for Modules {
     fn put(&self, to: &mut Vec<u8>) {
         self.generation.put(to);

@@ -24,7 +24,7 @@ pub struct ModuleInfo {
 /// Who was at an address at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// None where the registry knows nobody.
+    /// None where the registry has no module.
     pub info: Option<Arc<ModuleInfo>>,
     /// The same holds from here on (ticks),
     pub since: u64,

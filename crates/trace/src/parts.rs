@@ -116,7 +116,7 @@ impl Parts {
         self.comm_until = self.comm_until.max(end);
     }
 
-    /// The sum of all parts but what nobody claimed.
+    /// The sum of all parts except the rest.
     pub(crate) fn sum(&self) -> u64 {
         let rest = self.validation.sum() + self.checkpoint;
         self.data + self.forward + self.backward + self.optimizer + self.comm + rest

@@ -12,7 +12,7 @@ pub const SEQUENCE: u64 = NO_GRADIENTS - 1;
 pub const BY_BACKWARD: u64 = 1;
 /// See there: by an outermost call, in a program that only infers.
 pub const BY_CALL: u64 = 1 << 2;
-/// See there: these were several passes or calls, before anybody knew that each is a step.
+/// See there: these were several passes or calls, before it was known that each is a step.
 pub const UNTOLD: u64 = 1 << 1;
 
 /// Dimensions of a shape that are recorded at most.

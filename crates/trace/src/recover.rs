@@ -152,7 +152,7 @@ fn read(file: &File) -> Result<Recovered, String> {
     Ok(Recovered { tables, strings: sink.strings, batches, status, open, records, unread })
 }
 
-/// Records of a ring that nobody has taken.
+/// Records of a ring that were not read yet.
 struct Waiting {
     thread: i64,
     records: Vec<Record>,

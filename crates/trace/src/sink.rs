@@ -337,7 +337,7 @@ mod tests {
         sink.push(step(0));
         sink.push(interval(1));
         assert_eq!(rows(&mut sink), [(0, 2, 2), (2, 1, 1)]);
-        // What never ends is let go by whoever knows that nothing more comes.
+        // Intervals that never end are released by the caller, which knows that nothing more comes.
         sink.release();
         assert_eq!(rows(&mut sink), [(0, 1, 3)]);
     }

@@ -22,7 +22,7 @@ pub(super) enum Ended {
     ByWord,
     ByBackward,
     ByCall,
-    /// Several passes or calls together, before anybody knew.
+    /// Several passes or calls together, before it was known that each is a step.
     Untold,
 }
 
@@ -120,7 +120,7 @@ impl<N: Names> Analyser<N> {
         let mut parts = std::mem::take(&mut self.threads[number].parts);
         parts.lost = self.threads.iter().any(|thread| thread.lost);
         if !self.trained {
-            // A step that somebody marked, of a program that infers.
+            // A step marked by the program, which infers.
             self.meter.set(self.meter.so_far().plus(parts.validation.counts));
             parts.put_back();
         }

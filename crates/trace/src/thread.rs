@@ -27,7 +27,7 @@ pub(crate) struct Pass {
     pub(crate) head: u64,
     /// Since the last node ended: the next one's start makes it its owner's.
     pub(crate) linger: u64,
-    /// The same on the device.
+    /// Device time since the last node ended.
     pub(super) device_linger: DeviceTime,
     /// Whether any record in it has a device's event.
     pub(super) on_device: bool,
@@ -102,7 +102,7 @@ pub(crate) struct Thread {
     pub(crate) shown_by_wait: Option<u64>,
     /// A device's memory, on its way.
     pub(super) memory: super::memory::Sample,
-    /// The same at calls that are open.
+    /// A device's memory at the calls that are open.
     pub(super) held: super::module_memory::Held,
     /// What is under way of the loop; see there.
     pub(crate) section: Option<Section>,
@@ -227,7 +227,7 @@ impl Thread {
         now.max(self.last)
     }
 
-    /// The time up to `now` goes to nobody.
+    /// Discards the time up to `now`: no interval gets it.
     pub(crate) fn skip(&mut self, now: u64) {
         if self.last != 0 {
             self.last = self.last.max(now);
@@ -328,12 +328,12 @@ impl Thread {
         })
     }
 
-    /// Whether nothing is open: the thread's time is nobody's.
+    /// Whether nothing is open, so that no interval gets the thread's time.
     pub(crate) fn is_idle(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Module intervals of this thread were lost: nobody's own time is sure any more.
+    /// Module intervals of this thread were lost: no own time is certain any more.
     pub(crate) fn taint(&mut self) {
         self.lost = true;
         for frame in &mut self.frames {

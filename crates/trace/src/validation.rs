@@ -32,7 +32,7 @@ pub(crate) struct Mark {
     counts: Counts,
 }
 
-/// See the module.
+/// A section of a thread's time that is either training or validation as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Section {
     from: Mark,
@@ -40,7 +40,7 @@ pub(crate) struct Section {
     until: Mark,
     /// Intervals that had been recorded when it began.
     rows: u64,
-    /// Whose batches it has; 0: nobody's.
+    /// The iterator that its batches come from; 0 is none.
     iterator: u64,
     trains: bool,
     /// Outermost modules with parameters that were called and did not train, and how: what is true of all the calls.

@@ -3,7 +3,7 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    python.checkpoints, Agent, "One row per torch.save and torch.distributed.checkpoint.save, whatever it is that they save. One that another one calls is part of that one.";
+    python.checkpoints, Agent, "One row per torch.save and torch.distributed.checkpoint.save, whatever they save. A save that another save calls is part of that one.";
     sort: [step, ts];
     examples: [
         "SELECT step, rank, path, bytes / 1e6 AS mb, duration, bytes / 1e6 / duration AS mb_per_second FROM python.checkpoints ORDER BY step DESC LIMIT 10",
@@ -13,8 +13,8 @@ crate::table! {
     ts: Time, "", "When it began.";
     duration: f64, "s", "How long it took the thread that called it.";
     kind: Text, "", "torch.save or torch.distributed.checkpoint.save (its async_save calls it on a thread of its own).";
-    path: Option<Text>, "", "Last part of the path of the file or directory, as far as it is known: NULL for a buffer; NULL for a new one after 4,096 different ones.";
-    bytes: Option<i64>, "B", "What was written to the file, or by this rank into the directory; NULL where that is not known: storage that is no file system here, a file object of the program's own.";
-    error: Option<Text>, "", "Class of the exception that it ended in; NULL where it ended well.";
+    path: Option<Text>, "", "Last part of the path of the file or directory. NULL for a buffer, when the path is not known, and for a new path after 4,096 different ones.";
+    bytes: Option<i64>, "B", "Bytes written to the file, or by this rank to the directory. NULL when that is not known: storage outside the local file system, or the program's own file object.";
+    error: Option<Text>, "", "Class of the exception that ended the save. NULL when it succeeded.";
     thread: i64, "", "Operating-system id of the thread that called it.";
 }

@@ -26,7 +26,7 @@ static FIRST: [Column; 2] = [
         kind: ColumnType::Int64,
         nullable: false,
         unit: "",
-        doc: "The step it belongs to: the one under way, or, between an optimizer's step and the next batch or forward, the one just finished.",
+        doc: "The step that it belongs to: the current one, or the one just finished when it was logged between an optimizer's step and the next batch or forward.",
     },
     Column { name: "ts", kind: ColumnType::Timestamp, nullable: false, unit: "", doc: "When it was appended." },
 ];
@@ -41,7 +41,7 @@ pub fn is_reserved(full_name: &str) -> bool {
 }
 
 /// A table with these columns beside `step` and `ts`. It is made once and kept to the end of the process, as the
-/// declared ones are: whoever calls this bounds how often.
+/// declared ones are: the caller bounds how often.
 ///
 /// # Errors
 /// In words: a name or a column that can't be.

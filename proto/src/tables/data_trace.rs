@@ -10,17 +10,17 @@ crate::table! {
         "SELECT d.step, d.batch_index, d.wait, d.queue_depth, s.duration FROM python.data_trace d JOIN python.steps s USING (run, rank, step) WHERE d.wait > 0.1 * s.duration ORDER BY d.wait DESC LIMIT 10",
     ];
     step: i64, "", "Optimizer steps finished when the batch was asked for.";
-    batch_index: Option<i64>, "", "Number of the batch in its pass over the data (epoch), from 0; NULL where the iterator does not count.";
-    dataset: Option<Text>, "", "Class name of the DataLoader's dataset, or of the iterable that is watched: tells training from validation.";
+    batch_index: Option<i64>, "", "Index of the batch in its epoch, from 0. NULL when the iterator does not count.";
+    dataset: Option<Text>, "", "Class name of the DataLoader's dataset, or of the watched iterable. It distinguishes training from validation.";
     ts: Time, "", "When the loop asked for it.";
-    wait: f64, "s", "How long the loop waited until it had it: with num_workers 0 this is the loading itself.";
-    num_workers: Option<i32>, "", "Worker processes that load; 0 loads on the asking thread; NULL where it is no DataLoader.";
-    queue_depth: Option<i32>, "batches", "Batches that were ready when the loop asked: finished by workers and, where memory is pinned, pinned (without the one in the pinning thread's hands); 0 is a loop that waits. NULL without workers.";
-    tasks_outstanding: Option<i32>, "batches", "Batches that workers had been told to load and had not delivered when the loop asked; NULL without workers.";
-    prefetch_factor: Option<i32>, "batches", "Batches that each worker may be ahead; NULL without workers.";
-    samples: Option<i64>, "", "First dimension of the batch's first tensor; NULL where it is no tensor and no flat tuple, list or dictionary with one.";
-    bytes: Option<i64>, "B", "Size of the batch; NULL where it is not made of at most 64 plain tensors in one flat tuple, list or dictionary.";
-    pinned: Option<bool>, "", "Whether the DataLoader copies batches into pinned memory; NULL where it is no DataLoader.";
-    persistent_workers: Option<bool>, "", "Whether workers live on between epochs; NULL where it is no DataLoader.";
+    wait: f64, "s", "How long the loop waited for the batch. With num_workers 0 this is the loading itself.";
+    num_workers: Option<i32>, "", "Worker processes that load; 0 loads on the training thread. NULL when the source is not a DataLoader.";
+    queue_depth: Option<i32>, "batches", "Batches that were ready when the loop asked for one: finished by the workers and, with pinned memory, pinned (except the one being pinned). At 0 the loop has to wait. NULL without workers.";
+    tasks_outstanding: Option<i32>, "batches", "Batches that were requested from workers and not delivered yet when the loop asked. NULL without workers.";
+    prefetch_factor: Option<i32>, "batches", "Batches that each worker loads ahead. NULL without workers.";
+    samples: Option<i64>, "", "First dimension of the batch's first tensor. NULL when the batch is neither a tensor nor a flat tuple, list or dictionary with one.";
+    bytes: Option<i64>, "B", "Size of the batch. NULL unless it is a flat tuple, list or dictionary of at most 64 plain tensors.";
+    pinned: Option<bool>, "", "Whether the DataLoader copies batches into pinned memory; NULL when the source is not a DataLoader.";
+    persistent_workers: Option<bool>, "", "Whether workers stay alive between epochs; NULL when the source is not a DataLoader.";
     thread: i64, "", "Operating-system id of the thread that asked.";
 }

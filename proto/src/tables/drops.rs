@@ -3,7 +3,7 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    probe.drops, Collector, "Rows that were lost, by agent, table and reason: recorded = stored + dropped + evicted + in flight.";
+    probe.drops, Collector, "Rows that were lost, by agent, table and reason. recorded = stored + dropped + evicted + in flight.";
     sort: [run, rank];
     examples: [
         "SELECT table_name, reason, SUM(rows) AS rows FROM probe.drops GROUP BY table_name, reason ORDER BY rows DESC",

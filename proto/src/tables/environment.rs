@@ -3,7 +3,7 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    python.environment, Agent, "The conditions of a measurement: a row per process when training has begun, and another when something of it has changed.";
+    python.environment, Agent, "The conditions of a measurement: one row per process when training begins, and another one when a condition changes.";
     sort: [ts];
     examples: [
         "SELECT rank, torch_version, cuda_version, gpu_models, parameters, default_dtype, autocast_dtype, num_workers, batch_shape FROM python.environment ORDER BY rank, ts DESC",
@@ -20,7 +20,7 @@ crate::table! {
     torch_version: Option<Text>, "", "Version of torch.";
     cuda_version: Option<Text>, "", "Version of CUDA that torch was built with; NULL for one without.";
     cudnn_version: Option<i64>, "", "Version of cuDNN in use; NULL until CUDA is initialised.";
-    gpu_count: Option<i32>, "", "Devices that the process sees; NULL until CUDA is initialised, which the agent never does.";
+    gpu_count: Option<i32>, "", "Devices that the process can use. NULL until the program initialises CUDA; the agent never does.";
     gpu_models: Option<Text>, "", "Their models, each once; NULL until CUDA is initialised.";
     cuda_visible_devices: Option<Text>, "", "CUDA_VISIBLE_DEVICES; NULL where it is not set.";
     default_dtype: Option<Text>, "", "torch.get_default_dtype().";
@@ -35,7 +35,7 @@ crate::table! {
     torch_threads: Option<i32>, "", "torch.get_num_threads().";
     interop_threads: Option<i32>, "", "torch.get_num_interop_threads().";
     model: Option<Text>, "", "Class of the outermost module with the most parameters that was called, without wrappers; NULL before a model was called.";
-    wrapper: Option<Text>, "", "What is around it or was made of it: DistributedDataParallel, FullyShardedDataParallel, FSDPModule, OptimizedModule; several with + between.";
+    wrapper: Option<Text>, "", "Wrappers around the model, or the class it was turned into: DistributedDataParallel, FullyShardedDataParallel, FSDPModule, OptimizedModule; several with + between.";
     parameters: Option<i64>, "", "Its parameters, each counted once.";
     trainable_parameters: Option<i64>, "", "Those of them that require a gradient.";
     parameter_bytes: Option<i64>, "B", "Their size.";

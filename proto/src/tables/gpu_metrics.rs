@@ -11,9 +11,9 @@ crate::table! {
     ];
     ts: Time, "", "When it was read.";
     gpu: i32, "", "Number of the GPU on its host, as nvidia-smi counts them: not the number that the process gives it.";
-    uuid: Text, "", "What the GPU is called everywhere and for ever.";
+    uuid: Text, "", "Identifier of the GPU, which never changes.";
     name: Option<Text>, "", "Its model.";
-    ranks: Option<Text>, "", "Ranks of this run that compute on it, separated by commas; NULL where the driver tells none, as in most containers.";
+    ranks: Option<Text>, "", "Ranks of this run that compute on it, separated by commas. NULL when the driver reports none, as in most containers.";
     utilization: Option<f64>, "%", "Share of the driver's last sample period in which a kernel ran; says nothing of how much of the GPU it used.";
     memory_utilization: Option<f64>, "%", "Share of that period in which its memory was read or written.";
     memory_used: Option<f64>, "MB", "Memory in use by everybody, in 10^6 bytes.";
@@ -26,5 +26,5 @@ crate::table! {
     throttle_reasons: Option<Text>, "", "Why its clocks are lower than they could be, by the driver's names, separated by commas: none, idle, sw_power_cap, hw_thermal_slowdown.";
     ecc_corrected: Option<i64>, "", "Memory errors that were corrected since the driver was loaded; NULL without ECC.";
     ecc_uncorrected: Option<i64>, "", "Memory errors that could not be corrected since then.";
-    xid: Option<i32>, "", "Number of the driver's newest error (Xid) since the row before, which is also an event in probe.events; NULL where there was none.";
+    xid: Option<i32>, "", "Number of the driver's newest error (Xid) since the row before, which is also an event in probe.events. NULL when there was none.";
 }

@@ -16,12 +16,12 @@ crate::table! {
     reserved: Option<f64>, "MB", "Memory that torch's caching allocator holds on the device; NULL for the host.";
     max_allocated: Option<f64>, "MB", "Peak of allocated since the process began or the program reset it (torch.cuda.reset_peak_memory_stats): the agent never resets it. NULL for the host.";
     max_reserved: Option<f64>, "MB", "Peak of reserved, likewise.";
-    active: Option<f64>, "MB", "Memory in blocks that are allocated or wait to be free on some stream; NULL for the host.";
-    inactive: Option<f64>, "MB", "Fragmented memory: unused parts of blocks that are used in part, which can't be given back; NULL for the host.";
+    active: Option<f64>, "MB", "Memory in blocks that are allocated, or that become free when a stream has finished; NULL for the host.";
+    inactive: Option<f64>, "MB", "Fragmented memory: unused parts of partly used blocks, which cannot be released; NULL for the host.";
     retries: Option<i64>, "", "Times since the process began that the allocator had to free its cache and try again; NULL for the host.";
-    ooms: Option<i64>, "", "Times since the process began that memory ran out on the device; NULL for the host.";
+    ooms: Option<i64>, "", "Out-of-memory errors on the device since the process began; NULL for the host.";
     rss: Option<f64>, "MB", "Resident memory of the process; only for the host.";
     max_rss: Option<f64>, "MB", "Peak of it since the process began; only for the host.";
-    children: Option<i32>, "processes", "Child processes at the last look, which is taken once a second (DataLoader workers); NULL for devices and where the kernel does not tell.";
-    children_rss: Option<f64>, "MB", "Sum of their resident memory; pages that forked workers share with this process count in each.";
+    children: Option<i32>, "processes", "Child processes (DataLoader workers), counted once a second. NULL for devices, and when the kernel does not report them.";
+    children_rss: Option<f64>, "MB", "Sum of their resident memory. Pages that forked workers share with this process are counted in each.";
 }

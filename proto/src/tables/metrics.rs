@@ -9,9 +9,9 @@ crate::table! {
         "SELECT step, rank, value FROM python.metrics WHERE name = 'loss' ORDER BY step DESC LIMIT 10",
         "SELECT m.step, m.value AS loss, s.duration FROM python.metrics m JOIN python.steps s USING (run, rank, step) WHERE m.name = 'loss' AND s.duration > 2 * (SELECT AVG(duration) FROM python.steps)",
     ];
-    step: i64, "", "The step it belongs to: the one under way, or, between an optimizer's step and the next batch or forward, the one just finished.";
+    step: i64, "", "The step that it belongs to: the current one, or the one just finished when it was logged between an optimizer's step and the next batch or forward.";
     ts: Time, "", "When it was logged.";
     name: Text, "", "Its name, the first 127 bytes of it.";
-    value: Option<f64>, "", "The number; NULL where it was none, or could not be read without waiting for a device.";
+    value: Option<f64>, "", "The number. NULL when it was not a number, or could not be read without waiting for a device.";
     reason: Option<Text>, "", "Why value is NULL: on a device (log loss.item() where waiting is wanted), not a number.";
 }

@@ -65,7 +65,7 @@ pub static IDENTITY: &[Column] = &[
         kind: ColumnType::Text,
         nullable: false,
         unit: "",
-        doc: "The run, with its number where the name was used before: gpt, gpt@2.",
+        doc: "The run, with its number if the name was used before: gpt, gpt@2.",
     },
     Column {
         name: "host",
@@ -80,14 +80,14 @@ pub static IDENTITY: &[Column] = &[
         kind: ColumnType::Int32,
         nullable: true,
         unit: "",
-        doc: "Global rank; NULL in a process that is in no process group.",
+        doc: "Global rank; NULL without a process group.",
     },
     Column {
         name: "local_rank",
         kind: ColumnType::Int32,
         nullable: true,
         unit: "",
-        doc: "Rank within its host, where the launcher says it.",
+        doc: "Rank within its host; NULL when the launcher does not set it.",
     },
     Column {
         name: "world_size",

@@ -10,8 +10,8 @@ crate::table! {
         "SELECT rank, seq, operation_type, bytes, duration_ms FROM python.nccl_trace WHERE step = (SELECT MAX(step) FROM python.nccl_trace) ORDER BY seq, rank",
     ];
     step: i64, "", "Optimizer steps finished when the operation was issued.";
-    seq: i64, "", "Number of the operation within its process group and process, from 0; where the agent came later, on from the number that torch had for the group then.";
-    operation_type: Text, "", "In torch.distributed's words: all_reduce, all_gather_into_tensor, reduce_scatter_tensor, broadcast, barrier, send, recv.";
+    seq: i64, "", "Number of the operation within its process group and process, from 0. After attaching it continues from torch's number of the group.";
+    operation_type: Text, "", "Name as in torch.distributed: all_reduce, all_gather_into_tensor, reduce_scatter_tensor, broadcast, barrier, send, recv.";
     group_name: Text, "", "Name of the process group.";
     group_size: i32, "ranks", "Ranks in the group.";
     bytes: i64, "B", "Size of the tensors given to it on this rank: the larger of what goes in and what comes out.";
@@ -19,8 +19,8 @@ crate::table! {
     async_op: bool, "", "Whether it was issued asynchronously.";
     backend: Text, "", "gloo, nccl, mpi.";
     ts: Time, "", "When it was issued.";
-    duration_ms: Option<f64>, "ms", "From being issued to being complete, what it waited for other ranks included; of a synchronous one of NCCL from when the device came to it, by events. NULL where completion was not seen: NCCL's asynchronous ones, DDP's among them.";
-    status: Text, "", "completed, failed, issued (completion not seen), or pending (under way for more than a second, as the agent said last; the row is another one when it is done).";
+    duration_ms: Option<f64>, "ms", "From issue to completion, including waiting for other ranks. For a synchronous NCCL operation it begins when the device reaches the operation, by CUDA events. NULL when completion was not seen: asynchronous NCCL operations, such as DDP's.";
+    status: Text, "", "completed, failed, issued (completion not seen), or pending (running for more than a second by the agent's latest report; a new row replaces this one when it is done).";
     algbw_gbps: Option<f64>, "GB/s", "bytes over duration.";
     busbw_gbps: Option<f64>, "GB/s", "algbw times the collective's bus factor (2(n-1)/n for all_reduce), comparable with the links' speed.";
 }

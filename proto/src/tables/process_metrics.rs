@@ -3,7 +3,7 @@
 use crate::table::Time;
 
 crate::table! {
-    process.metrics, Agent, "What the operating system says of each training process, once a second; rates are over the time since the row before and NULL in the first.";
+    process.metrics, Agent, "What the operating system reports about each training process, once a second. Rates cover the time since the row before and are NULL in the first row.";
     sort: [ts];
     examples: [
         "SELECT rank, AVG(user_percent) AS user, AVG(system_percent) AS system, MAX(threads) AS threads, MAX(rss) AS rss FROM process.metrics GROUP BY rank ORDER BY rank",
@@ -14,13 +14,13 @@ crate::table! {
     cpu_user: f64, "s", "Processor time of all threads in user code since the process began.";
     cpu_system: f64, "s", "The same in the kernel.";
     user_percent: Option<f64>, "%", "Processor time in user code over time passed: 100 is one core.";
-    system_percent: Option<f64>, "%", "The same in the kernel: much of it is copying, faulting or waiting for locks.";
+    system_percent: Option<f64>, "%", "Processor time in the kernel over time passed: a large value means copying, page faults or locks.";
     threads: Option<i32>, "", "Threads.";
-    voluntary_switches: Option<f64>, "1/s", "Times that a thread waited for something and gave its core away.";
-    involuntary_switches: Option<f64>, "1/s", "Times that a thread was made to give its core away: more threads than cores.";
+    voluntary_switches: Option<f64>, "1/s", "Times that a thread gave up its core to wait.";
+    involuntary_switches: Option<f64>, "1/s", "Times that the kernel took the core from a thread: a large value means more threads than cores.";
     minor_faults: Option<f64>, "1/s", "Page faults that needed no disk: memory touched for the first time, or after a fork.";
     major_faults: Option<f64>, "1/s", "Page faults that waited for a disk.";
-    read_bytes: Option<f64>, "B/s", "Bytes read by system calls, from files, pipes and sockets, cached or not; NULL where the kernel does not tell.";
+    read_bytes: Option<f64>, "B/s", "Bytes read by system calls, from files, pipes and sockets, cached or not. NULL when the kernel does not report it.";
     write_bytes: Option<f64>, "B/s", "Bytes written by system calls.";
     disk_read_bytes: Option<f64>, "B/s", "Bytes that had to come from a disk.";
     disk_write_bytes: Option<f64>, "B/s", "Bytes given to a disk to write.";

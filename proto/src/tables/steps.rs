@@ -3,35 +3,35 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    python.steps, Agent, "One row per optimizer step (or what stands for it, see kind); its parts sum to its duration.";
+    python.steps, Agent, "One row per optimizer step (or what counts as one, see kind). The parts of a step sum to its duration.";
     sort: [step];
     examples: [
         "SELECT step, rank, duration, data_time, forward_time, backward_time, optimizer_time, comm_time, validation_time, checkpoint_time, other_time FROM python.steps ORDER BY step DESC LIMIT 10",
         "SELECT rank, COUNT(*) AS steps, AVG(duration) AS seconds, AVG(samples / (duration - COALESCE(validation_time, 0) - COALESCE(checkpoint_time, 0))) AS samples_per_second FROM python.steps WHERE warmup IS NOT TRUE GROUP BY rank ORDER BY rank",
     ];
     step: i64, "", "Number of the step, from 0.";
-    ts: Time, "", "When it began: the end of the step before, or the first thing seen of the first one.";
+    ts: Time, "", "When it began: the end of the step before. For the first step, its first recorded event.";
     duration: f64, "s", "From the end of the step before to the end of this one's optimizer, host time, without time spent in snippets of probe eval.";
     data_time: f64, "s", "Waiting for the DataLoader.";
-    forward_time: f64, "s", "In outermost module calls.";
+    forward_time: f64, "s", "Time in outermost module calls.";
     backward_time: f64, "s", "From the first autograd node's start to the last one's end.";
-    optimizer_time: f64, "s", "In the step of every optimizer.";
-    comm_time: f64, "s", "The training thread waiting for collectives outside the other parts: DDP's last buckets after backward, synchronous collectives in the loop.";
-    validation_time: Option<f64>, "s", "In validation: outermost calls in eval mode or without gradients (stage validation of python.torch_trace), the batches waited for in between, and the rest of that loop. The other parts, micro_steps and samples are without it. NULL from agents that counted it into them.";
-    checkpoint_time: Option<f64>, "s", "In torch.save and torch.distributed.checkpoint.save (python.checkpoints). NULL from agents that counted it as other_time.";
+    optimizer_time: f64, "s", "Time in the step of every optimizer.";
+    comm_time: f64, "s", "Waiting of the training thread for collectives outside the other parts: DDP's last buckets after backward, and synchronous collectives in the loop.";
+    validation_time: Option<f64>, "s", "In validation: outermost calls in eval mode or without gradients (stage validation of python.torch_trace), the batches waited for in between, and the rest of that loop. It is not in the other parts, micro_steps or samples. NULL from older agents, which counted it in them.";
+    checkpoint_time: Option<f64>, "s", "In torch.save and torch.distributed.checkpoint.save (python.checkpoints). NULL from older agents, which counted it as other_time.";
     other_time: f64, "s", "The rest.";
-    kind: Option<Text>, "", "What ended it: optimizer (the step of a torch optimizer), marked (probe_agent.step()), backward (in a program in which no torch optimizer steps, a backward pass of a module), or call (in one that only infers, an outermost call). NULL from agents that did not say it.";
-    clock: Text, "", "Clock of the stage times: host, or device where they were timed there.";
+    kind: Option<Text>, "", "What ended it: optimizer (the step of a torch optimizer), marked (probe_agent.step()), backward (in a program in which no torch optimizer steps, a backward pass of a module), or call (in a program that only infers, an outermost call). NULL from older agents.";
+    clock: Text, "", "Clock of the stage times: host, or device when they were timed there.";
     micro_steps: i32, "", "Root forward calls in the step, without validation.";
-    samples: Option<i64>, "", "Sum over the step's root forwards, without validation, of the first dimension of their first tensor; where they were given none, of the batches handed to the loop (python.data_trace); NULL where neither says.";
-    max_allocated: Option<f64>, "MB", "Peak device memory allocated (10^6 bytes) by the end of the step, since the process began or the program last reset it; of the device where it is largest. NULL without a device allocator.";
+    samples: Option<i64>, "", "Sum over the step's root forwards, without validation, of the first dimension of their first tensor; if they got no tensor, of the batches given to the loop (python.data_trace). NULL when neither is known.";
+    max_allocated: Option<f64>, "MB", "Peak device memory allocated (10^6 bytes) by the end of the step, since the process began or the program last reset it, on the device where it is largest. NULL without a device allocator.";
     detail: bool, "", "Whether the step's modules were recorded.";
-    warmup: Option<bool>, "", "Whether the process had not settled yet: steps are warm-up until two windows of 8 that follow each other have medians within 10 % of each other, and at most 128 are. NULL from agents that did not say it.";
-    device_duration: Option<f64>, "s", "On the device's clock, from when it came to the end of the step before until it came to this one's. This and the columns below are NULL where they were not timed: modules on the host, several devices, no CUDA events.";
+    warmup: Option<bool>, "", "Whether the step is warm-up: steps are, until two successive windows of 8 have medians within 10 % of each other, and for at most 128 steps. NULL from older agents.";
+    device_duration: Option<f64>, "s", "On the device's clock, from the end of the step before to the end of this step. This column and those below are NULL when they were not timed: modules on the host, several devices, no CUDA events.";
     device_forward_time: Option<f64>, "s", "On the device's clock, between the beginnings and ends of outermost module calls, gaps included; NULL without detail.";
-    device_backward_time: Option<f64>, "s", "The same from each backward pass's first autograd node to its last.";
-    device_optimizer_time: Option<f64>, "s", "The same of the steps of optimizers.";
-    gpu_idle_max: Option<f64>, "s", "At most so long of duration the stream that is computed on had nothing queued: all but the time in which an event recorded with a module, autograd node or optimizer waited for the work before it. What is launched and done between two events is not seen, so many short kernels behind a slow host count as idle, and a stream that waits for another (a collective) as busy. NULL without detail, or with a snippet of probe eval in the step.";
+    device_backward_time: Option<f64>, "s", "On the device's clock, from the first autograd node of each backward pass to its last one.";
+    device_optimizer_time: Option<f64>, "s", "On the device's clock, in the steps of optimizers.";
+    gpu_idle_max: Option<f64>, "s", "Upper bound of the time in which the computing stream had nothing queued: duration without the time in which an event recorded with a module, autograd node or optimizer waited for earlier work. Work that is launched and done between two events is not seen: many short kernels behind a slow host count as idle, and a stream that waits for another one (a collective) counts as busy. NULL without detail, or with a snippet of probe eval in the step.";
 }
 
 impl Row {

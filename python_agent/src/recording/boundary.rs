@@ -245,7 +245,7 @@ fn step() -> i64 {
 /// `callback()` is called, on the training thread between two steps, when a snippet waits.
 #[pyfunction]
 fn set_boundary_callback(callback: Option<Py<PyAny>>) {
-    // Who goes is let go of when nothing is locked: its end may run anything.
+    // The old object is dropped without a lock held, because its finalizer may run any code.
     let before = std::mem::replace(&mut *shared::lock(&BOUNDARY), callback);
     drop(before);
 }

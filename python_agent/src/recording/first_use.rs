@@ -29,7 +29,7 @@ pub(super) fn happened(py: Python<'_>) {
 #[pyfunction]
 fn set_first_use_callback(callback: Option<Py<PyAny>>) {
     let wanted = callback.is_some();
-    // Who goes is let go of when nothing is locked: its end may run anything.
+    // The old object is dropped without a lock held, because its finalizer may run any code.
     let before = std::mem::replace(&mut *shared::lock(&CALLBACK), callback);
     drop(before);
     WAITING.store(wanted, Ordering::Release);

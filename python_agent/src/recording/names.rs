@@ -48,7 +48,7 @@ pub(super) fn know_root(py: Python<'_>, state: &ThreadState, module: *mut ffi::P
     let again = WALK_AGAIN.load(Ordering::Relaxed) == address as u64;
     if place.get() != address || again {
         state.know_torch_thread();
-        // Who was not looked at leaves its address without a word: the next module there is a stranger.
+        // A module that was not walked gives no notice when it is freed, so another module may have its address now.
         let (is_known, has_parameters) = walk(py, module, again);
         place.set(if is_known { address } else { 0 });
         let others = state.roots_with_parameters.get() & !(1 << number);
@@ -91,7 +91,7 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool)
 #[pyfunction]
 fn set_walker(walker: Option<Py<PyAny>>) {
     HAS_WALKER.store(walker.is_some(), Ordering::Relaxed);
-    // Who goes is let go of when nothing is locked: its end may run anything.
+    // The old object is dropped without a lock held, because its finalizer may run any code.
     let before = std::mem::replace(&mut *shared::lock(&WALKER), walker);
     drop(before);
 }

@@ -308,7 +308,7 @@ fn find_made_on(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
         let operate = operate.clone().unbind();
         let made = move || Python::attach(|py| PyResult::Ok((current_thread(), operate.call0(py)?)));
         let made = py.detach(|| std::thread::Builder::new().spawn(made).map(std::thread::JoinHandle::join))?;
-        let (thread, result) = made.map_err(|_| PyRuntimeError::new_err("a thread of ours has failed"))??;
+        let (thread, result) = made.map_err(|_| PyRuntimeError::new_err("a thread of the agent has failed"))??;
         let result = result.bind(py);
         let (node, gradient) = (result.getattr("grad_fn")?, result.call_method0("detach")?);
         fits.scan(BACKWARD_FUNCTION, thread, || node.call1((gradient,)))?;

@@ -163,7 +163,7 @@ fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     // Of `nn.Module` it is seen at the end of the step in which it happens, and nothing else is wrong.
     if let Some(class) = found.filter(|_| !was_reset) {
         *shared::lock(&shared::PROBLEM) = format!(
-            "forward: somebody has assigned {class}.__call__: its calls were not seen, for {} s at most",
+            "forward: the program assigned {class}.__call__: its calls were not recorded, for {} s at most",
             LOOK_EVERY.as_secs()
         );
     }

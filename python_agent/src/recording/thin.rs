@@ -8,7 +8,7 @@ use super::policy;
 /// It is done in one of so many steps that have detail.
 const THINNER: u32 = 64;
 
-/// See the module.
+/// Work that is done in one of many steps only, because it is expensive.
 #[derive(Debug)]
 pub(super) struct Thin {
     /// Which of them.

@@ -276,7 +276,7 @@ impl ThreadState {
         self.open_if(true, bits, class, kind, payload);
     }
 
-    /// The same, where its layer is on.
+    /// Begins an interval that a stack of bits remembers, if its layer is on.
     pub(crate) fn open_if(&self, on: bool, bits: &Bits, class: Class, kind: Kind, payload: u64) {
         if on {
             self.open_marked(bits, class, kind, payload, 0);

@@ -179,7 +179,7 @@ fn body(link: &Link, mut outbox: Outbox, park: fn(Outbox)) {
     if let Some(why) = failed {
         shared::ENABLED.store(false, Ordering::Relaxed);
         set_problem(format!("sending ended: {why}"));
-        say(&format!("sending ended: {why}; hint: training goes on unobserved, please report this"));
+        say(&format!("sending ended: {why}; hint: training continues without being recorded; please report this"));
     }
     link.commands.close();
     let mut outbox = outbox.into_inner();
@@ -286,7 +286,7 @@ fn unreachable(link: &Link, why: &str, before: bool) {
     let what = if before { "lost the collector" } else { "no collector" };
     set_problem(format!("{what} at {place}: {why}"));
     let hint = &link.settings.hint;
-    say(&format!("{what} at {place}: {why}; training goes on, the agent keeps trying; hint: {hint}"));
+    say(&format!("{what} at {place}: {why}; training continues, and the agent keeps trying; hint: {hint}"));
 }
 
 /// The collector will never take us: stop costing training anything.
@@ -294,7 +294,7 @@ fn refused(link: &Link, why: &str) {
     shared::ENABLED.store(false, Ordering::Relaxed);
     set_problem(format!("the collector refused this agent: {why}"));
     say(&format!(
-        "the collector refused this agent (version {}): {why}; training goes on unobserved; hint: install the same \
+        "the collector refused this agent (version {}): {why}; training continues without being recorded; hint: install the same \
          version of probe on both sides",
         probe_proto::VERSION
     ));

@@ -44,7 +44,7 @@ impl Found {
         }
     }
 
-    /// Until the agents of these processes are connected, so that whoever asks next is answered.
+    /// Until the agents of these processes are connected, so that the next query has an answer.
     pub(super) async fn wait_for(&self, pids: &[u32]) -> Result<()> {
         let target = endpoint::find(Some(&self.run)).await?;
         let mut client = Client::open(&target, None).await?;
@@ -82,7 +82,7 @@ pub(super) async fn known() -> Result<Vec<Known>> {
     let mut found = Vec::new();
     for (run, socket) in paths::list_sockets()? {
         let target = Target { place: Place::Socket(socket), pid: None };
-        // One that does not answer knows nobody.
+        // A collector that does not answer has no agents.
         let asked = async { Client::open(&target, None).await?.describe().await };
         let Ok(Ok(description)) = tokio::time::timeout(Duration::from_secs(2), asked).await else { continue };
         let agents = description.agents.into_iter();
@@ -152,7 +152,7 @@ async fn start(name: &str, pid: u32) -> Result<Found> {
         if Instant::now() > deadline {
             let _ = child.kill();
             return Err(Error::limit(format!("the collector did not answer within {} s", PATIENCE.as_secs()))
-                .hint(format!("what it said is in {}", log.display())));
+                .hint(format!("its output is in {}", log.display())));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -22,7 +22,7 @@ pub(super) struct Whom {
     pub(super) command: Vec<OsString>,
 }
 
-/// The process, or those that train below it where it trains not itself: a launcher, or a shell.
+/// The process itself, or the training processes below it if it is a launcher or a shell.
 pub(super) fn find(pid: u32) -> Result<Vec<Whom>> {
     let number = i32::try_from(pid).map_err(|_| Error::unreachable(format!("there is no process {pid}")))?;
     check_user(pid)?;
@@ -71,7 +71,7 @@ fn below(ancestor: u32) -> Vec<u32> {
     without_agent::find(&BTreeSet::new()).into_iter().map(|found| found.pid).filter(|pid| is_below(*pid)).collect()
 }
 
-/// The agent's socket is its user's alone, so that root can't attach for somebody else.
+/// The agent's socket is its user's alone, so root cannot attach on behalf of another user.
 fn check_user(pid: u32) -> Result<()> {
     let ours = nix::unistd::geteuid();
     let theirs = fs::metadata(format!("/proc/{pid}"))

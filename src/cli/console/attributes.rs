@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::session::Session;
 
-/// Longer than this nobody waits for a key to do something.
+/// A completion that takes longer than this is cancelled: a key press must have a prompt effect.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How long the snippet may take there, and its answer is taken for what is so now.
 const DEADLINE: Duration = Duration::from_secs(2);

@@ -11,25 +11,25 @@ use crate::cli::watch;
 use crate::output::chart;
 
 /// What `\?` says.
-pub(super) const HELP: &str = r"SQL ends with ; and may go on over lines. A line that begins with >>> is Python in the training process.
-Tab completes, the arrow keys bring back what was typed, Ctrl-C cancels, Ctrl-D leaves.
+pub(super) const HELP: &str = r"SQL ends with ; and can span lines. A line that begins with >>> is Python in the training process.
+Tab completes, the arrow keys recall earlier lines, Ctrl-C cancels, Ctrl-D exits.
 
   \d              tables and views, with their rows
-  \d TABLE        columns of one, with units and sentences
-  \watch [2s]     ask the last query again and again, or the SQL before it on the line; Ctrl-C ends it
+  \d TABLE        columns of one table, with units and descriptions
+  \watch [2s]     repeat the last query, or the SQL before it on the line, until Ctrl-C
   \plot           draw the last query's answer, or that of the SQL before it: \plot line, \plot bar
-  \x              a line a value: on, off, or the other one
-  \o [FILE]       answers go to FILE (csv, ndjson, json, arrow, parquet, else tables), and without FILE here again
-  \timing         say how long each answer took: on, off, or the other one
-  \pager          show what does not fit the screen in a pager: on, off, or the other one
+  \x              one line per value: on, off, or toggle
+  \o [FILE]       write answers to FILE (csv, ndjson, json, arrow, parquet, else tables); without FILE, to the screen
+  \timing         show how long each answer took: on, off, or toggle
+  \pager          use a pager for what does not fit the screen: on, off, or toggle
 
-  \py [CODE]      lines are Python from now on; with CODE, only that one is
-  \sql            lines are SQL again
-  \rank [N|all]   which rank runs Python: N, all of them, or as the snippet needs (auto)
+  \py [CODE]      treat lines as Python from now on; with CODE, only that code
+  \sql            treat lines as SQL again
+  \rank [N|all]   which rank runs Python: N, all, or as the snippet needs (auto)
   \at [step|now]  where Python runs: between two steps, beside training, or as the snippet needs (auto)
   \frames         list the frames of the training thread, outermost first
-  \frame [N]      names are those of this frame alone, or of all of the user's frames (auto)
-  \timeout [30s]  how long a query or snippet may take; off is as long as whoever answers allows
+  \frame [N]      use the names of this frame only, or of all user frames (auto)
+  \timeout [30s]  how long a query or snippet may take; off is the collector's own limit
 
   \?              this
   \q              leave
@@ -88,13 +88,13 @@ pub(super) fn parse(line: &str) -> Result<Command> {
         r"\watch" => {
             let interval = if plain.is_empty() { watch::INTERVAL } else { plain };
             let parsed = crate::cli::duration(interval);
-            Command::Watch(parsed.map_err(|error| Error::usage(format!("'{interval}' is no interval: {error}")))?)
+            Command::Watch(parsed.map_err(|error| Error::usage(format!("'{interval}' is not an interval: {error}")))?)
         }
         r"\plot" => Command::Plot(match plain {
             "" => None,
             "line" => Some(chart::Kind::Line),
             "bar" => Some(chart::Kind::Bar),
-            _ => return Err(wrong("line, or bar, or nothing to have it chosen by the first column")),
+            _ => return Err(wrong("line, or bar, or nothing to choose by the first column")),
         }),
         r"\x" => Command::Switch(Switch::Expanded(flag()?)),
         r"\o" => Command::Switch(Switch::Output(argument.map(PathBuf::from))),

@@ -115,7 +115,7 @@ fn history_file() -> Result<PathBuf> {
     Ok(home.join("console_history"))
 }
 
-/// What rustyline asks while somebody types.
+/// What rustyline calls while the user types.
 struct Prompt {
     session: Rc<RefCell<Session>>,
 }

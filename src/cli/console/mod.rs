@@ -26,11 +26,12 @@ use self::session::{Session, Then};
 use super::ask::Connection;
 use super::{INTERRUPTED, Status, report};
 
-/// Ask and look at a prompt
+/// Open a console: SQL and Python at a prompt
 ///
-/// SQL ends with a semicolon and may go on over lines; a line that begins with >>> is Python in the training process,
-/// as with eval. Tab completes, \? lists the commands, Ctrl-C cancels, Ctrl-D leaves. `probe ENDPOINT` without a command
-/// opens it too. Lines from a file or a pipe are done one after the other, and the first that fails ends it.
+/// A SQL statement ends with a semicolon and can span lines. A line that begins with >>> is Python in the training
+/// process, as with eval. Tab completes, \? lists the commands, Ctrl-C cancels, Ctrl-D exits. `probe ENDPOINT` without
+/// a command opens the console too. Lines from a file or a pipe run in order, and the first one that fails ends the
+/// console.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] console [OPTIONS]",

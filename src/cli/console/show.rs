@@ -138,7 +138,7 @@ fn table_of(table: &'static Table, width: Option<usize>) -> String {
     text
 }
 
-/// The same, shown.
+/// Shows the page of a table, in the pager if `paged`.
 pub(super) fn table_page(table: &'static Table, paged: bool) -> Result<()> {
     text(&table_of(table, Terminal::of_stdout().width), paged)
 }

@@ -10,7 +10,7 @@ use crate::cli::eval::{At, Rank};
 use crate::cli::report;
 use crate::output::Shape;
 
-/// How long a snippet may take where nobody says.
+/// The default deadline of a snippet.
 pub(super) const SNIPPET: Duration = Duration::from_secs(30);
 
 /// One of them, and what it is to be.
@@ -86,7 +86,7 @@ impl Switches {
             }),
             Switch::At(Some(at)) => self.at = at,
             Switch::Timeout(None) => report::note(match self.timeout {
-                None => format!("a snippet may take {SNIPPET:?}, a query as long as whoever answers allows"),
+                None => format!("a snippet may take {SNIPPET:?}, a query as long as the collector allows"),
                 Some(timeout) => format!("a query or snippet may take {}", humantime::format_duration(timeout)),
             }),
             Switch::Timeout(Some(timeout)) => self.timeout = timeout,

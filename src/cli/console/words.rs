@@ -1,5 +1,5 @@
 //! What may stand where the cursor is in SQL: tables after FROM, columns of the tables that the statement names,
-//! functions, keywords. All of it is known here, nobody is asked.
+//! functions, keywords. All of it is known here, without a request.
 
 use std::sync::LazyLock;
 

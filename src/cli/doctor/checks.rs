@@ -150,7 +150,7 @@ fn native_frames() -> Finding {
         .remedy("build with --features native, or gdb -p PID -batch -ex 'thread apply all bt' shows C frames")
 }
 
-/// What Docker gives where nobody asks for more.
+/// Docker's default size.
 const DOCKERS: u64 = 64 << 20;
 
 fn shared_memory(room: Option<(u64, u64)>) -> Finding {

@@ -31,7 +31,7 @@ impl Printer {
     }
 
     pub(super) fn placed(&mut self, placement: v1::Placement) {
-        // One rank's output needs no label, whoever asked for all of them.
+        // The output of a single rank needs no label, even with --rank all.
         self.labelled &= placement.ranks.len() != 1;
         self.placement = placement;
     }

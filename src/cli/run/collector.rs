@@ -47,7 +47,7 @@ pub(super) struct Collector {
     launch: Launch,
     run: String,
     endpoint: String,
-    /// It was ended on purpose: nobody brings it back.
+    /// It was ended on purpose and is not restarted.
     is_over: bool,
     /// It has been told that the command has ended, and is to end too.
     is_finishing: bool,
@@ -164,7 +164,7 @@ impl Collector {
         self.child.as_ref()?.id()
     }
 
-    /// Whether somebody ended it while the command went on.
+    /// Whether it was ended while the command was running.
     pub(super) fn was_ended(&self) -> bool {
         self.is_over
     }
@@ -186,14 +186,14 @@ impl Collector {
                 self.is_over = true;
                 if !self.is_finishing {
                     report::note(format_args!(
-                        "run {run} was ended: the command goes on, and is not recorded any more"
+                        "run {run} was ended: the command continues, and is not recorded any more"
                     ));
                 }
             }
             Some(ended) => {
                 let how = End::of(ended).how();
                 report::note(format_args!(
-                    "the collector of run {run} {how}: the command goes on, and another collector takes over"
+                    "the collector of run {run} {how}: the command continues, and another collector takes over"
                 ));
             }
             None => {}

@@ -43,7 +43,7 @@ pub(in crate::cli) async fn launcher_gone() -> Result<()> {
 }
 
 impl Ready {
-    /// Says it, in the collector. Where nobody listens any more, the launcher's end is seen as such.
+    /// Sends the greeting, in the collector. If the launcher has ended, its end is seen as such.
     pub(in crate::cli) fn say(&self) {
         if let Ok(line) = serde_json::to_string(self) {
             let _ = writeln!(io::stdout().lock(), "{line}");

@@ -14,7 +14,7 @@ use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use super::super::ask::Connection;
 
-/// See the module.
+/// The target of `probe stack`: a run through its collector, or one process.
 pub(in crate::cli) enum Whom {
     Run { client: Box<Client>, name: String },
     Process { subject: Subject, name: String, readers: Arc<Readers> },

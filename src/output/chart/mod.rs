@@ -69,7 +69,7 @@ pub fn draw(schema: &SchemaRef, batches: &[RecordBatch], kind: Option<Kind>, ter
                 false if is_place(first.data_type()) => line::Axis::of(first.name(), rows.column(0))?,
                 false => {
                     return Err(Error::failed(format!(
-                        "no line can be drawn over '{}', which is no number",
+                        "cannot draw a line over '{}', which is not a number",
                         first.name()
                     ))
                     .hint(r"\plot bar draws a bar a row"));

@@ -183,7 +183,7 @@ fn a_terminal_is_spared_what_it_can_t_show() {
         let terminal = home.terminal(80, 24, ["gpt", "query", "SELECT 1", "--format", format]);
         let (status, seen) = terminal.end();
         assert_eq!(status, Some(2), "{seen}");
-        assert!(seen.contains("is no text, and standard output is a terminal"), "{seen}");
+        assert!(seen.contains("is not text, and standard output is a terminal"), "{seen}");
         assert!(seen.contains(&format!("query -o rows.{format}")) && seen.contains("hint:"), "{seen}");
     }
     let runs = home.terminal(80, 24, ["runs", "--format", "arrow"]).end();

@@ -93,7 +93,7 @@ async fn a_stale_socket_is_replaced_and_everything_else_is_left_alone() {
     symlink(&path, &link).unwrap();
     for taken in [&file, &link] {
         let error = refused(Collector::start_in(&bench.places, on(taken)).await);
-        assert!(error.to_string().contains("no socket of ours"), "{error}");
+        assert!(error.to_string().contains("not a socket of probe"), "{error}");
     }
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 

@@ -144,7 +144,7 @@ async fn names_nearly_right_are_suggested() {
         (
             "SELECT step, step FROM python.steps",
             "two columns of the result would have the same name",
-            "give one of them another: … AS other_name",
+            "rename one of them: … AS other_name",
         ),
         ("SELECT summ(step) FROM python.steps", "Invalid function 'summ'", "did you mean sum?"),
     ] {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Steps' durations that are remembered.
 const REMEMBERED: usize = 32;
 
-/// Of one process.
+/// The step times of one process, and how long it has finished none.
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
     /// When it said that it had made no step yet.

@@ -99,8 +99,8 @@ impl TokenFile {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let tokens = lines.map(|(place, line)| {
             Named::parse(line).ok_or_else(|| {
-                Error::failed(format!("{}: line {} is no token of ours", self.path.display(), place + 1))
-                    .hint("take the line out; probe token make makes another")
+                Error::failed(format!("{}: line {} is not a token of probe", self.path.display(), place + 1))
+                    .hint("remove the line; probe token make makes a new token")
             })
         });
         tokens.collect()
@@ -114,7 +114,7 @@ impl TokenFile {
             return denied("is no file".into());
         }
         if owner != geteuid().as_raw() && owner != 0 {
-            return denied(format!("belongs to uid {owner}, not to you: whoever writes it could let anybody in"));
+            return denied(format!("belongs to uid {owner}, not to you: its owner could grant access to anyone"));
         }
         if mode & 0o077 != 0 {
             let what = format!("{} can be read or written by others (mode {mode:04o})", self.path.display());

@@ -223,7 +223,7 @@ fn last_line(text: &str) -> Option<String> {
 impl Drop for Entry {
     fn drop(&mut self) {
         if self.record.outcome.is_none() {
-            self.finish(Outcome::Cancelled, "whoever asked is gone");
+            self.finish(Outcome::Cancelled, "the client has disconnected");
         }
     }
 }

@@ -92,7 +92,7 @@ impl Drop for SocketFile {
 fn unix(path: &Path) -> Result<Bound> {
     let path = std::path::absolute(path).map_err(|error| named(path, &error))?;
     let (Some(parent), Some(_)) = (path.parent(), path.file_name()) else {
-        return Err(Error::usage(format!("{} is no path of a socket", path.display())));
+        return Err(Error::usage(format!("{} is not a valid socket path", path.display())));
     };
     only_ours_to_change(parent)?;
     match socket_state(&path) {
@@ -102,7 +102,7 @@ fn unix(path: &Path) -> Result<Bound> {
                 .hint("probe list shows it; stop it, or listen somewhere else"));
         }
         SocketState::Other => {
-            return Err(Error::failed(format!("{} is there and is no socket of ours", path.display()))
+            return Err(Error::failed(format!("{} exists and is not a socket of probe", path.display()))
                 .hint("remove it, or listen somewhere else"));
         }
     }

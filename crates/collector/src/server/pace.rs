@@ -1,4 +1,4 @@
-//! How fast somebody may have questions written down: what is asked is kept in the journal, which has no room for a flood
+//! How fast a caller may have questions recorded: what is asked is kept in the journal, which has no room for a flood
 //! of it. Whoever asks faster waits, and nobody else does.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ const BURST: Duration = Duration::from_secs(16);
 /// Of so many people is known how much they have asked; of more, those who may ask most are forgotten.
 const MOST_ASKERS: usize = 1024;
 
-/// See the module.
+/// The rate at which each caller may have questions recorded in the journal.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// By who asks: when what was asked so far is paid for.

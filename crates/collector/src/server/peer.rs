@@ -28,7 +28,7 @@ impl Asker {
         Self { who: format!("probe ({what})"), peer: None }
     }
 
-    /// The same, asking on behalf of something else: `uid:1000 (stack)`.
+    /// This caller, acting for an internal purpose: `uid:1000 (stack)`.
     #[must_use]
     pub fn within(&self, what: &str) -> Self {
         Self { who: format!("{} ({what})", self.who), peer: self.peer.clone() }

@@ -144,7 +144,7 @@ fn borrow_here<T>(
             borrowed.give_back().map_err(Failure::from).and(done)
         }
         Ok(Stop::Group) => {
-            Err(Failure::For(Error::failed("the process is stopped").hint(format!("kill -CONT {id} has it go on"))))
+            Err(Failure::For(Error::failed("the process is stopped").hint(format!("kill -CONT {id} continues it"))))
         }
         Ok(_) => Err(Failure::NotNow),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Failure::NotNow),

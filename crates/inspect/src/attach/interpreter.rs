@@ -19,7 +19,7 @@ pub enum Method {
     Borrowing,
 }
 
-/// See the module.
+/// The Python interpreter of another process.
 #[derive(Debug)]
 pub struct Interpreter {
     /// 3.11 and later say it exactly; of those before, their file's name does, or nobody.
@@ -56,15 +56,16 @@ impl Interpreter {
             _ => crate::stacks::permission::denied_to_trace(pid),
         })?;
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().to_string_lossy().into_owned();
-        // The library first: the program is but a shell around it then.
+        // The library first: if there is one, the program only loads it.
         let library = |mapping: &&Mapping| mapping.name().starts_with("libpython") && mapping.name().contains(".so");
         // Or neither, where the program was started through its loader.
         let started = |mapping: &&Mapping| mapping.name().starts_with("python3");
         let found = maps.iter().find(library);
         let found = found.or_else(|| maps.iter().find(|mapping| mapping.path == program && !is_loader(mapping)));
         let found = found.or_else(|| maps.iter().find(started));
-        let no_python =
-            || Error::failed(format!("process {pid} is no Python process")).hint("probe list shows those that train");
+        let no_python = || {
+            Error::failed(format!("process {pid} is not a Python process")).hint("probe list shows those that train")
+        };
         let first = found.ok_or_else(no_python)?;
         let image = Image::read(pid, first, first.path == program)?;
         let symbols = image.symbols()?;

@@ -77,7 +77,7 @@ pub fn check(pid: i32) -> Result<()> {
     match state(pid) {
         Some('Z' | 'X') => Err(Error::unreachable(format!("process {pid} has ended"))),
         Some('T' | 't') => {
-            Err(Error::failed(format!("process {pid} is stopped")).hint(format!("kill -CONT {pid} has it go on")))
+            Err(Error::failed(format!("process {pid} is stopped")).hint(format!("kill -CONT {pid} continues it")))
         }
         _ => Ok(()),
     }

@@ -347,7 +347,7 @@ fn what_can_not_be_attached_to_says_why() {
     assert!(what == probe_common::error::Kind::Unreachable && words.contains("there is no process"), "{words}");
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let (what, words) = kind(Interpreter::find(sleeper.id() as i32).unwrap_err());
-    assert!(what == probe_common::error::Kind::Failed && words.contains("no Python process"), "{words}");
+    assert!(what == probe_common::error::Kind::Failed && words.contains("not a Python process"), "{words}");
     // SAFETY: a signal to a child that has not been waited for.
     unsafe { libc::kill(sleeper.id() as i32, libc::SIGSTOP) };
     let deadline = Instant::now() + PATIENCE;

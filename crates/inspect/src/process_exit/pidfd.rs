@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// See the module.
+/// A pidfd: a descriptor that becomes readable when its process ends.
 #[derive(Debug)]
 pub(super) struct PidFd(OwnedFd);
 

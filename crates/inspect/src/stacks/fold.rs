@@ -10,7 +10,7 @@ use probe_proto::v1::{ProcessStacks, ThreadStack};
 pub struct Group<'a> {
     /// Whose they are.
     pub owners: Vec<Owner>,
-    /// One of them.
+    /// One thread of the group, as an example of all.
     pub thread: &'a ThreadStack,
     /// How many they are, and of these, how many hold the GIL of their process, run, and moved while they were read.
     pub count: usize,

@@ -47,7 +47,7 @@ impl Subject {
         }
     }
 
-    /// The same, with why it stays so.
+    /// A process whose stacks could not be read, with the reason.
     pub fn failed(&self, method: StackMethod, error: &Error) -> ProcessStacks {
         let hint = error.hint_text().unwrap_or_default().to_owned();
         ProcessStacks { problem: error.to_string(), hint, ..self.unread(method) }

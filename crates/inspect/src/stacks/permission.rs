@@ -51,7 +51,7 @@ pub fn advice(ours: u32, theirs: u32, scope: Option<u8>) -> String {
         Some(1) => "kernel.yama.ptrace_scope is 1: start training with probe run, or sudo sysctl kernel.yama.ptrace_scope=0"
             .into(),
         Some(2) => "kernel.yama.ptrace_scope is 2, so only root may: sudo, or sudo sysctl kernel.yama.ptrace_scope=1 and start training with probe run".into(),
-        Some(3..) => "kernel.yama.ptrace_scope is 3, so nobody may until the next boot".into(),
+        Some(3..) => "kernel.yama.ptrace_scope is 3, so no process may until the next boot".into(),
         _ if in_container() => {
             "in a container it takes the capability: docker run --cap-add SYS_PTRACE, in Kubernetes securityContext.capabilities.add: [\"SYS_PTRACE\"]".into()
         }
@@ -76,7 +76,7 @@ mod tests {
         assert!(advice(1000, 0, Some(1)).contains("sudo"));
         assert!(advice(1000, 1000, Some(1)).contains("probe run"));
         assert!(advice(1000, 1000, Some(2)).contains("only root"));
-        assert!(advice(0, 0, Some(3)).contains("nobody"));
+        assert!(advice(0, 0, Some(3)).contains("no process may"));
         assert!(advice(1000, 1000, None).contains("SYS_PTRACE"));
     }
 

@@ -8,10 +8,10 @@ use datafusion::logical_expr::ColumnarValue;
 
 /// Bytes of a row's place in any array: a view, or offset and length.
 const CELL: usize = 32;
-/// Pairs of characters that a distance of texts may look at for one batch: nobody can stop it in between.
+/// Pairs of characters that a distance of texts may look at for one batch, because it cannot be stopped in between.
 const MOST_PAIRS: usize = 1 << 26;
 
-/// See the module.
+/// An upper bound of the memory that a scalar function's result takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Growth {
     /// So many bytes a row whatever the arguments, or nothing new at all.

@@ -19,21 +19,21 @@ WITH each AS (
 )
 SELECT
     summed.run AS run,                          -- text: The run.
-    operation_type,                             -- text: In torch.distributed's words: all_reduce, broadcast, send.
+    operation_type,                             -- text: Name as in torch.distributed: all_reduce, broadcast, send.
     backend,                                    -- text: gloo, nccl, mpi.
     CASE class
         WHEN 1 THEN '< 4 KiB' WHEN 2 THEN '4 to 64 KiB' WHEN 3 THEN '64 KiB to 1 MiB'
         WHEN 4 THEN '1 to 16 MiB' WHEN 5 THEN '16 to 256 MiB' ELSE '>= 256 MiB'
     END AS size,                                -- text: Size class of one operation's bytes on one rank, its lower end included.
     calls,                                      -- bigint: Recorded operations.
-    timed,                                      -- bigint: Those whose completion was seen; times and bandwidths are of these.
+    timed,                                      -- bigint: Operations whose completion was seen. Times and bandwidths cover only these.
     bytes,                                      -- bigint, B: Sum over all calls and ranks.
-    total_ms,                                   -- double, ms: Sum from being issued to being complete.
+    total_ms,                                   -- double, ms: Sum of the times from issue to completion.
     mean_ms,                                    -- double, ms: One of them.
     p50_ms,                                     -- double, ms: Half of them took no longer.
     p95_ms,                                     -- double, ms: 95 % of them took no longer.
     max_ms,                                     -- double, ms: The longest.
     algbw_gbps,                                 -- double, GB/s: Bytes over time, of all of them.
     busbw_gbps,                                 -- double, GB/s: The same times the bus factor, comparable with the links' speed.
-    100 * total_ms / 1000 / NULLIF(training.seconds, 0) AS share -- double, %: total_ms of the time of all steps of all ranks; above 100 where many overlap, for they also run beside compute.
+    100 * total_ms / 1000 / NULLIF(training.seconds, 0) AS share -- double, %: total_ms as a share of the time of all steps of all ranks. It can be above 100, because collectives overlap with each other and with compute.
 FROM summed LEFT JOIN training ON summed.run = training.run

@@ -1,4 +1,4 @@
--- python.module_profile: One row per module and stage over everything recorded, all ranks together: calls, time with and without the modules within, percentiles of a call, share of the whole.
+-- python.module_profile: One row per module and stage over everything recorded, all ranks together: calls, time with and without the modules inside, percentiles of a call, share of the whole.
 -- example: SELECT module, stage, calls, own, p50, p95, share, recorded FROM python.module_profile ORDER BY own DESC LIMIT 10
 -- example: SELECT module, stage, mean, p99 / p50 AS spread FROM python.module_profile WHERE calls > 1 ORDER BY spread DESC LIMIT 10
 WITH profile AS (
@@ -16,13 +16,13 @@ SELECT
     module_type,                                                   -- text: Class name of the module or optimizer.
     stage,                                                         -- text: forward, backward, step (optimizer), recompute or validation.
     calls,                                                         -- bigint: Recorded intervals.
-    total,                                                         -- double, s: Time in it, with the modules called within.
-    own,                                                           -- double, s: Time in it alone; adds up over modules.
+    total,                                                         -- double, s: Time in it, including the modules called within.
+    own,                                                           -- double, s: Time in it without the modules called within; adds up over modules.
     mean,                                                          -- double, s: One call, with the modules called within.
     p50,                                                           -- double, s: Half of the calls took no longer, with the modules called within.
     p95,                                                           -- double, s: 95 % of the calls took no longer.
     p99,                                                           -- double, s: 99 % of the calls took no longer.
     longest,                                                       -- double, s: The longest call.
     100 * own / NULLIF(SUM(own) OVER (PARTITION BY profile.run), 0) AS share, -- double, %: own, of the own time of all modules and stages.
-    recorded                                                       -- double, %: Share of the run's steps whose modules were recorded, which is what calls, total and own are of: with detail=auto it may be less than 100. NULL where no step has ended.
+    recorded                                                       -- double, %: Share of the run's steps whose modules were recorded. calls, total and own cover only these: with detail=auto it may be less than 100. NULL before a step has ended.
 FROM profile LEFT JOIN detailed ON profile.run = detailed.run

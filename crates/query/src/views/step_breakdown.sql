@@ -5,18 +5,18 @@ SELECT
     run,                                                       -- text: The run.
     host,                                                      -- text: Host name of the machine.
     pid,                                                       -- int: Process id on that host.
-    rank,                                                      -- int: Global rank; NULL in a process that is in no process group.
+    rank,                                                      -- int: Global rank; NULL without a process group.
     step,                                                      -- bigint: Number of the step, from 0.
     ts,                                                        -- timestamp: When it began.
     duration,                                                  -- double, s: From the end of the step before to the end of this one.
     100 * data_time / NULLIF(duration, 0) AS data,             -- double, %: Waiting for the DataLoader.
-    100 * forward_time / NULLIF(duration, 0) AS forward,       -- double, %: In outermost module calls.
+    100 * forward_time / NULLIF(duration, 0) AS forward,       -- double, %: Time in outermost module calls.
     100 * backward_time / NULLIF(duration, 0) AS backward,     -- double, %: From the first autograd node to the last.
-    100 * optimizer_time / NULLIF(duration, 0) AS optimizer,   -- double, %: In the step of every optimizer.
+    100 * optimizer_time / NULLIF(duration, 0) AS optimizer,   -- double, %: Time in the step of every optimizer.
     100 * comm_time / NULLIF(duration, 0) AS comm,             -- double, %: Waiting for collectives outside the other parts.
     100 * COALESCE(validation_time, 0) / NULLIF(duration, 0) AS validation, -- double, %: In validation between two steps.
     100 * COALESCE(checkpoint_time, 0) / NULLIF(duration, 0) AS checkpoint, -- double, %: In torch.save and torch.distributed.checkpoint.save.
-    100 * other_time / NULLIF(duration, 0) AS other,           -- double, %: The rest: logging, copies, what no part is.
+    100 * other_time / NULLIF(duration, 0) AS other,           -- double, %: The rest: logging, copies and everything else.
     CASE GREATEST(data_time, forward_time, backward_time, optimizer_time, comm_time, COALESCE(validation_time, 0),
         COALESCE(checkpoint_time, 0), other_time)
         WHEN data_time THEN 'data' WHEN forward_time THEN 'forward' WHEN backward_time THEN 'backward'

@@ -1,4 +1,4 @@
-//! The sum of all records: who was there, what became of their rows, what of their connections later records need.
+//! The sum of all records: agents, counts of their rows, and what later records need of their connections.
 //!
 //! The writer keeps one beside its files and writes it at the head of each; a replay arrives at the same one.
 
@@ -15,7 +15,7 @@ const MOST_AGENTS: usize = 8192;
 /// An agent may have this many tables, (table, reason) pairs of losses, layers, settings; what is more is not kept.
 pub const MOST_ENTRIES: usize = 256;
 
-/// See the module.
+/// The sum of all records of a journal so far.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Ledger {
     /// By instance.

@@ -213,7 +213,8 @@ impl Inner {
         self.within_share(state.on_disk() + more + state.head, state.head)
     }
 
-    /// The same for a head. The newest file goes only when there is a newer one, which must not be kept out by it.
+    /// An error where a new head would exceed the journal's share of the disk. The newest file goes only when there is a
+    /// newer one, which must not be kept out by it.
     fn take_share_for_head(&self, head: u64) -> io::Result<()> {
         let state = self.lock();
         let is_last = state.current == 0 && state.closed.len() == 1;
@@ -245,7 +246,7 @@ fn bytes(frames: &[Vec<u8>]) -> u64 {
 /// What a panic said.
 pub fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("its thread panicked: {}", said.unwrap_or("nobody knows why"))
+    format!("its thread panicked: {}", said.unwrap_or("the reason is not known"))
 }
 
 fn write_all(file: &mut File, frames: &[Vec<u8>]) -> io::Result<()> {

@@ -148,7 +148,7 @@ impl Journal {
         self.put(record, None)
     }
 
-    /// The same for the batch that is the store's append `number`; call it after the append.
+    /// Records the batch that is the store's append `number`. Call it after the append.
     pub fn record_append(&self, record: record::Record, number: u64) -> u64 {
         self.put(record, Some(number))
     }

@@ -118,7 +118,7 @@ pub fn size(directory: &Path) -> u64 {
     bytes
 }
 
-/// The same without the journal.
+/// The size of a run's directory without the journal.
 pub fn size_of_files(directory: &Path) -> u64 {
     size(directory).saturating_sub(size(&journal::directory(directory)))
 }

@@ -69,7 +69,7 @@ functions! {
     exchange_mode = c"cuThreadExchangeStreamCaptureMode": fn(*mut c_int);
 }
 
-/// See the module.
+/// The functions of libcuda and torch that device times need.
 pub(super) struct Driver {
     functions: Functions,
     /// `aoti_torch_get_current_cuda_stream`, part of torch's stable C interface: 0 where it worked.

@@ -24,7 +24,7 @@ impl Snippet {
                 let (error, advice) = self.unanswered();
                 (Outcome::Timeout, error, advice)
             }
-            Stop::Hungup => (Outcome::Cancelled, "whoever asked is gone".into(), String::new()),
+            Stop::Hungup => (Outcome::Cancelled, "the client has disconnected".into(), String::new()),
             Stop::OutputLimit => (
                 Outcome::OutputLimit,
                 format!("it printed more than {} bytes", self.call.max_output),
@@ -48,7 +48,7 @@ impl Snippet {
             if silent.iter().any(|place| self.heard[*place]) {
                 error += "; the snippet may still be running, in a call that keeps the GIL";
             } else {
-                error += "; the snippet has not begun, and will not: nobody there gets the GIL";
+                error += "; the snippet has not begun and will not, because no thread there gets the GIL";
             }
             advice = format!("probe {pid} stack shows where it is");
         }

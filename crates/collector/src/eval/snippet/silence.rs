@@ -32,7 +32,7 @@ impl Snippet {
             }
             let seconds = PATIENCE.as_secs();
             let text = if target.agent.state().reported.elapsed() < REPORTED_WITHIN {
-                format!("{} has not let go of the GIL for {seconds} s, so the snippet has not begun", target.name())
+                format!("{} has held the GIL for {seconds} s, so the snippet has not begun", target.name())
             } else {
                 format!("{} has said nothing for {seconds} s: it may be stopped", target.name())
             };
