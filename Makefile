@@ -8,15 +8,15 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto analysis src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench conftest.py tests/testing_page.py tests/links.py \
+PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e tests/strangers examples bench conftest.py tests/testing_page.py tests/links.py \
 	docs/images
-PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e
+PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
 # How long each test took, for `make testing-page`.
 RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach test-native test-matrix test-layouts testing-page check format book picture fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page check format book picture fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -65,6 +65,9 @@ testing-page: ## how long steps and tests took in the last .ci/run, written into
 ATTACH_ROUNDS ?= 200
 test-attach: setup ## attach to a training and detach from it, 200 times (ATTACH_ROUNDS)
 	PROBE_TEST_ATTACH_ROUNDS=$(ATTACH_ROUNDS) $(BIN)/python -m pytest -q tests/e2e/test_attach.py
+
+strangers: setup ## training programs of others, plain and watched; writes docs/compatibility.md (fetches 60 packages the first time)
+	$(BIN)/python tests/strangers/run.py --page docs/compatibility.md
 
 test-native: ## stacks with the frames of C and C++, in a build with that feature (Debian: apt install libunwind-dev)
 	cargo test --features probe/native --test it native

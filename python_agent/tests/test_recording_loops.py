@@ -118,6 +118,44 @@ def test_a_pause_belongs_to_no_step(recorder: Recorder, how: str, where: str) ->
     assert all(sum(step[part] for part in parts) == pytest.approx(step["duration"], rel=1e-6) for step in steps)
 
 
+def test_modules_that_forward_adds_have_their_names_from_their_first_call(recorder: Recorder) -> None:
+    class Growing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = nn.ModuleDict()
+            self.body = Net(16, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            number = len(self.experts)
+            self.experts[f"of{number}"] = nn.Sequential(nn.Linear(16, 16), self.body.head)
+            return self.body(self.experts[f"of{number}"](x))
+
+    model = Growing()
+    train(model, torch.optim.SGD(model.body.parameters(), lr=0.1), torch.ones(2, 16), 3)
+    model.late = nn.Tanh()
+    model.late(torch.ones(1))
+    trace = recorder.take()["python.torch_trace"]
+    for number in range(3):
+        names = {
+            row["module"] for row in trace if row["stage"] == "forward" and row["step"] == trace[0]["step"] + number
+        }
+        # What is in two places has the name of the first.
+        new = {f"experts.of{number}", f"experts.of{number}.0"}
+        body = ("layers.0", *(f"layers.0.{of}" for of in ("norm", "up", "down")), "head")
+        assert names == {"Growing", "body", *(f"body.{of}" for of in body), *new}
+    assert trace[-1]["module"] == "late"
+    assert not [row for row in trace if row["module"] == "Linear"] and recorder.native.problem() == ""
+
+
+def test_a_compiled_module_without_a_length_is_named(recorder: Recorder) -> None:
+    """A compiled module has a length where its class has none: to ask whether it is true raises."""
+    import probe_agent.torch.modules as modules
+
+    model = torch.compile(Net(16, 1), backend="eager")
+    assert modules.register(model, False)[0] and modules.register(model, True)[0]
+    assert modules.name_below(model, model._orig_mod.head) == "head"
+
+
 def test_many_small_modules_use_up_no_names(recorder: Recorder) -> None:
     import probe_agent.torch.modules as modules
 

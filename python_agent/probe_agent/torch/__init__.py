@@ -121,6 +121,7 @@ def _prepare() -> None:
     _native.set_tensor_types(torch.Tensor, torch.nn.Parameter)
     _native.find_grad_mode(torch.is_grad_enabled)
     _native.set_walker(modules.register)
+    modules.watch_registrations()
     _native.enable(True)
 
 

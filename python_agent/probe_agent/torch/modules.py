@@ -10,6 +10,9 @@ from typing import Any
 from probe_agent import _native
 from probe_agent.torch import environment, forward
 
+#: What native code is told of a module: its address, name, class, device, whether it is compiled, whether it has parameters.
+_Described = tuple[Any, ...]
+
 #: Classes of torch that wrap a module, and the attribute it is under, which is no part of a module's name.
 _WRAPPERS = {
     "DistributedDataParallel": "module",
@@ -30,6 +33,10 @@ _FREE, _SHARE = 1.0, 0.002
 _known: dict[int, weakref.ref[Any]] = {}
 _root_of: dict[int, weakref.ref[Any]] = {}
 _with_parameters: set[int] = set()
+#: Names of modules below their roots; empty for a root.
+_paths: dict[int, str] = {}
+#: Torch's handle of the hook that says what is put into a module.
+_registrations: Any = None
 _walks = 0
 _walked: weakref.WeakKeyDictionary[type, _Walked] = weakref.WeakKeyDictionary()
 
@@ -46,8 +53,7 @@ def register(root: Any, again: bool) -> tuple[bool, bool]:
     """
     global _walks
     if again:
-        owner = _root_of.get(id(root))
-        root = (owner() if owner is not None else None) or root
+        root = _outermost(root)
     elif id(root) in _known:
         return True, id(root) in _with_parameters
     if not root._modules and not any(parameter is not None for parameter in root._parameters.values()):
@@ -61,31 +67,69 @@ def register(root: Any, again: bool) -> tuple[bool, bool]:
         return True, walked.root[-1]
     found: list[_Found] = []
     _walk(root, "", None, found, set())
-    devices: dict[int, str | None] = {}
-    described = []
-    for entry in found:
-        device = entry.device or (devices.get(id(entry.parent)) if entry.parent is not None else None)
-        devices[id(entry.module)] = device
-        module = entry.module
-        compiled = entry.wrapper == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
-        described.append((id(module), entry.shown, type(module).__name__, device, compiled, entry.has_parameters))
     environment.root_called(root)
-    root_reference = weakref.ref(root)
-    for entry in found:
-        _remember(entry.module, root_reference)
-        if entry.has_parameters:
-            _with_parameters.add(id(entry.module))
-        if forward.slots_are_patched():
-            _native.patch_type(type(entry.module))
-            _native.name_type(type(entry.module))
-        if _grad_hooks:
-            _hook_gradients(entry.module)
-    _native.name_modules(described)
+    described = _learn(found, weakref.ref(root))
     if walked is None:
         walked = _walked[type(root)] = _Walked(begun)
-    walked.root = described[0][1:]
+    walked.root = described[1:]
     walked.seconds += time.perf_counter() - begun
     return True, found[0].has_parameters
+
+
+def watch_registrations() -> None:
+    """Name what is put into a module after its walk, before it is first called."""
+    global _registrations
+    from torch.nn.modules.module import register_module_module_registration_hook
+
+    if _registrations is None:
+        _registrations = register_module_module_registration_hook(_registered)
+
+
+def _registered(parent: Any, name: str, child: Any) -> None:
+    """Called by torch before ``child`` becomes a part of ``parent``: most often in a constructor, of a module nobody knows."""
+    reference = _known.get(id(parent))
+    if reference is None or child is None or reference() is not parent:
+        return
+    path, wrapper = _paths.get(id(parent), ""), _wrapper(parent)
+    if wrapper is None or name != _WRAPPERS[wrapper]:
+        path = f"{path}.{name}" if path else name
+    found: list[_Found] = []
+    _walk(child, path, parent, found, set())
+    # One that is in two places has the name of the first.
+    new = [entry for entry in found if _outermost(entry.module) is entry.module]
+    if new:
+        _learn(new, weakref.ref(_outermost(parent)))
+
+
+def _learn(found: list[_Found], root: weakref.ref[Any]) -> _Described:
+    """Remember modules by what a walk found, parents first; what is said of the first one."""
+    devices: dict[int, str | None] = {}
+    described: list[_Described] = []
+    for entry in found:
+        module = entry.module
+        device = entry.device or (devices.get(id(entry.parent)) if entry.parent is not None else None)
+        devices[id(module)] = device
+        compiled = entry.wrapper == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+        described.append((id(module), entry.shown, type(module).__name__, device, compiled, entry.has_parameters))
+        _remember(module, root)
+        _paths[id(module)] = entry.path
+        if entry.has_parameters:
+            _with_parameters.add(id(module))
+        if forward.slots_are_patched():
+            _native.patch_type(type(module))
+            _native.name_type(type(module))
+        if _grad_hooks:
+            _hook_gradients(module)
+    _native.name_modules(described)
+    return described[0]
+
+
+def _outermost(module: Any) -> Any:
+    """The outermost module that ``module`` was found below; itself where there is none. Nothing here may ask whether a module
+    is true, which is its length, where it has one."""
+    reference = _root_of.get(id(module))
+    root = reference() if reference is not None else None
+    return module if root is None else root
 
 
 class _Walked:
@@ -120,9 +164,12 @@ def want_gradient_hooks() -> None:
 
 def remove() -> None:
     """Forget everything and take the gradients' hooks out."""
-    global _grad_hooks, _walks
+    global _grad_hooks, _walks, _registrations
     _grad_hooks = False
     _walks = 0
+    if _registrations is not None:
+        _registrations.remove()
+        _registrations = None
     _walked.clear()
     for _, handle in _hooked.values():
         handle.remove()
@@ -133,8 +180,8 @@ def remove() -> None:
 
 def name_below(root: Any, module: Any) -> str:
     """The name of ``module``, which was called within ``root``; its class where that stands for it."""
-    known = _root_of.get(id(module))
-    root = (known() if known is not None else None) or root
+    owner = _outermost(module)
+    root = root if owner is module else owner
     found: list[_Found] = []
     _walk(root, "", None, found, set())
     shown = next((entry.shown for entry in found if entry.module is module), None)
@@ -144,10 +191,11 @@ def name_below(root: Any, module: Any) -> str:
 class _Found:
     """A module on the walk. ``shown``: its qualified name, or None where its class name stands for it."""
 
-    __slots__ = ("device", "has_parameters", "module", "parent", "shown", "wrapper")
+    __slots__ = ("device", "has_parameters", "module", "parent", "path", "shown", "wrapper")
 
-    def __init__(self, module: Any, shown: str | None, parent: Any, wrapper: str | None) -> None:
+    def __init__(self, module: Any, path: str, shown: str | None, parent: Any, wrapper: str | None) -> None:
         self.module = module
+        self.path = path
         self.shown = shown
         self.parent = parent
         self.wrapper = wrapper
@@ -168,7 +216,7 @@ def _walk(module: Any, path: str, parent: Any, found: list[_Found], seen: set[in
     wrapper = _wrapper(module)
     # A compiled module's inner one is never called as such, so the compiled one has the name.
     shown = path if path and wrapper in (None, "OptimizedModule") else None
-    entry = _Found(module, shown, parent, wrapper)
+    entry = _Found(module, path, shown, parent, wrapper)
     found.append(entry)
     for parameter in module._parameters.values():
         if parameter is not None:
@@ -201,6 +249,7 @@ def _forget(address: int, _reference: Any) -> None:
     _known.pop(address, None)
     _root_of.pop(address, None)
     _with_parameters.discard(address)
+    _paths.pop(address, None)
     _native.forget_module(address)
 
 

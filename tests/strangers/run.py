@@ -1,0 +1,210 @@
+"""Runs the programs of manifest.py plain and under `probe run`, and compares: `make strangers`.
+
+    tests/strangers/run.py [--page docs/compatibility.md] [NAME ...]
+
+Output, exit status and losses must be the same to the last digit, and what is recorded as the manifest says. With --page it
+also writes what it saw. Packages are fetched once, into a directory of the user's cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from manifest import PROGRAMS, Program
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BIN = pathlib.Path(sys.executable).parent
+REQUIREMENTS = HERE / "requirements.txt"
+PATIENCE = 300.0  # seconds that a program may take on a loaded machine
+
+
+class Missing(Exception):
+    """A package can't be had."""
+
+
+@dataclasses.dataclass
+class Ran:
+    """A program that was run twice."""
+
+    program: Program
+    #: In words; empty where all is as it should be.
+    differences: list[str] = dataclasses.field(default_factory=list)
+    steps: list[int] = dataclasses.field(default_factory=list)
+    kinds: list[str] = dataclasses.field(default_factory=list)
+    stages: list[str] = dataclasses.field(default_factory=list)
+    modules: int = 0
+
+
+def site() -> pathlib.Path:
+    """Where the packages are that the programs need; they are fetched when they are not there yet."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "probe-strangers"
+    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    place = cache / wanted
+    if not place.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        being_made = tempfile.mkdtemp(dir=cache)
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        done = subprocess.run(
+            [*install, "--target", being_made, "-r", str(REQUIREMENTS)], capture_output=True, text=True, timeout=900
+        )
+        if done.returncode:
+            shutil.rmtree(being_made)
+            raise Missing(f"pip can't fetch {REQUIREMENTS.name}: {done.stderr.strip().splitlines()[-1:]}")
+        try:
+            os.rename(being_made, place)
+        except OSError:  # Another run was faster.
+            shutil.rmtree(being_made)
+    return place
+
+
+def version(package: str) -> str:
+    pinned = dict(line.split("==") for line in REQUIREMENTS.read_text().split() if "==" in line)
+    return pinned.get(package) or importlib.metadata.version(package)
+
+
+def compare(program: Program) -> Ran:
+    """Runs it twice, side by side, and says what is not as it should be."""
+    ran = Ran(program)
+    with tempfile.TemporaryDirectory(prefix="probe-") as directory:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+        environment = {
+            **kept,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PROBE_HOME": f"{directory}/state",
+            "PROBE_RUNTIME_DIR": f"{directory}/run",
+            "PROBE_DETAIL": "every-step",
+            "OMP_NUM_THREADS": "1",
+            "NO_COLOR": "1",
+            **dict(program.environment),
+        }
+        if not program.always:
+            environment["PYTHONPATH"] = str(site())
+        pathlib.Path(directory, "run").mkdir(mode=0o700)
+
+        def start(*before: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [*before, *program.command], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
+                text=True, timeout=PATIENCE,
+            )  # fmt: skip
+
+        def query(sql: str) -> list[dict]:
+            done = subprocess.run(
+                [str(BIN / "probe"), "it", "query", "--format", "json", sql],
+                env=environment, capture_output=True, text=True, timeout=PATIENCE,
+            )  # fmt: skip
+            if done.returncode:
+                ran.differences.append(f"{sql}: {done.stderr}")
+                return []
+            return json.loads(done.stdout)
+
+        with concurrent.futures.ThreadPoolExecutor() as both:
+            plain_run = both.submit(start)
+            watched = both.submit(start, str(BIN / "probe"), "run", "--name", "it", "--").result()
+            plain = plain_run.result()
+        statuses = {plain.returncode, watched.returncode if watched.returncode < 128 else 128 - watched.returncode}
+        if statuses != {program.status}:
+            said = (plain.stderr[-1500:], watched.stderr[-1500:])
+            ran.differences.append(f"exit status {plain.returncode} plain, {watched.returncode} watched: {said}")
+        if plain.stdout != watched.stdout:
+            pairs = zip(plain.stdout.splitlines(), watched.stdout.splitlines())
+            first = next(((a, b) for a, b in pairs if a != b), "one is longer")
+            ran.differences.append(f"stdout differs: {first}")
+        recorded(ran, query)
+    return ran
+
+
+def recorded(ran: Ran, query) -> None:
+    """Compares what is in the run's directory with what the manifest says."""
+    program = ran.program
+    agents = query("SELECT pid, step, problem FROM probe.agents ORDER BY pid")
+    steps = query(
+        "SELECT pid, COUNT(*) AS n, MIN(step) AS first, MAX(kind) AS kind FROM python.steps GROUP BY pid ORDER BY pid"
+    )
+    trace = query("SELECT stage, module, COUNT(*) AS n FROM python.torch_trace GROUP BY stage, module")
+    lost = query("SELECT table_name, reason, rows FROM probe.drops")
+    ran.steps, ran.kinds = [row["n"] for row in steps], sorted({row["kind"] for row in steps})
+    ran.stages = sorted({row["stage"] for row in trace})
+    modules = {row["module"] for row in trace}
+    ran.modules = len(modules)
+
+    def expect(what: str, seen: object, wanted: object) -> None:
+        if seen != wanted:
+            ran.differences.append(f"{what}: {seen}, not {wanted}")
+
+    expect("agents", len(agents), program.agents)
+    expect("problems", [agent["problem"] for agent in agents if agent["problem"]], [])
+    if program.at_least:
+        expect("steps are enough", [n >= program.steps for n in ran.steps], [True] * program.agents)
+    else:
+        expect("steps", ran.steps, [program.steps] * program.agents)
+    expect("kinds", ran.kinds, [program.kind])
+    expect("stages", ran.stages, sorted(program.stages))
+    if program.module and program.module not in modules:
+        ran.differences.append(f"no rows of {program.module}; there are {sorted(map(str, modules))[:40]}")
+    expect("lost rows", lost, [])
+
+
+def page(all_ran: list[Ran]) -> str:
+    """docs/compatibility.md."""
+    lines = [
+        "# Programs of others, plain and watched",
+        "",
+        "Training programs, loops and models that nobody of this project wrote (`tests/strangers/manifest.py`), each run plain and",
+        "under `probe run` with every step in detail on a CPU. Output with every loss and exit status must be the same to the last",
+        "digit, no row lost, no problem said, and what is recorded as the manifest says. `make strangers` writes this page.",
+        "",
+        f"Seen of {len(all_ran)} of {len(PROGRAMS)} programs, with Python {sys.version.split()[0]}, torch {version('torch')}.",
+        "",
+        "| program | from | licence | steps | recorded | started as | not as one would think |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for ran in all_ran:
+        program = ran.program
+        steps = " and ".join(map(str, ran.steps)) or "none"
+        about = (
+            "; ".join([text for text in (program.lacks, *ran.differences) if text])
+            .replace("\n", " ")
+            .replace("|", "\\|")
+        )
+        lines.append(
+            f"| {program.name} | {program.package} {version(program.package)}: {program.origin} | {program.licence} | {steps} "
+            f"({', '.join(ran.kinds)}) | {', '.join(ran.stages)}; {ran.modules} names | `{program.how}` | {about[:400]} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    options = argparse.ArgumentParser()
+    options.add_argument("--page", type=pathlib.Path, help="where to write what was seen")
+    options.add_argument("names", nargs="*", help="only programs with this in their name or command")
+    given = options.parse_args()
+    chosen = [p for p in PROGRAMS if not given.names or any(name in f"{p.name} {p.how}" for name in given.names)]
+    all_ran = []
+    for program in chosen:
+        ran = compare(program)
+        all_ran.append(ran)
+        print(
+            f"{'DIFFERS' if ran.differences else 'same':8}{program.name}: steps {ran.steps} {ran.kinds} {ran.stages}",
+            flush=True,
+        )
+        for difference in ran.differences:
+            print(f"        {difference}", flush=True)
+        if given.page:
+            given.page.write_text(page(all_ran))
+    return 1 if any(ran.differences for ran in all_ran) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

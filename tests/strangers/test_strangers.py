@@ -1,0 +1,23 @@
+"""Programs of others do the same plain and watched, and what they do is recorded: run.py and manifest.py beside this file."""
+
+from __future__ import annotations
+
+import pytest
+from manifest import PROGRAMS, Program
+from run import Missing, compare, site
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(program, id=program.name, marks=[] if program.always else [pytest.mark.extended])
+        for program in PROGRAMS
+    ],
+)
+def test_a_program_of_others_is_the_same_and_recorded(program: Program) -> None:
+    if not program.always:
+        try:
+            site()
+        except Missing as missing:
+            pytest.skip(str(missing))
+    assert compare(program).differences == []
