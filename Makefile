@@ -8,14 +8,14 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto analysis src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e examples bench conftest.py tests/testing_page.py
+PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e tests/diagnose examples bench conftest.py tests/testing_page.py
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e
 # How long each test took, for `make testing-page`.
 RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach test-native test-matrix test-layouts testing-page check format docs fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach test-native test-matrix test-layouts testing-page check format docs diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -91,6 +91,14 @@ format: setup ## rewrite to the house format, and the generated pages
 	$(BIN)/ruff format $(PYTHONS)
 	$(BIN)/ruff check --fix $(PYTHONS)
 	$(BIN)/probe generate-docs docs
+
+# Programs with and without something wrong in them, and what `probe diagnose` says of them.
+DIAGNOSE := $(TARGET)/diagnose
+diagnose-corpus: setup ## record the corpus of `probe diagnose` (15 minutes)
+	$(BIN)/python tests/diagnose/corpus.py record $(DIAGNOSE)
+
+diagnose-score: setup ## what `probe diagnose` says of it
+	$(BIN)/python tests/diagnose/score.py $(DIAGNOSE)
 
 SECONDS_EACH ?= 60
 # With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.

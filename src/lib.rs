@@ -10,6 +10,7 @@ pub mod client;
 pub mod collector;
 pub mod compare;
 mod crash;
+mod diagnose;
 mod durable;
 pub mod endpoint;
 mod ends;
