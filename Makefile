@@ -6,9 +6,9 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
-SOURCES := $(shell find Cargo.toml Cargo.lock proto analysis src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
+SOURCES := $(shell find Cargo.toml Cargo.lock proto crates src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e tests/strangers examples bench conftest.py tests/testing_page.py tests/links.py \
+PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py \
 	docs/images
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
 # How long each test took, for `make testing-page`.
@@ -16,7 +16,7 @@ RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page check format book picture fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page check format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -103,6 +103,14 @@ book: ## docs/ as a book in target/book (cargo install mdbook)
 RUN ?= gpt
 picture: setup ## draws docs/images/console.svg of a live run of examples/train_gpt.py (RUN=gpt)
 	PATH=$(BIN):$$PATH $(BIN)/python docs/images/draw_console.py $(RUN) docs/images/console.svg
+
+# Programs with and without something wrong in them, and what `probe diagnose` says of them.
+DIAGNOSE := $(TARGET)/diagnose
+diagnose-corpus: setup ## record the corpus of `probe diagnose` (15 minutes)
+	$(BIN)/python tests/diagnose/corpus.py record $(DIAGNOSE)
+
+diagnose-score: setup ## what `probe diagnose` says of it
+	$(BIN)/python tests/diagnose/score.py $(DIAGNOSE)
 
 SECONDS_EACH ?= 60
 # With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.

@@ -14,7 +14,7 @@ import time
 
 import duckdb
 
-NICENESS = 5  # As the collector's query threads have it (src/query/threads.rs).
+NICENESS = 5  # As the collector's query threads have it (crates/query/src/threads.rs).
 
 PROFILE = """SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec,
     SUM(duration) AS total_time_sec, SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time

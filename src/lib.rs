@@ -6,4 +6,5 @@
 pub mod cli;
 pub mod compare;
 mod crash;
+mod diagnose;
 pub mod output;

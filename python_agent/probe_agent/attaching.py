@@ -1,4 +1,4 @@
-"""What `probe attach` and `probe detach` run in a process: see src/attach/bootstrap.py of the command for what comes before.
+"""What `probe attach` and `probe detach` run in a process: see crates/inspect/src/attach/bootstrap.py of the command for what comes before.
 
 `attach` runs on a thread that the command made; `detach` runs as a snippet, so what ends the agent's threads comes
 after the snippet's own end.

@@ -34,7 +34,7 @@ class NoCollectorError(Exception):
 
 
 def runtime_directory() -> str:
-    """Where sockets are (as src/paths.rs has it), made 0700; refused where others could get into it."""
+    """Where sockets are (as crates/common/src/paths.rs has it), made 0700; refused where others could get into it."""
     directory = os.environ.get("PROBE_RUNTIME_DIR")
     session = os.environ.get("XDG_RUNTIME_DIR")
     if not directory and session and os.path.isdir(session):
@@ -71,7 +71,7 @@ def run_name(asked: str | None = None) -> str:
             file = getattr(main, "__file__", None) or (sys.argv[0] if sys.argv else "")
             name = os.path.splitext(os.path.basename(file))[0]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", name.split("@")[0]).lstrip(".-")[:56] or "python"
-    # Where a name can stand, a command or a process can stand too (src/runs/name.rs).
+    # Where a name can stand, a command or a process can stand too (crates/common/src/run_name.rs).
     return f"{name}-run" if name in _COMMANDS else f"run-{name}" if name.isdigit() else name
 
 

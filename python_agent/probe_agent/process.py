@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Kind = Literal["trainer", "child", "none"]
 
 #: Programs that start processes that train, and train not: modules run by `python -m`, and scripts. The command knows the
-#: same ones (src/stacks/launcher.rs).
+#: same ones (crates/inspect/src/stacks/launcher.rs).
 _LAUNCHER_MODULES = (
     "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
     "deepspeed.launcher.runner", "deepspeed.launcher.launch",

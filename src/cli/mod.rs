@@ -10,6 +10,7 @@ mod config;
 mod console;
 mod crash;
 mod detach;
+mod diagnose;
 mod docs;
 mod doctor;
 mod eval;
@@ -69,6 +70,7 @@ enum Command {
     Eval(eval::Args),
     Stack(stack::Args),
     Flamegraph(flamegraph::Args),
+    Diagnose(diagnose::Args),
     Hang(hang::Args),
     Crash(crash::Args),
     Config(config::Args),
@@ -122,6 +124,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Eval(args) => eval::run(args, endpoint),
         Command::Stack(args) => stack::run(args, endpoint),
         Command::Flamegraph(args) => flamegraph::run(args, endpoint),
+        Command::Diagnose(args) => diagnose::run(&args, endpoint),
         Command::Hang(args) => hang::run(&args, endpoint),
         Command::Crash(args) => crash::run(&args, endpoint),
         Command::Config(args) => config::run(args, endpoint),

@@ -41,6 +41,8 @@ Exit status:
   3    nothing reachable at ENDPOINT
   4    denied
   5    a limit or deadline was reached
+  6    probe diagnose --fail-on: there is such a finding
+  7    probe diagnose --fail-on: too little is recorded to say
   130  interrupted by Ctrl-C
   probe run returns the exit status of its command.";
 

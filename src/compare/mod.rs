@@ -2,7 +2,7 @@
 //! whether the difference is more than noise. What is asked is in `sql`, what is computed in `statistics`.
 
 mod sql;
-mod statistics;
+pub(crate) mod statistics;
 mod window;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@
 const REPLICATES: usize = 1000;
 
 /// The middle value; the mean of the two middle ones where their number is even.
-pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
@@ -19,7 +19,7 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// The bounds of the middle 95 % of `values`; None of nothing.
-pub(super) fn middle95(mut values: Vec<f64>) -> Option<(f64, f64)> {
+pub(crate) fn middle95(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_unstable_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
     let at = |part: f64| {
@@ -32,14 +32,14 @@ pub(super) fn middle95(mut values: Vec<f64>) -> Option<(f64, f64)> {
 }
 
 /// How often each step of a side was drawn, over and over: the same draws for everything that was measured there.
-pub(super) struct Draws {
+pub(crate) struct Draws {
     /// By replicate and step.
     counts: Vec<Vec<u32>>,
 }
 
 impl Draws {
     /// Of `steps` steps in the order of time.
-    pub(super) fn new(steps: usize, seed: u64) -> Self {
+    pub(crate) fn new(steps: usize, seed: u64) -> Self {
         Self::in_blocks(steps, (steps as f64).cbrt().ceil() as usize, seed)
     }
 
@@ -60,8 +60,14 @@ impl Draws {
         Self { counts: (0..REPLICATES).map(replicate).collect() }
     }
 
+    /// The sum of `values` (one a step) in each replicate.
+    pub(crate) fn sums(&self, values: &[f64]) -> Vec<f64> {
+        let sum = |counts: &Vec<u32>| counts.iter().zip(values).map(|(count, value)| f64::from(*count) * value).sum();
+        self.counts.iter().map(sum).collect()
+    }
+
     /// The median of `values` (one a step; None where there is none) in each replicate; None where it drew no value.
-    pub(super) fn medians(&self, values: &[Option<f64>]) -> Vec<Option<f64>> {
+    pub(crate) fn medians(&self, values: &[Option<f64>]) -> Vec<Option<f64>> {
         let known = values.iter().enumerate().filter_map(|(step, value)| Some(((*value)?, step)));
         let mut order: Vec<(f64, usize)> = known.collect();
         order.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));

@@ -40,7 +40,7 @@ impl fmt::Display for Window {
 
 impl Window {
     /// A condition on the column `step`.
-    pub(super) fn condition(self) -> String {
+    pub(crate) fn condition(self) -> String {
         match (self.first, self.last) {
             (Some(first), Some(last)) => format!("step BETWEEN {first} AND {last}"),
             (Some(first), None) => format!("step >= {first}"),

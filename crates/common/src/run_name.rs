@@ -13,6 +13,7 @@ pub const RESERVED: &[&str] = &[
     "console",
     "crash",
     "detach",
+    "diagnose",
     "doctor",
     "eval",
     "flamegraph",

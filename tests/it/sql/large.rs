@@ -8,7 +8,7 @@ use probe_query::{Asked, Engine};
 
 use crate::sql::{cell, data, rows};
 
-/// What `src/query/complexity.rs` says.
+/// What `crates/query/src/complexity.rs` says.
 const OPERATORS: usize = 500;
 const NESTING: usize = 50;
 const ITEMS: usize = 20_000;

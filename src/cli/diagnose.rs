@@ -1,0 +1,104 @@
+//! `probe [ENDPOINT] diagnose`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use super::Status;
+use super::ask::{Connection, ask};
+use crate::compare::Window;
+use crate::diagnose::{self, Diagnosis, FEWEST, Severity, rule};
+use probe_common::error::{Error, Result};
+use crate::output;
+
+/// A finding is as bad as --fail-on says.
+const FOUND: Status = 6;
+/// Too little was recorded to say so.
+const TOO_LITTLE: Status = 7;
+
+/// How the answer looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum Format {
+    /// A page for people
+    #[default]
+    Table,
+    /// One object with everything
+    Json,
+    /// A finding a line
+    Ndjson,
+}
+
+/// Say why steps take as long as they do
+///
+/// What stands out, what it costs, what to do about it and what that would save; then where a step goes, which sums to
+/// the steps' time exactly. A share is no cause: each rule has a reference, and is silent where nothing is above it. It
+/// only reads what is recorded: of a live run, and of one that has ended.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe [ENDPOINT] diagnose [OPTIONS]",
+    after_help = "Examples:
+  probe gpt diagnose
+  probe gpt@1 diagnose --steps 100..400 --json
+  probe gpt diagnose --sql 1                  # the query behind the first finding
+  probe gpt diagnose --fail-on warn           # exit status 6 where there is one, 7 where too little is recorded"
+)]
+pub(super) struct Args {
+    /// Steps to look at: 10..50 (both included), 100.., ..99 [default: the newest 1000]
+    #[arg(long, value_name = "WINDOW")]
+    steps: Option<Window>,
+    /// Print the SQL behind finding N
+    #[arg(long, value_name = "N")]
+    sql: Option<usize>,
+    /// End with 6 where a finding is as bad as this, and with 7 where too little is recorded to say
+    #[arg(long, value_enum, value_name = "SEVERITY")]
+    fail_on: Option<Severity>,
+    /// Rules of your own beside those built in: files that end in .sql
+    #[arg(long, value_name = "DIR")]
+    rules: Option<PathBuf>,
+    /// How the answer looks
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+    let own = args.rules.as_deref().map(rule::of_directory).transpose()?.unwrap_or_default();
+    ask(endpoint, &args.connection, async |mut client, target| {
+        let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
+        let done = diagnose::diagnose(&mut client, &name, args.steps, own).await?;
+        let text = match (args.sql, if args.json { Format::Json } else { args.format }) {
+            (Some(number), _) => sql(&done, number)?,
+            (None, Format::Table) => diagnose::page(&done, &name),
+            (None, Format::Json) => format!("{:#}\n", diagnose::json(&done, &name)),
+            (None, Format::Ndjson) => done.findings.iter().map(|finding| format!("{}\n", finding.json())).collect(),
+        };
+        output::unless_closed(write!(io::stdout(), "{text}"))?;
+        Ok(status(&done, args.fail_on))
+    })
+}
+
+fn sql(done: &Diagnosis, number: usize) -> Result<String> {
+    let finding = number.checked_sub(1).and_then(|place| done.findings.get(place));
+    finding.map(|finding| format!("{}\n", finding.sql)).ok_or_else(|| {
+        let count = done.findings.len();
+        Error::usage(format!("there is no finding {number}")).hint(match count {
+            0 => "nothing stands out".to_owned(),
+            count => format!("they are 1..{count}"),
+        })
+    })
+}
+
+/// What is only possible never fails a build.
+fn status(done: &Diagnosis, fail_on: Option<Severity>) -> Status {
+    let Some(least) = fail_on else { return 0 };
+    if done.findings.iter().any(|of| of.severity >= least && of.confidence != "possible") {
+        FOUND
+    } else if done.steps.count() < FEWEST || !done.fits() {
+        TOO_LITTLE
+    } else {
+        0
+    }
+}

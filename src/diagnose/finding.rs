@@ -1,0 +1,122 @@
+//! What stands out.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::replay::Reduction;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Severity {
+    Note,
+    Warn,
+    Critical,
+}
+
+impl Severity {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warn => "warn",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// What it would save: milliseconds a step, and percent of one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Saving {
+    pub(crate) ms: f64,
+    pub(crate) percent: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    /// Percent where it is the only one that is mended; the others are after those above it.
+    pub(crate) alone: f64,
+    /// Milliseconds a step that are left.
+    pub(crate) after: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Finding {
+    pub(crate) rule: String,
+    pub(crate) family: String,
+    pub(crate) confidence: String,
+    pub(crate) severity: Severity,
+    pub(crate) ranks: Vec<i64>,
+    /// Whether `ranks` are all that there are.
+    pub(crate) everywhere: bool,
+    /// subject, module, line, part, as the rule's columns say.
+    pub(crate) subject: BTreeMap<String, String>,
+    pub(crate) cost_ms: Option<f64>,
+    pub(crate) ref_ms: Option<f64>,
+    pub(crate) saving: Option<Saving>,
+    pub(crate) ceiling: bool,
+    pub(crate) steps: usize,
+    pub(crate) persistence: Option<f64>,
+    pub(crate) facts: BTreeMap<String, Value>,
+    pub(crate) says: String,
+    pub(crate) remedy: String,
+    pub(crate) explains: Vec<String>,
+    pub(crate) sql: String,
+    pub(crate) reductions: Vec<Reduction>,
+}
+
+impl Finding {
+    /// "rank 1", "ranks 1, 2", "every rank"; "the process" where there are no ranks.
+    pub(crate) fn who(&self) -> String {
+        let list = || self.ranks.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+        match self.ranks.len() {
+            0 => "the process".into(),
+            1 if !self.everywhere => format!("rank {}", list()),
+            _ if self.everywhere => "every rank".into(),
+            _ => format!("ranks {}", list()),
+        }
+    }
+
+    /// A text of the rule with {NAME} put in.
+    pub(crate) fn text(&self, text: &str) -> String {
+        let mut out = text.replace("{who}", &self.who());
+        for (name, value) in self.subject.iter() {
+            out = out.replace(&format!("{{{name}}}"), value);
+        }
+        for (name, value) in &self.facts {
+            let number = value.as_f64();
+            let plain = number.map_or_else(
+                || value.as_str().unwrap_or_default().to_owned(),
+                |value| {
+                    if value.abs() >= 100.0 || value.fract() == 0.0 {
+                        format!("{value:.0}")
+                    } else {
+                        format!("{value:.2}")
+                    }
+                },
+            );
+            out = out.replace(&format!("{{{name}}}"), &plain);
+            let number = number.unwrap_or_default();
+            out = out.replace(&format!("{{{name}:%}}"), &format!("{:.0} %", number * 100.0));
+            out = out.replace(&format!("{{{name}:ms}}"), &format!("{:.1} ms", number * 1000.0));
+        }
+        out
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let rank = if self.ranks.len() == 1 { json!(self.ranks[0]) } else { Value::Null };
+        let mut subject = json!({ "rank": rank, "ranks": self.ranks, "module": null, "line": null });
+        for (name, value) in &self.subject {
+            subject[name] = json!(value);
+        }
+        let saving = self.saving.map_or_else(
+            || json!({ "kind": "none" }),
+            |of| {
+                let kind = if self.ceiling { "ceiling" } else { "replay" };
+                json!({ "ms": of.ms, "percent": of.percent, "low": of.low, "high": of.high, "alone": of.alone,
+                        "after": of.after, "kind": kind })
+            },
+        );
+        json!({
+            "rule": self.rule, "family": self.family, "severity": self.severity.as_str(), "confidence": self.confidence,
+            "subject": subject, "cost_ms": self.cost_ms, "ref_ms": self.ref_ms, "saving": saving, "steps": self.steps,
+            "persistence": self.persistence, "facts": self.facts, "says": self.says, "remedy": self.remedy, "sql": self.sql,
+        })
+    }
+}

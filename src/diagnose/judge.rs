@@ -1,0 +1,209 @@
+//! Whether the rows of a rule stand out, rank by rank and subject by subject.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::finding::{Finding, Severity};
+use super::replay::Reduction;
+use super::rows::{Column, Rows};
+use super::rule::{Kind, Rule};
+use super::statistics::{deviation, floor, mean_interval, period, trend};
+use super::steps::{Steps, Ticks, part, seconds, ticks};
+use crate::compare::statistics::median;
+
+/// Columns that mean something to every rule; the others are facts.
+const MEANT: [&str; 8] = ["step", "rank", "cost", "ref", "x", "y", "severity", "part"];
+const SUBJECT: [&str; 5] = ["subject", "part", "module", "line", "seen"];
+
+/// What a rule has to say before it is known what it saves.
+pub(crate) struct Judged {
+    pub(crate) findings: Vec<Finding>,
+    /// Why there are none, or no more.
+    pub(crate) why: String,
+    /// There was too little to say so.
+    pub(crate) too_few: bool,
+}
+
+type Subject = BTreeMap<String, String>;
+
+pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
+    let mut groups: BTreeMap<Subject, BTreeMap<Option<i64>, Vec<usize>>> = BTreeMap::new();
+    for row in 0..rows.count {
+        let subject = SUBJECT.iter().filter_map(|name| Some(((*name).to_owned(), rows.text(name, row)?))).collect();
+        groups.entry(subject).or_default().entry(rows.int("rank", row)).or_default().push(row);
+    }
+    let mut judged = Judged { findings: Vec::new(), why: "no such thing in these steps".into(), too_few: false };
+    let mut most = 0;
+    for (subject, by_rank) in groups {
+        let mut finding = empty(rule, subject);
+        let mut cost = Vec::new();
+        for (rank, places) in by_rank {
+            most = most.max(places.len());
+            if places.len() < rule.least && rule.kind != Kind::Fact {
+                continue;
+            }
+            let said = match rule.kind {
+                Kind::Time => time(rule, rows, &places, steps, rank, &mut finding),
+                Kind::Trend => growth(rule, rows, &places, &mut finding),
+                Kind::Fact => fact(rows, &places, &mut finding),
+            };
+            match said {
+                Ok(of) => {
+                    finding.ranks.extend(rank);
+                    cost.push(of);
+                    facts(rows, &places, &mut finding);
+                }
+                Err(why) => judged.why = why,
+            }
+        }
+        if cost.is_empty() {
+            continue;
+        }
+        finding.everywhere = finding.ranks.len() > 1 && finding.ranks.len() == steps.processes.len();
+        judged.findings.push(finding);
+    }
+    judged.too_few = judged.findings.is_empty() && rows.count > 0 && most < rule.least && rule.kind != Kind::Fact;
+    if judged.too_few {
+        judged.why = format!("{most} rows are too few: it takes {}", rule.least);
+    }
+    judged
+}
+
+fn empty(rule: &Rule, subject: Subject) -> Finding {
+    Finding {
+        rule: rule.name.clone(),
+        family: rule.family.clone(),
+        confidence: rule.confidence.clone(),
+        severity: Severity::Note,
+        ranks: Vec::new(),
+        everywhere: false,
+        subject,
+        cost_ms: None,
+        ref_ms: None,
+        saving: None,
+        ceiling: rule.ceiling,
+        steps: 0,
+        persistence: None,
+        facts: BTreeMap::new(),
+        says: rule.says.clone(),
+        remedy: rule.remedy.clone(),
+        explains: rule.explains.clone(),
+        sql: String::new(),
+        reductions: Vec::new(),
+    }
+}
+
+/// Other columns: of numbers the mean, of texts the first.
+fn facts(rows: &Rows, places: &[usize], finding: &mut Finding) {
+    for (name, column) in rows.columns.iter().filter(|(name, _)| !MEANT.contains(&name.as_str())) {
+        if SUBJECT.contains(&name.as_str()) {
+            continue;
+        }
+        let value = match column {
+            Column::Numbers(values) => {
+                let known: Vec<f64> = places.iter().filter_map(|row| values[*row]).collect();
+                if known.is_empty() { Value::Null } else { json!(known.iter().sum::<f64>() / known.len() as f64) }
+            }
+            Column::Texts(values) => json!(places.iter().find_map(|row| values[*row].clone())),
+        };
+        finding.facts.insert(name.clone(), value);
+    }
+}
+
+fn time(
+    rule: &Rule,
+    rows: &Rows,
+    places: &[usize],
+    steps: &Steps,
+    rank: Option<i64>,
+    finding: &mut Finding,
+) -> Result<(), String> {
+    let process = steps.process_of(rank).ok_or("a rank whose steps are not looked at")?;
+    let name = rows.text("part", places[0]).or_else(|| rule.part.clone());
+    let part = name.as_deref().and_then(part).ok_or("its rows name no part of a step")?;
+    let at: BTreeMap<i64, usize> = steps.numbers.iter().enumerate().map(|(at, step)| (*step, at)).collect();
+    let known = |row: &usize| {
+        let (cost, usual) = (rows.number("cost", *row)?, rows.number("ref", *row)?);
+        Some((*at.get(&rows.int("step", *row)?)?, cost, usual, *row))
+    };
+    let mut all: Vec<(usize, f64, f64, usize)> = places.iter().filter_map(known).collect();
+    all.sort_unstable_by_key(|(step, ..)| *step);
+    if all.len() < rule.least {
+        return Err(format!("{} steps are too few: it takes {}", all.len(), rule.least));
+    }
+    if let Some((column, least)) = &rule.gate {
+        let values: Vec<f64> = all.iter().filter_map(|(.., row)| rows.number(column, *row)).collect();
+        let low = mean_interval(&values, 3).map_or(f64::NEG_INFINITY, |(low, _)| low);
+        if low < *least {
+            return Err(format!("{column} is {low:.2} for certain, and {least} would be worth a word"));
+        }
+    }
+    let above: Vec<f64> = all.iter().map(|(_, cost, usual, _)| f64::from(u8::from(cost > usual))).collect();
+    let low = mean_interval(&above, 4).map_or(0.0, |(low, _)| low);
+    if low < rule.persistence {
+        return Err(format!("it is longer than it should be in {:.0} % of steps for certain", low * 100.0));
+    }
+    let excess: Vec<f64> = all.iter().map(|(_, cost, usual, _)| cost - usual).collect();
+    let mut by = vec![0; steps.count()];
+    if rule.periodic {
+        let whole: Vec<f64> = (0..steps.count()).map(|step| seconds(steps.duration(process, step))).collect();
+        // What a neighbour on the machine does is smaller than what comes again and again: half of the fourth longest.
+        let mut longest = excess.clone();
+        longest.sort_unstable_by(|one, other| other.total_cmp(one));
+        let fourth = longest.get(3).copied().unwrap_or(0.0);
+        let level = (0.5 * median(whole).unwrap_or(0.0)).max(6.0 * deviation(&excess)).max(0.5 * fourth);
+        let spikes: Vec<usize> = (0..all.len()).filter(|place| excess[*place] > level).collect();
+        let numbers: Vec<i64> = all.iter().map(|(step, ..)| steps.numbers[*step]).collect();
+        let found = period(&spikes.iter().map(|place| numbers[*place]).collect::<Vec<_>>(), &numbers);
+        let every = found.ok_or_else(|| format!("{} long ones, at no equal distances", spikes.len()))?;
+        for place in &spikes {
+            by[all[*place].0] = ticks(excess[*place]);
+        }
+        let mean = spikes.iter().map(|place| excess[*place]).sum::<f64>() / spikes.len() as f64;
+        finding.facts.insert("every".into(), json!(every));
+        finding.facts.insert("stall".into(), json!(mean));
+        finding.facts.insert("times".into(), json!(spikes.len()));
+    } else if rule.typical {
+        by.fill(ticks(median(excess.clone()).unwrap_or(0.0)).max(0));
+    } else {
+        for ((step, ..), excess) in all.iter().zip(&excess) {
+            by[*step] = ticks(*excess).max(0);
+        }
+    }
+    let by: Vec<Ticks> = by;
+    finding.reductions.push(Reduction { part, process, by });
+    finding.subject.entry("part".into()).or_insert_with(|| super::steps::PARTS[part].to_owned());
+    let mean = |of: fn(&(usize, f64, f64, usize)) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64 * 1000.0;
+    finding.cost_ms = Some(mean(|row| row.1));
+    finding.ref_ms = Some(mean(|row| row.2));
+    finding.steps = all.len();
+    finding.persistence = Some(above.iter().sum::<f64>() / above.len() as f64);
+    Ok(())
+}
+
+fn growth(rule: &Rule, rows: &Rows, places: &[usize], finding: &mut Finding) -> Result<(), String> {
+    let point = |row: &usize| rows.number("x", *row).zip(rows.number("y", *row));
+    let mut points: Vec<(f64, f64)> = places.iter().filter_map(point).collect();
+    points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+    let found = trend(&points, floor).ok_or_else(|| format!("{} values are too few", points.len()))?;
+    let percent = if found.first > 0.0 { (found.last / found.first - 1.0) * 100.0 } else { 0.0 };
+    if found.rises < 10 || !found.steady || percent < rule.growth {
+        return Err(format!("{percent:+.1} %, higher in {} of 11 parts", found.rises));
+    }
+    finding.severity = Severity::Warn;
+    finding.steps = points.len();
+    for (name, value) in [("slope", found.slope), ("first", found.first), ("last", found.last), ("percent", percent)] {
+        finding.facts.insert(name.into(), json!(value));
+    }
+    Ok(())
+}
+
+fn fact(rows: &Rows, places: &[usize], finding: &mut Finding) -> Result<(), String> {
+    finding.severity = match rows.text("severity", places[0]).as_deref() {
+        Some("critical") => Severity::Critical,
+        Some("warn") => Severity::Warn,
+        _ => Severity::Note,
+    };
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! The diagnosis as people read it, and as programs do.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json as value};
+
+use super::Diagnosis;
+use super::steps::{Steps, Ticks, seconds};
+
+fn ms(steps: &Steps, ticks: Ticks) -> f64 {
+    seconds(ticks) * 1000.0 / steps.count().max(1) as f64
+}
+
+/// Milliseconds with three digits that say something.
+fn show(ms: f64) -> String {
+    match ms.abs() {
+        100.0.. => format!("{ms:.0}"),
+        10.0..100.0 => format!("{ms:.1}"),
+        _ => format!("{ms:.2}"),
+    }
+}
+
+pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
+    let mut out = String::new();
+    let steps = &done.steps;
+    let total: Ticks = done.waterfall.iter().map(|leaf| leaf.typical + leaf.excess).sum();
+    let (first, last) = (steps.numbers.first().copied().unwrap_or(0), steps.numbers.last().copied().unwrap_or(0));
+    let who = match steps.processes.len() {
+        1 => "1 process".to_owned(),
+        count => format!("{count} ranks"),
+    };
+    let _ = write!(out, "{of}: {} steps of {who} (step {first}..{last})", steps.count());
+    let _ = write!(out, ", {} ms a step", show(ms(steps, total)));
+    let samples = steps.samples_per_second.filter(|rate| *rate > 0.0);
+    let _ = writeln!(out, "{}", samples.map(|rate| format!(", {rate:.1} samples/s")).unwrap_or_default());
+    if steps.others > 0 {
+        let _ = writeln!(out, "{} more processes without a rank are left out: ask one by its pid", steps.others);
+    }
+    let verdict = done.verdict().map_or_else(|| "nothing stands out".to_owned(), |of| of.says.clone());
+    let _ = writeln!(out, "verdict: {verdict}");
+    for (place, finding) in done.findings.iter().enumerate() {
+        let saves = finding.saving.map(|of| {
+            let kind = if finding.ceiling { "at most " } else { "" };
+            format!("  {kind}-{} ms  {:.0} % [{:.0}, {:.0}]", show(of.ms), of.percent, of.low, of.high)
+        });
+        let _ = writeln!(
+            out,
+            "\n  {:>2}  {:<8}  {:<8}  {}{}",
+            place + 1,
+            finding.severity.as_str(),
+            finding.confidence,
+            finding.rule,
+            saves.unwrap_or_default()
+        );
+        let _ = writeln!(out, "      {}", finding.says);
+        let _ = writeln!(out, "      do: {}", finding.remedy);
+    }
+    let _ = writeln!(out, "\nwhere a step goes (ms)     typical   at times   share");
+    for leaf in &done.waterfall {
+        let whole = leaf.typical + leaf.excess;
+        let share = if total > 0 { whole as f64 / total as f64 * 100.0 } else { 0.0 };
+        let claimed = leaf.finding.map(|place| format!("   <- {}", place + 1)).unwrap_or_default();
+        let name = if leaf.part == "uneven" { "uneven ranks" } else { leaf.part };
+        let (typical, excess) = (show(ms(steps, leaf.typical)), show(ms(steps, leaf.excess)));
+        let _ = writeln!(out, "  {name:<22} {typical:>9} {excess:>10} {share:>5.0} %{claimed}");
+    }
+    let whole = show(ms(steps, total));
+    let _ = writeln!(
+        out,
+        "  {:<22} {:>9}   of {} ms; the replay is off by {:.1} %",
+        "sum",
+        whole,
+        whole,
+        done.error * 100.0
+    );
+    let mut silent: Vec<&str> = done.ruled_out.iter().map(|(rule, _)| rule.as_str()).collect();
+    silent.dedup();
+    if !silent.is_empty() {
+        let _ = writeln!(out, "\nalso looked at and ruled out: {}", silent.join(", "));
+    }
+    for of in &done.not_decided {
+        let how = if of.how.is_empty() { String::new() } else { format!(" ({})", of.how) };
+        let _ = writeln!(out, "not decided: {}: {}{how}", of.rule, of.why);
+    }
+    out
+}
+
+pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
+    let steps = &done.steps;
+    let total: Ticks = done.waterfall.iter().map(|leaf| leaf.typical + leaf.excess).sum();
+    let leaf = |leaf: &super::Leaf| {
+        value!({ "part": leaf.part, "leaf": if leaf.finding.is_some() { "claimed" } else { "not named" },
+            "typical_ms": ms(steps, leaf.typical), "excess_ms": ms(steps, leaf.excess),
+            "finding": leaf.finding.map(|place| place + 1) })
+    };
+    value!({
+        "run": run,
+        "window": { "first": steps.numbers.first(), "last": steps.numbers.last(), "steps": steps.count(),
+            "ranks": steps.processes.len(), "warmup": steps.warming_up, "left_out": steps.left_out },
+        "step_ms": ms(steps, total),
+        "fits": done.fits(),
+        "verdict": done.verdict().map(|of| of.says.clone()),
+        "findings": done.findings.iter().map(super::Finding::json).collect::<Vec<_>>(),
+        "waterfall": done.waterfall.iter().map(leaf).collect::<Vec<_>>(),
+        "ruled_out": done.ruled_out.iter().map(|(rule, why)| value!({ "rule": rule, "why": why })).collect::<Vec<_>>(),
+        "not_decided": done.not_decided.iter()
+            .map(|of| value!({ "rule": of.rule, "why": of.why, "how": of.how })).collect::<Vec<_>>(),
+        "model_error": done.error,
+    })
+}

@@ -1,0 +1,85 @@
+//! The answer to a query, by column: numbers as floats, everything else as text.
+
+use arrow::array::{Array, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type};
+use futures::StreamExt;
+
+use probe_client::Client;
+use probe_common::error::{Error, Result};
+
+/// A column.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Column {
+    Numbers(Vec<Option<f64>>),
+    Texts(Vec<Option<String>>),
+}
+
+/// An answer that is whole in memory.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Rows {
+    pub(crate) columns: Vec<(String, Column)>,
+    pub(crate) count: usize,
+}
+
+/// Asks, and takes the whole answer.
+///
+/// # Errors
+/// The query's.
+pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
+    let mut answer = client.query(sql).await?;
+    let is_number = |kind: &DataType| kind.is_numeric() || matches!(kind, DataType::Boolean);
+    let column = |kind: &DataType| match is_number(kind) {
+        true => Column::Numbers(Vec::new()),
+        false => Column::Texts(Vec::new()),
+    };
+    let fields = answer.schema.fields().iter();
+    let mut rows =
+        Rows { columns: fields.map(|field| (field.name().clone(), column(field.data_type()))).collect(), count: 0 };
+    let failed = |error: arrow::error::ArrowError| Error::failed(error.to_string());
+    while let Some(batch) = answer.batches.next().await {
+        let batch = batch?;
+        rows.count += batch.num_rows();
+        for (values, (_, column)) in batch.columns().iter().zip(&mut rows.columns) {
+            match column {
+                Column::Numbers(found) => {
+                    let numbers = cast(values, &DataType::Float64).map_err(failed)?;
+                    found.extend(numbers.as_primitive::<Float64Type>().iter());
+                }
+                Column::Texts(found) => {
+                    let texts = cast(values, &DataType::Utf8).map_err(failed)?;
+                    let texts = texts.as_string::<i32>();
+                    found.extend((0..texts.len()).map(|row| texts.is_valid(row).then(|| texts.value(row).to_owned())));
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+impl Rows {
+    pub(crate) fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|(column, _)| column == name).map(|(_, column)| column)
+    }
+
+    /// A number; None also where there is no such column, or none of numbers.
+    pub(crate) fn number(&self, name: &str, row: usize) -> Option<f64> {
+        match self.column(name)? {
+            Column::Numbers(values) => values.get(row).copied().flatten(),
+            Column::Texts(_) => None,
+        }
+    }
+
+    /// A whole number.
+    pub(crate) fn int(&self, name: &str, row: usize) -> Option<i64> {
+        self.number(name, row).map(|value| value as i64)
+    }
+
+    /// A text; of a number what it looks like.
+    pub(crate) fn text(&self, name: &str, row: usize) -> Option<String> {
+        match self.column(name)? {
+            Column::Numbers(values) => values.get(row).copied().flatten().map(|value| value.to_string()),
+            Column::Texts(values) => values.get(row).cloned().flatten(),
+        }
+    }
+}

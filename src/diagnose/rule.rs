@@ -1,0 +1,236 @@
+//! A rule: a file of SQL whose first lines say what it is for.
+
+use std::path::Path;
+
+use super::finding::Severity;
+use probe_common::error::{Error, Result};
+
+/// What the rows of a rule are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// step, rank, cost, ref (s): what a part of a step took, and what it takes where nothing is wrong.
+    Time,
+    /// x, y, rank: what may only grow for a while.
+    Trend,
+    /// subject, seen, severity: what is so, or no row.
+    Fact,
+}
+
+/// A rule.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    pub(crate) name: String,
+    pub(crate) family: String,
+    pub(crate) kind: Kind,
+    /// The part of the step that the cost is in, where no column says it.
+    pub(crate) part: Option<String>,
+    pub(crate) confidence: String,
+    /// TABLE.COLUMN whose values it needs.
+    pub(crate) needs: Vec<String>,
+    /// Rows that it needs of a rank.
+    pub(crate) least: usize,
+    /// A column whose mean has to reach a value for certain.
+    pub(crate) gate: Option<(String, f64)>,
+    /// Share of steps in which cost has to be above ref for certain.
+    pub(crate) persistence: f64,
+    /// Only the median of cost - ref counts, in every step: the rest is chance.
+    pub(crate) typical: bool,
+    /// Only costs that stand out, and come at equal distances.
+    pub(crate) periodic: bool,
+    /// Whether the saving is only the most that there could be.
+    pub(crate) ceiling: bool,
+    /// Percent that it has to save for certain, to be a note, a warning, critical.
+    pub(crate) levels: [f64; 3],
+    /// Growth in percent that is worth a word.
+    pub(crate) growth: f64,
+    /// Rules of whose findings this one is the cause.
+    pub(crate) explains: Vec<String>,
+    pub(crate) says: String,
+    pub(crate) remedy: String,
+    /// What records what it needs.
+    pub(crate) record: String,
+    pub(crate) sql: String,
+}
+
+const KEYS: [&str; 18] = [
+    "rule",
+    "family",
+    "kind",
+    "part",
+    "confidence",
+    "needs",
+    "least",
+    "gate",
+    "persistence",
+    "reduce",
+    "saving",
+    "levels",
+    "growth",
+    "explains",
+    "says",
+    "do",
+    "record",
+    "plants",
+];
+
+macro_rules! embedded {
+    ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("rules/", $name, ".sql")))),*] };
+}
+
+/// The rules that are built in.
+pub(crate) fn built_in() -> Result<Vec<Rule>> {
+    let files = embedded![
+        "checkpoint-stalls",
+        "ended-badly",
+        "host-leak",
+        "loader-starved",
+        "loads-in-loop",
+        "odd-sibling",
+        "periodic-stall",
+        "rank-slow",
+        "recompute-not-needed",
+        "validation-in-steps",
+        "work-between-parts",
+    ];
+    files.into_iter().map(|(name, text)| parse(&format!("{name}.sql"), text)).collect()
+}
+
+/// The rules of a directory: its files that end in .sql, by name.
+pub(crate) fn of_directory(directory: &Path) -> Result<Vec<Rule>> {
+    let failed = |path: &Path, error: std::io::Error| Error::usage(format!("{}: {error}", path.display()));
+    let entries = std::fs::read_dir(directory).map_err(|error| failed(directory, error))?;
+    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "sql"));
+    paths.sort();
+    if paths.is_empty() {
+        return Err(Error::usage(format!("{} has no rule in it", directory.display()))
+            .hint("a rule is a file that ends in .sql; docs/diagnose.md says what is in it"));
+    }
+    let read = |path: &std::path::PathBuf| {
+        let text = std::fs::read_to_string(path).map_err(|error| failed(path, error))?;
+        parse(&path.display().to_string(), &text)
+    };
+    paths.iter().map(read).collect()
+}
+
+/// Reads the lines `-- key: value` before the SQL.
+pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
+    let wrong = |what: String| Error::usage(format!("{file}: {what}"));
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let Some(line) = line.strip_prefix("--") else { break };
+        let (key, value) = line
+            .split_once(':')
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .ok_or_else(|| wrong(format!("line {} is no '-- key: value'", at + 1)))?;
+        if !KEYS.contains(&key) {
+            let near = KEYS.iter().min_by_key(|known| strsim::damerau_levenshtein(known, key)).unwrap_or(&"rule");
+            return Err(wrong(format!("line {}: there is no key '{key}'", at + 1))
+                .hint(format!("did you mean '{near}'? The keys are {}", KEYS.join(", "))));
+        }
+        found.push((key, value));
+    }
+    let get = |key: &str| found.iter().find(|(of, _)| *of == key).map(|(_, value)| (*value).to_owned());
+    let need = |key: &str| {
+        get(key).filter(|value| !value.is_empty()).ok_or_else(|| {
+            wrong(format!("its header has no '{key}'"))
+                .hint(format!("-- {key}: … before the SQL; docs/diagnose.md says how"))
+        })
+    };
+    let number = |key: &str, otherwise: f64| match get(key) {
+        None => Ok(otherwise),
+        Some(text) => text.parse::<f64>().map_err(|_| wrong(format!("'{key}' is no number: {text}"))),
+    };
+    let list = |key: &str| -> Vec<String> {
+        get(key).map(|text| text.split(',').map(|word| word.trim().to_owned()).collect()).unwrap_or_default()
+    };
+    let kind = match need("kind")?.as_str() {
+        "time" => Kind::Time,
+        "trend" => Kind::Trend,
+        "fact" => Kind::Fact,
+        other => return Err(wrong(format!("there is no kind '{other}'")).hint("time, trend or fact")),
+    };
+    let part = get("part");
+    if let Some(part) = part.as_deref().filter(|part| super::steps::part(part).is_none()) {
+        return Err(wrong(format!("a step has no part '{part}'")).hint(super::steps::PARTS[..8].join(", ")));
+    }
+    let gate = match get("gate") {
+        None => None,
+        Some(text) => {
+            let gate = text
+                .split_once(">=")
+                .and_then(|(column, least)| Some((column.trim().to_owned(), least.trim().parse::<f64>().ok()?)));
+            Some(gate.ok_or_else(|| wrong(format!("'gate' is not understood: {text}")).hint("-- gate: COLUMN >= 0.5"))?)
+        }
+    };
+    let levels = match get("levels") {
+        None => [2.0, 10.0, 20.0],
+        Some(text) => {
+            let levels: Vec<f64> = text.split(',').filter_map(|level| level.trim().parse().ok()).collect();
+            levels.try_into().map_err(|_| {
+                wrong(format!("'levels' is not understood: {text}"))
+                    .hint("percent for note, warn and critical: 2, 10, 20")
+            })?
+        }
+    };
+    let reduce = get("reduce").unwrap_or_else(|| "each".into());
+    if !["each", "typical", "periodic"].contains(&reduce.as_str()) {
+        return Err(wrong(format!("there is no reduce '{reduce}'")).hint("each, typical or periodic"));
+    }
+    Ok(Rule {
+        name: need("rule")?,
+        family: need("family")?,
+        kind,
+        part,
+        confidence: get("confidence").unwrap_or_else(|| "likely".into()),
+        needs: list("needs"),
+        least: number("least", 40.0)? as usize,
+        gate,
+        persistence: number("persistence", 0.0)?,
+        typical: reduce == "typical",
+        periodic: reduce == "periodic",
+        ceiling: get("saving").as_deref() == Some("ceiling"),
+        levels,
+        growth: number("growth", 5.0)?,
+        explains: list("explains"),
+        says: need("says")?,
+        remedy: need("do")?,
+        record: get("record").unwrap_or_default(),
+        sql: text.trim_end().trim_end_matches(';').to_owned(),
+    })
+}
+
+/// Which severity a saving (percent, for certain) has.
+pub(crate) fn severity(rule: &Rule, low: f64) -> Option<Severity> {
+    let all = [Severity::Critical, Severity::Warn, Severity::Note];
+    all.into_iter().zip(rule.levels.iter().rev()).find(|(_, level)| low >= **level).map(|(severity, _)| severity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_that_are_built_in_are_sound() {
+        for rule in built_in().unwrap() {
+            assert!(rule.needs.iter().all(|need| need.split('.').count() == 3), "{}", rule.name);
+        }
+    }
+
+    #[test]
+    fn a_bad_header_is_told() {
+        let good = "-- rule: x\n-- family: f\n-- kind: fact\n-- says: s\n-- do: d\nSELECT 1";
+        assert_eq!(parse("x.sql", good).unwrap().name, "x");
+        for (from, to, says) in [
+            ("kind: fact", "kind: fcat", "no kind 'fcat'"),
+            ("-- do:", "-- dp:", "no key 'dp'"),
+            ("-- says: s\n", "", "no 'says'"),
+            ("kind: fact", "kind: time\n-- part: midle", "no part 'midle'"),
+            ("kind: fact", "kind: time\n-- gate: x > 1", "'gate' is not understood"),
+            ("-- rule: x", "-- rule: x\n-- a remark", "no '-- key: value'"),
+        ] {
+            let error = parse("x.sql", &good.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+}

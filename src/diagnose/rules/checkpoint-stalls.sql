@@ -1,0 +1,13 @@
+-- rule: checkpoint-stalls
+-- family: host
+-- kind: time
+-- part: checkpoint
+-- confidence: measured
+-- needs: python.steps.checkpoint_time
+-- gate: times >= 3
+-- explains: periodic-stall
+-- says: {who} waits while checkpoints are saved: {times} of them in these steps
+-- do: save on another thread (torch.distributed.checkpoint.async_save), or less often
+SELECT step, rank, checkpoint_time AS cost, 0.0 AS ref,
+    SUM(CASE WHEN checkpoint_time > 0 THEN 1.0 ELSE 0.0 END) OVER (PARTITION BY pid) AS times
+FROM python.steps WHERE $window

@@ -1,0 +1,11 @@
+-- rule: host-leak
+-- family: memory
+-- kind: trend
+-- confidence: measured
+-- needs: python.memory.rss
+-- least: 30
+-- growth: 5
+-- says: {who}: memory grows all the time: {first} to {last} MB, {slope} MB a step
+-- do: find what is kept: probe eval "import gc, collections; print(collections.Counter(type(o).__name__ for o in gc.get_objects()).most_common(10))"
+-- record: let it train for longer: it is measured ten times a second at most
+SELECT rank, step AS x, rss AS y FROM python.memory WHERE $window AND device = 'cpu' AND step < $last AND rss IS NOT NULL

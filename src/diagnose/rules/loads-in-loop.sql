@@ -1,0 +1,22 @@
+-- rule: loads-in-loop
+-- family: data
+-- kind: time
+-- part: data
+-- confidence: measured
+-- needs: python.data_trace.num_workers
+-- persistence: 0.5
+-- levels: 5, 10, 20
+-- explains: rank-slow, periodic-stall
+-- says: {who}: batches are made on the training thread (num_workers=0), and a worker would hand them over sooner
+-- do: DataLoader(num_workers=2, persistent_workers=True): {cores} cores are there
+-- record: it is asked where there is a DataLoader
+WITH b AS (
+    SELECT rank, pid, step, SUM(wait) AS wait, COUNT(*) AS batches FROM python.data_trace
+    WHERE $window AND num_workers = 0 GROUP BY rank, pid, step
+), cores AS (
+    SELECT pid, MAX(cpu_cores) AS cores FROM python.environment WHERE pid IN ($pids) GROUP BY pid HAVING MAX(cpu_cores) >= 2
+), s AS (
+    SELECT pid, step, duration - data_time AS rest FROM python.steps WHERE $window
+)
+SELECT b.step, b.rank, b.wait AS cost, GREATEST(b.batches * 0.0015, b.wait / cores - rest) AS ref, cores.cores AS cores
+FROM b JOIN cores ON b.pid = cores.pid JOIN s ON b.pid = s.pid AND b.step = s.step

@@ -1,0 +1,30 @@
+-- rule: odd-sibling
+-- family: device
+-- kind: time
+-- confidence: likely
+-- needs: python.torch_trace.total_duration
+-- least: 20
+-- persistence: 0.9
+-- gate: times >= 1.5
+-- reduce: typical
+-- says: {module} takes {times} times as long in {part} as its {siblings} siblings, which are all alike
+-- do: look at what {module} does that they do not
+-- record: probe config detail=every-step
+WITH t AS (
+    SELECT rank, pid, step, module, stage, regexp_replace(module, '[0-9]+$', '*') AS family, module_type,
+        SUM(total_duration) AS cost
+    FROM python.torch_trace
+    WHERE $window AND stage IN ('forward', 'backward') AND regexp_like(module, '[0-9]$') AND module_type NOT IN
+        ('Linear', 'Conv1d', 'Conv2d', 'Conv3d', 'Sequential', 'Embedding', 'LayerNorm', 'BatchNorm2d', 'ReLU', 'GELU', 'Dropout')
+    GROUP BY rank, pid, step, module, stage, module_type
+), usual AS (
+    SELECT pid, family, module_type, stage, module, median(cost) AS cost FROM t GROUP BY pid, family, module_type, stage, module
+), others AS (
+    SELECT a.pid, a.module, a.stage, median(b.cost) AS ref, MAX(b.cost) AS most, MIN(b.cost) AS least, COUNT(*) AS siblings
+    FROM usual a JOIN usual b ON a.pid = b.pid AND a.family = b.family AND a.module_type = b.module_type
+        AND a.stage = b.stage AND a.module <> b.module
+    GROUP BY a.pid, a.module, a.stage
+    HAVING COUNT(*) >= 3 AND MAX(b.cost) <= 1.5 * MIN(b.cost)
+)
+SELECT t.step, t.rank, t.module, t.stage AS part, t.cost, o.ref, t.cost / o.ref AS times, o.siblings
+FROM t JOIN others o ON t.pid = o.pid AND t.module = o.module AND t.stage = o.stage

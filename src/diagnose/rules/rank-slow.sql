@@ -1,0 +1,18 @@
+-- rule: rank-slow
+-- family: communication
+-- kind: time
+-- confidence: measured
+-- persistence: 0.9
+-- reduce: typical
+-- explains: work-between-parts
+-- says: {who} takes longer than the others for {part}, in nearly every step, and they wait for it
+-- do: look at what that rank does in {part}: its data, its modules, its machine
+WITH part AS (
+    SELECT rank, step, p.name AS part, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time
+        WHEN 'backward' THEN backward_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
+    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('other')) AS p(name)
+    WHERE $window AND rank IS NOT NULL
+)
+SELECT a.step, a.rank, a.part, a.cost, median(b.cost) AS ref
+FROM part a JOIN part b ON a.step = b.step AND a.part = b.part AND a.rank <> b.rank
+GROUP BY a.step, a.rank, a.part, a.cost

@@ -1,0 +1,189 @@
+//! What rules are judged by. Nothing here assumes a distribution; everything is the same when all times are scaled.
+
+use super::steps::Ticks;
+use crate::compare::statistics::{Draws, median, middle95};
+
+/// Parts that a series is cut into to say whether it grows.
+pub(crate) const BLOCKS: usize = 12;
+
+/// The middle value in whole ticks, rounded down; 0 of nothing.
+pub(crate) fn middle(mut values: Vec<Ticks>) -> Ticks {
+    values.sort_unstable();
+    let half = values.len() / 2;
+    match values.len() {
+        0 => 0,
+        count if count % 2 == 1 => values[half],
+        _ => (values[half - 1] + values[half]).div_euclid(2),
+    }
+}
+
+/// The median distance from the median.
+pub(crate) fn deviation(values: &[f64]) -> f64 {
+    let Some(centre) = median(values.to_vec()) else { return 0.0 };
+    median(values.iter().map(|value| (value - centre).abs()).collect()).unwrap_or(0.0)
+}
+
+/// Where the mean of `values` (one a step, in the order of time) lies with 95 % confidence.
+pub(crate) fn mean_interval(values: &[f64], seed: u64) -> Option<(f64, f64)> {
+    let steps = values.len() as f64;
+    middle95(Draws::new(values.len(), seed).sums(values).into_iter().map(|sum| sum / steps).collect())
+}
+
+/// Where the sum of `values` over the sum of `of` lies with 95 % confidence.
+pub(crate) fn ratio_interval(draws: &Draws, values: &[f64], of: &[f64]) -> Option<(f64, f64)> {
+    let (values, of) = (draws.sums(values), draws.sums(of));
+    middle95(values.iter().zip(of).filter(|(_, of)| *of > 0.0).map(|(value, of)| value / of).collect())
+}
+
+/// How a series rises.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Trend {
+    /// By one of x: the median of the slopes between blocks (Theil and Sen).
+    pub(crate) slope: f64,
+    /// The first block's level and the last one's.
+    pub(crate) first: f64,
+    pub(crate) last: f64,
+    /// Of the blocks but the first, those above the one before.
+    pub(crate) rises: usize,
+    /// It went on: the second half rose at least half as much as the first, and no one rise is most of it.
+    pub(crate) steady: bool,
+}
+
+/// How `points` (x and y, in the order of x) rise, by blocks whose level is `level`; None of fewer than two a block.
+pub(crate) fn trend(points: &[(f64, f64)], level: fn(Vec<f64>) -> Option<f64>) -> Option<Trend> {
+    if points.len() < 2 * BLOCKS {
+        return None;
+    }
+    let bound = |block: usize| block * points.len() / BLOCKS;
+    let blocks: Vec<(f64, f64)> = (0..BLOCKS)
+        .filter_map(|block| {
+            let of = &points[bound(block)..bound(block + 1)];
+            let x = median(of.iter().map(|(x, _)| *x).collect())?;
+            Some((x, level(of.iter().map(|(_, y)| *y).collect())?))
+        })
+        .collect();
+    let mut slopes = Vec::new();
+    for (at, (x, y)) in blocks.iter().enumerate() {
+        slopes.extend(
+            blocks[at + 1..].iter().filter(|(later, _)| later > x).map(|(later, more)| (more - y) / (later - x)),
+        );
+    }
+    let (first, last) = (blocks.first()?.1, blocks.last()?.1);
+    let steps: Vec<f64> = blocks.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
+    let growth = last - first;
+    let halves = (blocks[BLOCKS / 2].1 - first, last - blocks[BLOCKS / 2].1);
+    let largest = steps.iter().copied().fold(0.0, f64::max);
+    Some(Trend {
+        slope: median(slopes)?,
+        first,
+        last,
+        rises: steps.iter().filter(|step| **step > 0.0).count(),
+        steady: growth > 0.0 && halves.1 >= halves.0 / 2.0 && largest <= growth / 2.0,
+    })
+}
+
+/// The lowest value: what is left of a level that goes up and down.
+pub(crate) fn floor(values: Vec<f64>) -> Option<f64> {
+    values.into_iter().reduce(f64::min)
+}
+
+/// The period of events at `at` (step numbers, ascending) among `steps` steps: the residue class that nearly all of them
+/// are in, and that nearly all of its steps are events. None where chance would do as much once in a million.
+pub(crate) fn period(at: &[i64], numbers: &[i64]) -> Option<i64> {
+    let steps = numbers.len();
+    if at.len() < 4 || at.len() * 2 > steps {
+        return None;
+    }
+    // A step at random is an event with this probability.
+    let rate = at.len() as f64 / steps as f64;
+    let longest = (numbers[steps - 1] - numbers[0]) / 3;
+    let mut gaps: Vec<i64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort_unstable();
+    gaps.dedup();
+    let tried = gaps.len().max(1) as f64;
+    let fits = |period: &i64| {
+        let period = *period;
+        if period < 2 || period > longest {
+            return false;
+        }
+        let mut classes: Vec<i64> = at.iter().map(|step| step.rem_euclid(period)).collect();
+        classes.sort_unstable();
+        let best = classes.chunk_by(|a, b| a == b).max_by_key(|class| class.len());
+        let Some((class, hits)) = best.map(|class| (class[0], class.len())) else { return false };
+        let slots = numbers.iter().filter(|step| step.rem_euclid(period) == class).count();
+        let chance = tail(slots, hits, rate) * period as f64 * tried;
+        hits >= 4 && hits * 5 >= slots * 4 && hits * 5 >= at.len() * 4 && chance < 1e-6
+    };
+    gaps.iter().copied().filter(|gap| fits(gap)).min()
+}
+
+/// The probability of at least `hits` of `slots` where each has probability `rate`.
+fn tail(slots: usize, hits: usize, rate: f64) -> f64 {
+    let mut term = rate.powi(slots as i32);
+    let mut sum = 0.0;
+    for count in (hits..=slots).rev() {
+        sum += term;
+        // From `count` to `count - 1` hits.
+        term *= count as f64 / (slots - count + 1) as f64 * (1.0 - rate) / rate;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_middle_is_exact() {
+        assert_eq!((middle(vec![]), middle(vec![3]), middle(vec![4, 1]), middle(vec![-1, -4])), (0, 3, 2, -3));
+        assert_eq!(deviation(&[1.0, 1.0, 1.0, 9.0]), 0.0);
+    }
+
+    #[test]
+    fn the_tail_is_the_binomial_s() {
+        assert!((tail(3, 2, 0.5) - 0.5).abs() < 1e-12 && (tail(4, 4, 0.1) - 1e-4).abs() < 1e-16);
+    }
+
+    #[test]
+    fn a_period_is_found_and_chance_is_not() {
+        let numbers: Vec<i64> = (16..256).collect();
+        let each: Vec<i64> = numbers.iter().copied().filter(|step| step % 20 == 19).collect();
+        assert_eq!(period(&each, &numbers), Some(20));
+        assert_eq!(period(&[17, 30, 90, 91, 140, 200, 230], &numbers), None);
+        assert_eq!(period(&each[..3], &numbers), None, "three times are too few");
+    }
+
+    proptest! {
+        /// Events at random places are no period: with 1e-6 a try, none is to be expected in all of these.
+        #[test]
+        fn chance_has_no_period(places in prop::collection::btree_set(0_i64..400, 4..40)) {
+            let at: Vec<i64> = places.into_iter().collect();
+            prop_assume!(at.windows(2).map(|pair| pair[1] - pair[0]).collect::<std::collections::BTreeSet<_>>().len() > 3);
+            prop_assert_eq!(period(&at, &(0..400).collect::<Vec<_>>()), None);
+        }
+
+        #[test]
+        fn scaling_scales_a_trend(values in prop::collection::vec(1.0_f64..2.0, 24..80), scale in 0.001_f64..1000.0) {
+            let points: Vec<(f64, f64)> = values.iter().enumerate().map(|(x, y)| (x as f64, *y)).collect();
+            let scaled: Vec<(f64, f64)> = points.iter().map(|(x, y)| (*x, y * scale)).collect();
+            let (one, other) = (trend(&points, floor).unwrap(), trend(&scaled, floor).unwrap());
+            prop_assert_eq!((one.rises, one.steady), (other.rises, other.steady));
+            prop_assert!((one.slope * scale - other.slope).abs() <= 1e-9 * scale);
+        }
+
+        #[test]
+        fn what_rises_has_a_slope(first in 1.0_f64..100.0, slope in 0.01_f64..10.0, count in 24_usize..100) {
+            let points: Vec<(f64, f64)> = (0..count).map(|x| (x as f64, first + slope * x as f64)).collect();
+            let found = trend(&points, floor).unwrap();
+            prop_assert!(found.rises == BLOCKS - 1 && found.steady && (found.slope - slope).abs() < 1e-6 * (first + slope));
+        }
+
+        #[test]
+        fn the_interval_holds_the_mean_of_what_does_not_vary(value in 0.0_f64..10.0, count in 1_usize..60) {
+            let (low, high) = mean_interval(&vec![value; count], 1).unwrap();
+            prop_assert!((low - value).abs() < 1e-9 && (high - value).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The steps that are looked at: of `python.steps`, those that every process finished, without warming up and without
+//! snippets of `probe eval`.
+//!
+//! Times are whole numbers of 2^-30 s. The agent records multiples of 2^-27 s, so nothing is rounded, and what is added up
+//! here is exact to the last bit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rows::{Rows, ask};
+use probe_client::Client;
+use crate::compare::Window;
+use probe_common::error::{Error, Result};
+
+/// 2^-30 s.
+pub(crate) type Ticks = i64;
+
+/// Most steps that are looked at where no window says which: the newest ones.
+pub(crate) const MOST: i64 = 1000;
+
+/// Most steps that a window may have.
+const LIMIT: i64 = 20_000;
+
+/// The parts of a step. What they do not account for (nothing, of our own agents) is the last one.
+pub(crate) const PARTS: [&str; 9] =
+    ["data", "forward", "backward", "optimizer", "comm", "validation", "checkpoint", "other", "unaccounted"];
+/// Waiting for other ranks and for what they send: the one part that is not a rank's own doing.
+pub(crate) const COMM: usize = 4;
+const UNACCOUNTED: usize = 8;
+
+/// What the parts are in `python.steps`.
+const COLUMNS: &str = "data_time AS data, forward_time AS forward, backward_time AS backward, optimizer_time AS optimizer, \
+                       comm_time AS comm, COALESCE(validation_time, 0) AS validation, \
+                       COALESCE(checkpoint_time, 0) AS checkpoint, other_time AS other";
+
+/// A process whose steps are looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) host: String,
+    pub(crate) pid: i64,
+    pub(crate) rank: Option<i64>,
+}
+
+/// The steps, by process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Steps {
+    pub(crate) processes: Vec<Process>,
+    /// Their numbers, ascending.
+    pub(crate) numbers: Vec<i64>,
+    /// By process and step: the parts, whose sum is the duration.
+    pub(crate) parts: Vec<Vec<[Ticks; 9]>>,
+    /// Samples of all processes in a second; None where they are not known.
+    pub(crate) samples_per_second: Option<f64>,
+    /// Steps that were left out because the process had not settled yet.
+    pub(crate) warming_up: usize,
+    /// Those that only some processes finished, and those with a snippet in them.
+    pub(crate) left_out: usize,
+    /// Processes without a rank whose steps are not looked at.
+    pub(crate) others: usize,
+}
+
+pub(crate) fn ticks(seconds: f64) -> Ticks {
+    (seconds * (1u64 << 30) as f64).round() as Ticks
+}
+
+pub(crate) fn seconds(ticks: Ticks) -> f64 {
+    ticks as f64 / (1u64 << 30) as f64
+}
+
+/// The place of a part by its name.
+pub(crate) fn part(name: &str) -> Option<usize> {
+    PARTS[..UNACCOUNTED].iter().position(|part| *part == name)
+}
+
+impl Steps {
+    pub(crate) fn count(&self) -> usize {
+        self.numbers.len()
+    }
+
+    pub(crate) fn duration(&self, process: usize, step: usize) -> Ticks {
+        self.parts[process][step].iter().sum()
+    }
+
+    /// What steps took: the mean over the processes of the sum of their durations.
+    pub(crate) fn observed(&self) -> f64 {
+        let sum: Ticks = (0..self.processes.len())
+            .flat_map(|of| (0..self.count()).map(move |at| (of, at)))
+            .map(|(of, at)| self.duration(of, at))
+            .sum();
+        sum as f64 / self.processes.len().max(1) as f64
+    }
+
+    /// The process of a rank; of None the one that has none.
+    pub(crate) fn process_of(&self, rank: Option<i64>) -> Option<usize> {
+        self.processes.iter().position(|process| process.rank == rank)
+    }
+
+    /// SQL with what stands for the steps put in: $window, $first, $last, $pids.
+    pub(crate) fn fill(&self, sql: &str) -> String {
+        let (first, last) = (self.numbers.first().copied().unwrap_or(0), self.numbers.last().copied().unwrap_or(-1));
+        let pids: BTreeSet<i64> = self.processes.iter().map(|process| process.pid).collect();
+        let pids = pids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+        let pids = if pids.is_empty() { "NULL".to_owned() } else { pids };
+        sql.replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
+            .replace("$first", &first.to_string())
+            .replace("$last", &last.to_string())
+            .replace("$pids", &pids)
+    }
+}
+
+/// Reads them.
+///
+/// # Errors
+/// The queries'; there is no step in the window, or too many.
+pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Steps> {
+    let asked = window.map_or_else(|| "true".to_owned(), Window::condition);
+    let found = ask(
+        client,
+        &format!(
+            "SELECT host, pid, rank, COUNT(*) AS steps, MIN(step) AS first, MAX(step) AS last, \
+             CAST(MAX(ts) AS BIGINT) AS newest FROM python.steps WHERE {asked} GROUP BY host, pid, rank \
+             ORDER BY rank, steps DESC, pid"
+        ),
+    )
+    .await?;
+    if found.count == 0 {
+        return Err(nothing(client, name, window).await?);
+    }
+    let (chosen, others) = choose(&found);
+    let last = chosen.iter().filter_map(|row| found.int("last", *row)).min().unwrap_or(-1);
+    let begins = chosen.iter().filter_map(|row| found.int("first", *row)).max().unwrap_or(0);
+    let first = if window.is_some() { begins } else { begins.max(last - MOST + 1) };
+    if last - first >= LIMIT {
+        return Err(Error::limit(format!(
+            "{name} has {} steps in that window, and at most {LIMIT} are looked at",
+            last - first + 1
+        ))
+        .hint(format!("choose fewer: --steps {}..{last}", last - LIMIT + 1)));
+    }
+    let processes: Vec<Process> = chosen
+        .iter()
+        .map(|row| Process {
+            host: found.text("host", *row).unwrap_or_default(),
+            pid: found.int("pid", *row).unwrap_or_default(),
+            rank: found.int("rank", *row),
+        })
+        .collect();
+    let mut steps = Steps { processes, numbers: (first..=last).collect(), others, ..Steps::default() };
+    let rows = ask(
+        client,
+        &steps.fill(&format!(
+            "SELECT host, pid, rank, step, duration, warmup, samples, {COLUMNS} FROM python.steps WHERE $window"
+        )),
+    )
+    .await?;
+    let snippets =
+        ask(client, &format!("SELECT DISTINCT step FROM probe.evals WHERE step BETWEEN {first} AND {last}")).await?;
+    let snippets: BTreeSet<i64> = (0..snippets.count).filter_map(|row| snippets.int("step", row)).collect();
+    keep(&mut steps, &rows, &snippets);
+    Ok(steps)
+}
+
+/// Of every rank the process that stepped last (a rank may have been started anew); where there are no ranks, the process
+/// with the most steps. And how many without a rank are left.
+fn choose(found: &Rows) -> (Vec<usize>, usize) {
+    let mut of_rank: BTreeMap<i64, usize> = BTreeMap::new();
+    let mut without = Vec::new();
+    for row in 0..found.count {
+        let newest = |row: usize| found.number("newest", row).unwrap_or_default();
+        match found.int("rank", row) {
+            Some(rank) => {
+                let kept = of_rank.entry(rank).or_insert(row);
+                if newest(row) > newest(*kept) {
+                    *kept = row;
+                }
+            }
+            None => without.push(row),
+        }
+    }
+    if of_rank.is_empty() {
+        let others = without.len().saturating_sub(1);
+        return (without.into_iter().take(1).collect(), others);
+    }
+    (of_rank.into_values().collect(), without.len())
+}
+
+/// Keeps what can be looked at of `rows`.
+fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
+    let mut by_step: BTreeMap<i64, Vec<Option<usize>>> = BTreeMap::new();
+    for row in 0..rows.count {
+        let (host, pid, rank) = (rows.text("host", row), rows.int("pid", row), rows.int("rank", row));
+        let is = |process: &Process| {
+            Some(process.pid) == pid && process.rank == rank && Some(&process.host) == host.as_ref()
+        };
+        let (Some(process), Some(step)) = (steps.processes.iter().position(is), rows.int("step", row)) else {
+            continue;
+        };
+        by_step.entry(step).or_insert_with(|| vec![None; steps.processes.len()])[process] = Some(row);
+    }
+    steps.numbers.clear();
+    steps.parts = vec![Vec::new(); steps.processes.len()];
+    let mut samples = Some(0.0);
+    for (step, places) in by_step {
+        let Some(places) = places.into_iter().collect::<Option<Vec<usize>>>() else {
+            steps.left_out += 1;
+            continue;
+        };
+        if places.iter().any(|row| rows.number("warmup", *row) == Some(1.0)) {
+            steps.warming_up += 1;
+            continue;
+        }
+        if snippets.contains(&step) {
+            steps.left_out += 1;
+            continue;
+        }
+        steps.numbers.push(step);
+        for (process, row) in places.into_iter().enumerate() {
+            let of = |name: &str| ticks(rows.number(name, row).unwrap_or_default());
+            let mut parts: [Ticks; 9] =
+                std::array::from_fn(|part| if part == UNACCOUNTED { 0 } else { of(PARTS[part]) });
+            parts[UNACCOUNTED] = of("duration") - parts.iter().sum::<Ticks>();
+            steps.parts[process].push(parts);
+            samples = samples.zip(rows.number("samples", row)).map(|(sum, more)| sum + more);
+        }
+    }
+    let seconds = steps.observed() / (1u64 << 30) as f64;
+    steps.samples_per_second = samples.filter(|_| seconds > 0.0).map(|samples| samples / seconds);
+}
+
+async fn nothing(client: &mut Client, name: &str, window: Option<Window>) -> Result<Error> {
+    let found = ask(client, "SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps").await?;
+    Ok(match (found.int("first", 0).zip(found.int("last", 0)), window) {
+        (Some((first, last)), Some(window)) => {
+            Error::failed(format!("{name} has no step within {window}")).hint(format!("it has steps {first}..{last}"))
+        }
+        _ => Error::failed(format!("{name} has no finished step to look at"))
+            .hint("probe doctor says whether programs here are recorded; of a run that does not step: probe hang"),
+    })
+}

@@ -1,0 +1,135 @@
+//! Where a step goes. The rows sum to the time of the steps exactly, in whole ticks.
+//!
+//! The time of a step is that of the rank whose own work took longest: it is the one that the others wait for. What a
+//! finding claims of it comes first; of what is left, each part is what the middle rank spent there (`typical` in the
+//! median step, `excess` above it in all), `uneven` is what the slowest rank spent beyond that, and `comm` is its wait.
+
+use super::replay::{Reduction, taken};
+use super::statistics::middle;
+use super::steps::{COMM, PARTS, Steps, Ticks};
+
+/// A row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    /// Which part of the step, or `uneven`.
+    pub(crate) part: &'static str,
+    /// The finding that claims it, by its place.
+    pub(crate) finding: Option<usize>,
+    /// Sum over steps of what is there in the median step.
+    pub(crate) typical: Ticks,
+    /// What is above that in some steps, less what is below it in others.
+    pub(crate) excess: Ticks,
+}
+
+/// The waterfall of `steps`, of which the findings claim `claims`.
+pub(crate) fn waterfall(steps: &Steps, claims: &[Vec<Reduction>]) -> Vec<Leaf> {
+    let slowest: Vec<usize> = (0..steps.count())
+        .map(|step| {
+            let own = |process: &usize| steps.duration(*process, step) - steps.parts[*process][step][COMM];
+            // The first of those that are alike.
+            (0..steps.processes.len()).rev().max_by_key(own).unwrap_or(0)
+        })
+        .collect();
+    let mut leaves = Vec::new();
+    let mut before: Vec<&Reduction> = Vec::new();
+    let mut gone = taken(steps, &[]);
+    for (finding, reductions) in claims.iter().enumerate() {
+        before.extend(reductions);
+        let now = taken(steps, &before);
+        for (part, name) in PARTS.iter().enumerate() {
+            let claimed = |(step, of): (usize, &usize)| now[*of][step][part] - gone[*of][step][part];
+            let claimed: Vec<Ticks> = slowest.iter().enumerate().map(claimed).collect();
+            leaves.extend(leaf(name, Some(finding), claimed));
+        }
+        gone = now;
+    }
+    let left = |process: usize, step: usize, part: usize| steps.parts[process][step][part] - gone[process][step][part];
+    let mut uneven = vec![0; steps.count()];
+    let mut rest = Vec::new();
+    for (part, name) in PARTS.iter().enumerate() {
+        let shared: Vec<Ticks> = (0..steps.count())
+            .map(|step| {
+                let of_slowest = left(slowest[step], step, part);
+                if part == COMM {
+                    return of_slowest;
+                }
+                let mut of_all: Vec<Ticks> =
+                    (0..steps.processes.len()).map(|process| left(process, step, part)).collect();
+                of_all.sort_unstable();
+                let of_middle = of_all[(of_all.len() - 1) / 2];
+                uneven[step] += of_slowest - of_middle;
+                of_middle
+            })
+            .collect();
+        rest.extend(leaf(name, None, shared));
+    }
+    rest.extend(leaf("uneven", None, uneven));
+    rest.extend(leaves);
+    rest
+}
+
+/// A row of its value in each step; None where there is nothing in any.
+fn leaf(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Option<Leaf> {
+    if values.iter().all(|value| *value == 0) {
+        return None;
+    }
+    let (sum, count) = (values.iter().sum::<Ticks>(), values.len() as Ticks);
+    let typical = middle(values) * count;
+    Some(Leaf { part, finding, typical, excess: sum - typical })
+}
+
+/// What the rows sum to: the time of the steps of the rank that took longest in each.
+#[cfg(test)]
+fn total(steps: &Steps) -> Ticks {
+    let slowest = |step: usize| {
+        let own = |process: &usize| steps.duration(*process, step) - steps.parts[*process][step][COMM];
+        let of = (0..steps.processes.len()).rev().max_by_key(own).unwrap_or(0);
+        steps.duration(of, step)
+    };
+    (0..steps.count()).map(slowest).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::replay::tests::{any_steps, steps_of};
+    use super::*;
+
+    #[test]
+    fn one_stall_is_excess_and_no_share() {
+        let mut steps = vec![[0, 10, 20, 5, 0, 0, 0, 5, 0]; 10];
+        steps[4][7] = 1005;
+        let rows = waterfall(&steps_of(vec![steps]), &[]);
+        let other = rows.iter().find(|row| row.part == "other").unwrap();
+        assert_eq!((other.typical, other.excess), (50, 1000));
+        assert_eq!(rows.iter().map(|row| row.part).collect::<Vec<_>>(), ["forward", "backward", "optimizer", "other"]);
+    }
+
+    #[test]
+    fn what_a_finding_claims_is_its_own_row() {
+        let steps = steps_of(vec![vec![[30, 10, 0, 0, 0, 0, 0, 0, 0]; 4]]);
+        let claim = Reduction { part: 0, process: 0, by: vec![25; 4] };
+        let rows = waterfall(&steps, &[vec![claim]]);
+        let found: Vec<_> = rows.iter().map(|row| (row.part, row.finding, row.typical)).collect();
+        assert_eq!(found, [("data", None, 20), ("forward", None, 40), ("data", Some(0), 100)]);
+    }
+
+    proptest! {
+        /// Whatever the steps and whatever is claimed of them.
+        #[test]
+        fn the_rows_sum_to_the_steps(
+            steps in any_steps(),
+            claims in prop::collection::vec((0_usize..9, 0_usize..4, -1000_i64..1_000_000), 0..5),
+        ) {
+            let claims: Vec<Vec<Reduction>> = claims
+                .into_iter()
+                .map(|(part, process, by)| {
+                    vec![Reduction { part, process: process % steps.processes.len(), by: vec![by; steps.count()] }]
+                })
+                .collect();
+            let rows = waterfall(&steps, &claims);
+            prop_assert_eq!(rows.iter().map(|row| row.typical + row.excess).sum::<Ticks>(), total(&steps));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+"""What is recorded and what `probe diagnose` ought to say of it; recording it (`make diagnose-corpus`).
+
+corpus.py record DIRECTORY [NAME …] [--strength 1.0 0.3] [--probe probe] [--loaded]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Planted:
+    """A program with something wrong in it, and its twin, the same program without."""
+
+    name: str
+    program: str
+    plant: str
+    #: Rules that name the cause; some are not written yet, and then nothing finds it.
+    rules: tuple[str, ...]
+    ranks: int = 1
+    #: What `subject` has to say: rank, module, part, line.
+    subject: tuple[tuple[str, object], ...] = ()
+    steps: int = 240
+    #: The twin is another program's where that is the same.
+    twin: str = ""
+
+
+PLANTED = [
+    Planted("inline", "loading.py", "inline", ("loads-in-loop",), twin="loading"),
+    Planted("starved", "loading.py", "starved", ("loader-starved",), twin="loading"),
+    Planted("restart", "loading.py", "restart", ("workers-restart", "periodic-stall"), twin="loading"),
+    Planted("rank-data", "ranks.py", "data", ("rank-slow", "loads-in-loop"), 2, (("rank", 1), ("part", "data")), twin="ranks"),
+    Planted("rank-forward", "ranks.py", "forward", ("rank-slow",), 2, (("rank", 1), ("part", "forward")), twin="ranks"),
+    Planted("rank-backward", "ranks.py", "backward", ("rank-slow",), 2, (("rank", 1), ("part", "backward")), twin="ranks"),
+    Planted("rank-other", "ranks.py", "other", ("rank-slow",), 2, (("rank", 1), ("part", "other")), twin="ranks"),
+    Planted("work", "between.py", "work", ("work-between-parts",), twin="between"),
+    Planted("items", "between.py", "items", ("reads-of-tensors", "work-between-parts"), twin="between"),
+    Planted("copies", "between.py", "copies", ("copies", "work-between-parts"), twin="between"),
+    Planted("stall", "between.py", "stall", ("periodic-stall",), subject=(("part", "other"),), twin="between"),
+    Planted("validation", "between.py", "validation", ("validation-in-steps",), twin="between"),
+    Planted("checkpoint", "between.py", "checkpoint", ("checkpoint-stalls",), twin="between"),
+    Planted("odd", "modules.py", "odd", ("odd-sibling",), subject=(("module", "blocks.3"),), twin="modules"),
+    Planted("recompute", "modules.py", "recompute", ("recompute-not-needed",), twin="modules"),
+    Planted("leak", "growth.py", "leak", ("host-leak",), steps=480, twin="growth"),
+    Planted("slower", "growth.py", "slower", ("slower-and-slower",), steps=480, twin="growth"),
+    Planted("micro", "collectives.py", "micro", ("reduced-each-micro-step",), 2, twin="collectives"),
+    Planted("small", "collectives.py", "small", ("many-small-collectives",), 2, twin="collectives"),
+    Planted("barrier", "collectives.py", "barrier", ("barrier-in-steps",), 2, twin="collectives"),
+]  # fmt: skip
+
+#: Twins by their name: program, ranks, steps.
+TWINS = {planted.twin: (planted.program, planted.ranks, planted.steps) for planted in PLANTED}
+
+HEALTHY = {
+    **{name: 1 for name in ("mlp", "cnn", "language", "lstm", "epochs", "accumulate", "autoencoder", "warming", "adversarial")},
+    "two_ranks": 2,
+}  # fmt: skip
+
+
+def runs(strengths: list[float]) -> dict[str, tuple[list[str], int]]:
+    """Every run of the corpus by its name: the program with its arguments, and its ranks."""
+    found: dict[str, tuple[list[str], int]] = {}
+    for name, (program, ranks, steps) in TWINS.items():
+        found[f"twin-{name}"] = ([str(HERE / "plants" / program), "--steps", str(steps)], ranks)
+    for name, ranks in HEALTHY.items():
+        found[f"healthy-{name}"] = ([str(HERE / "healthy/zoo.py"), name], ranks)
+    for planted in PLANTED:
+        for strength in strengths:
+            words = ["--plant", planted.plant, "--strength", str(strength), "--steps", str(planted.steps)]
+            found[f"{planted.name}-{strength:g}"] = ([str(HERE / "plants" / planted.program), *words], planted.ranks)
+    return found
+
+
+def record(name: str, command: list[str], ranks: int, directory: pathlib.Path, probe: str) -> pathlib.Path:
+    """Runs a program of the corpus under `probe run`, and returns the run's directory."""
+    kept = directory / name
+    shutil.rmtree(kept, ignore_errors=True)
+    python = [sys.executable]
+    if ranks > 1:
+        python += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    sockets = tempfile.mkdtemp(prefix="probe-")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PROBE")}
+    environment |= {"PROBE_HOME": str(directory / "home"), "PROBE_RUNTIME_DIR": sockets, "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            [probe, "run", "--name", name, "--", *python, *command], env=environment, capture_output=True, text=True
+        )
+        if done.returncode != 0:
+            raise SystemExit(f"{name}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+        newest = max((directory / "home/runs").glob(f"{name}@*"), key=lambda path: path.stat().st_mtime)
+        newest.rename(kept)
+    finally:
+        shutil.rmtree(sockets, ignore_errors=True)
+    return kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["record"])
+    parser.add_argument("directory", type=pathlib.Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--strength", type=float, nargs="+", default=[1.0, 0.3])
+    parser.add_argument("--probe", default=str(pathlib.Path(sys.executable).parent / "probe"))
+    parser.add_argument("--loaded", action="store_true", help="beside a neighbour that keeps half of the machine busy")
+    given = parser.parse_args()
+    given.directory.mkdir(parents=True, exist_ok=True)
+    neighbours: list[subprocess.Popen[bytes]] = []
+    if given.loaded:
+        busy = [sys.executable, "-c", "while True: sum(range(1000))"]
+        neighbours = [subprocess.Popen(busy) for _ in range(max(1, (os.cpu_count() or 2) // 2))]
+    try:
+        for name, (command, ranks) in runs(given.strength).items():
+            if given.names and name not in given.names:
+                continue
+            began = time.monotonic()
+            record(name, command, ranks, given.directory, given.probe)
+            print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+
+
+if __name__ == "__main__":
+    main()

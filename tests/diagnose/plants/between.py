@@ -1,0 +1,53 @@
+"""One process whose loop does more than train: work, reads of tensors, copies, stalls, validation, checkpoints."""
+
+from __future__ import annotations
+
+import pathlib
+import tempfile
+import time
+
+import common
+import torch
+from torch import nn
+
+args = common.arguments("work", "items", "copies", "stall", "validation", "checkpoint")
+torch.set_num_threads(1)
+net = common.model()
+optimizer = torch.optim.AdamW(net.parameters())
+samples = common.Samples(1 << 20)
+history: list[float] = []
+frames = torch.randn(2048, 512)
+state = {"weights": [torch.randn(1024, 1024) for _ in range(int(24 * args.strength) or 1)]}
+place = pathlib.Path(tempfile.mkdtemp()) / "state.pt"
+
+
+def validate() -> None:
+    net.eval()
+    with torch.no_grad():
+        for begin in range(0, int(4096 * args.strength), 64):
+            rows = torch.arange(begin, begin + 64) % 512
+            nn.functional.cross_entropy(net(samples.x[rows]), samples.y[rows])
+    net.train()
+
+
+for step in range(args.steps):
+    rows = torch.arange(step * 64, step * 64 + 64) % 512
+    x, y = samples.x[rows], samples.y[rows]
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(net(x), y)
+    loss.backward()
+    optimizer.step()
+    if args.plant == "work":
+        common.burn(0.008 * args.strength)
+    elif args.plant == "items":
+        history = [float(value) for value in x[0:8, : int(256 * args.strength)].flatten()]
+    elif args.plant == "copies":
+        for _ in range(int(8 * args.strength) or 1):
+            frames = frames.t().contiguous().t().clone(memory_format=torch.contiguous_format)
+    elif args.plant == "stall" and step % 20 == 19:
+        time.sleep(0.2 * args.strength)
+    elif args.plant == "validation" and step % 20 == 19:
+        validate()
+    elif args.plant == "checkpoint" and step % 20 == 19:
+        torch.save(state, place)
+place.unlink(missing_ok=True)

@@ -1,0 +1,33 @@
+"""Batches: made in the loop, by too few workers, or by workers that start anew each epoch."""
+
+from __future__ import annotations
+
+import common
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+args = common.arguments("inline", "starved", "restart")
+torch.set_num_threads(1)
+batch = 16
+per_epoch = 24 if args.plant == "restart" else args.steps
+seconds = {"inline": 0.001, "starved": 0.0025}.get(args.plant, 0.0) * args.strength
+workers = {"inline": 0, "starved": 1}.get(args.plant, 2)
+net = common.model()
+optimizer = torch.optim.AdamW(net.parameters())
+loader = DataLoader(
+    common.Samples(batch * per_epoch, seconds=seconds),
+    batch_size=batch,
+    num_workers=workers,
+    persistent_workers=workers > 0 and args.plant != "restart",
+    prefetch_factor=4 if workers else None,
+)
+done = 0
+while done < args.steps:
+    for x, y in loader:
+        optimizer.zero_grad()
+        for _ in range(3):
+            loss = nn.functional.cross_entropy(net(x.repeat(4, 1)), y.repeat(4))
+            loss.backward()
+        optimizer.step()
+        done += 1

@@ -1,0 +1,47 @@
+"""Modules: one that is slower than its siblings, activation checkpointing without need."""
+
+from __future__ import annotations
+
+import common
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+args = common.arguments("odd", "recompute")
+torch.set_num_threads(1)
+
+
+class Block(nn.Module):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 512), nn.Linear(512, 256)
+        self.slow = number == 3 and args.plant == "odd"
+
+    def forward(self, x):
+        if self.slow:
+            common.burn(0.006 * args.strength)
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(number) for number in range(6))
+        self.head = nn.Linear(256, 10)
+
+    def forward(self, x):
+        for number, block in enumerate(self.blocks):
+            again = args.plant == "recompute" and number < 6 * args.strength
+            x = checkpoint(block, x, use_reentrant=False) if again else block(x)
+        return self.head(x)
+
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+samples = common.Samples(1 << 20)
+for step in range(args.steps):
+    rows = torch.arange(step * 64, step * 64 + 64) % 512
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(samples.x[rows]), samples.y[rows]).backward()
+    optimizer.step()

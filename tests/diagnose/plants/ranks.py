@@ -1,0 +1,54 @@
+"""Two ranks, of which the second is slow in one part of its steps."""
+
+from __future__ import annotations
+
+import time
+
+import common
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+args = common.arguments("data", "forward", "backward", "other")
+torch.set_num_threads(1)
+rank, world = common.ranks()
+extra = 0.012 * args.strength if rank == 1 else 0.0
+
+
+class Slow(torch.autograd.Function):
+    """Takes its time on the way back."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        time.sleep(extra)
+        return grad
+
+
+class Block(nn.Module):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.linear = nn.Linear(256, 256)
+
+    def forward(self, x):
+        if self.number == 2 and args.plant == "forward":
+            time.sleep(extra)
+        x = torch.relu(self.linear(x))
+        return Slow.apply(x) if self.number == 2 and args.plant == "backward" else x
+
+
+torch.manual_seed(0)
+net = common.parallel(nn.Sequential(*(Block(number) for number in range(4)), nn.Linear(256, 10)), world)
+optimizer = torch.optim.AdamW(net.parameters())
+loader = DataLoader(common.Samples(64 * args.steps, seconds=extra / 64 if args.plant == "data" else 0.0), batch_size=64)
+for x, y in loader:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(x), y).backward()
+    optimizer.step()
+    if args.plant == "other":
+        time.sleep(extra)
+common.leave(world)

@@ -1,0 +1,60 @@
+"""What `probe diagnose` says of the corpus (`make diagnose-score`): a Markdown table, and exit status 1 where a healthy
+program gets a warning.
+
+    score.py DIRECTORY [--probe probe]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+from corpus import PLANTED
+
+
+def ask(probe: str, run: pathlib.Path) -> dict:
+    done = subprocess.run([probe, str(run), "diagnose", "--format", "json"], capture_output=True, text=True, check=True)
+    answer = json.loads(done.stdout)
+    rows = sum(row["typical_ms"] + row["excess_ms"] for row in answer["waterfall"])
+    assert abs(rows - answer["step_ms"]) < 1e-6 * max(answer["step_ms"], 1), f"{run}: the waterfall does not close"
+    return answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=pathlib.Path)
+    parser.add_argument("--probe", default=str(pathlib.Path(sys.executable).parent / "probe"))
+    given = parser.parse_args()
+    answers = {path.name: ask(given.probe, path) for path in sorted(given.directory.iterdir()) if path.name != "home"}
+    print("| plant | strength | said first | right | subject | promised (ms) | longer than its twin (ms) |")
+    print("|---|---|---|---|---|---|---|")
+    for planted in PLANTED:
+        for name, answer in answers.items():
+            if not name.startswith(f"{planted.name}-") or not name.removeprefix(f"{planted.name}-")[0].isdigit():
+                continue
+            first = answer["findings"][0] if answer["findings"] else None
+            right = first is not None and first["rule"] in planted.rules
+            subject = right and all(first["subject"].get(key) == value for key, value in planted.subject)
+            promised = f"{first['saving']['ms']:.1f}" if right and "ms" in first["saving"] else ""
+            twin = answers.get(f"twin-{planted.twin}")
+            longer = f"{answer['step_ms'] - twin['step_ms']:.1f}" if twin else ""
+            said = f"{first['rule']} ({first['severity']})" if first else "(nothing)"
+            marks = ["yes" if of else "no" for of in (right, subject)]
+            strength = name.rpartition("-")[2]
+            print(f"| {planted.name} | {strength} | {said} | {' | '.join(marks)} | {promised} | {longer} |")
+    healthy = {name: answer for name, answer in answers.items() if name.startswith(("healthy-", "twin-"))}
+    alarms = [
+        f"{name}: {finding['rule']} ({finding['severity']})"
+        for name, answer in healthy.items()
+        for finding in answer["findings"]
+    ]
+    withheld = sum(not answer["fits"] for answer in healthy.values())
+    print(f"\n{len(healthy)} healthy runs: {len(alarms)} findings {alarms}; in {withheld} the replay does not fit.")
+    sys.exit(any("(note)" not in alarm for alarm in alarms))
+
+
+if __name__ == "__main__":
+    main()
