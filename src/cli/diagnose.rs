@@ -7,8 +7,8 @@ use super::Status;
 use super::ask::{Connection, ask};
 use crate::compare::Window;
 use crate::diagnose::{self, Diagnosis, FEWEST, Severity, rule};
-use probe_common::error::{Error, Result};
 use crate::output;
+use probe_common::error::{Error, Result};
 
 /// A finding is as bad as --fail-on says.
 const FOUND: Status = 6;

@@ -23,9 +23,9 @@ use self::rule::{Kind, Rule};
 use self::statistics::ratio_interval;
 use self::steps::{Steps, Ticks, seconds};
 use self::waterfall::Leaf;
-use probe_client::Client;
 use crate::compare::Window;
 use crate::compare::statistics::Draws;
+use probe_client::Client;
 use probe_common::error::{Error, Kind as Failure, Result};
 
 /// Steps from which on anything is said about time.

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{Rows, ask};
-use probe_client::Client;
 use crate::compare::Window;
+use probe_client::Client;
 use probe_common::error::{Error, Result};
 
 /// 2^-30 s.

@@ -119,6 +119,7 @@ impl World {
     }
 
     fn start_with(directory: &Path, memory: usize, disk: u64) -> Self {
+        fault::retry_at_once();
         let begun = begin(directory, &"gpt@1".into(), memory, disk).unwrap();
         let mapping = Mapping::new(&steps::TABLE.wire_schema()).unwrap();
         Self { begun, agents: Vec::new(), mapping }

@@ -6,9 +6,13 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What tests have broken, and how.
 static BROKEN: Mutex<BTreeSet<(PathBuf, Fault)>> = Mutex::new(BTreeSet::new());
+
+/// Whether a disk that failed is tried again without the usual pause.
+static RETRY_AT_ONCE: AtomicBool = AtomicBool::new(false);
 
 /// What goes wrong below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +39,17 @@ pub fn set(directory: &Path, fault: Fault, broken: bool) {
     } else {
         all.remove(&entry);
     }
+}
+
+/// From now on this process tries a disk that failed again at once: tests would wait for seconds otherwise.
+pub fn retry_at_once() {
+    RETRY_AT_ONCE.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`retry_at_once`] was called.
+#[must_use]
+pub fn retries_at_once() -> bool {
+    RETRY_AT_ONCE.load(Ordering::Relaxed)
 }
 
 fn is_broken(path: &Path, how: Fault) -> bool {

@@ -31,7 +31,9 @@ pub(super) const FILE_ROWS: usize = 1 << 20;
 /// How often is looked for something old.
 const TICK: Duration = Duration::from_secs(5);
 /// Between two attempts on a disk that takes nothing.
-const RETRY: Duration = if cfg!(test) { Duration::from_millis(20) } else { TICK };
+fn retry() -> Duration {
+    if cfg!(test) || probe_common::fault::retries_at_once() { Duration::from_millis(20) } else { TICK }
+}
 /// A file is a 40th of what a run may take on disk, so that little goes at a time, and room for one more is soon made.
 const FILES_ON_DISK: u64 = 40;
 /// But so many bytes in any case, because a file has to say of each column what it has.
@@ -345,9 +347,9 @@ fn run(store: &Weak<Store>) {
         note(kept, result);
         if failed {
             // Not again at once, however much comes.
-            let until = Instant::now() + RETRY;
+            let until = Instant::now() + retry();
             let work = work.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = wake.wait_timeout_while(work, RETRY, |work| !work.stopping && Instant::now() < until);
+            let _ = wake.wait_timeout_while(work, retry(), |work| !work.stopping && Instant::now() < until);
         }
     }
 }

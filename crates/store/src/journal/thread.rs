@@ -19,7 +19,9 @@ const SYNC_AFTER: Duration = Duration::from_secs(1);
 /// A file that is older is followed by the next one, so that it can go.
 const FILE_AGE: Duration = Duration::from_secs(300);
 /// Between two attempts on a disk that takes nothing.
-const RETRY: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(5) };
+fn retry() -> Duration {
+    if cfg!(test) || probe_common::fault::retries_at_once() { Duration::ZERO } else { Duration::from_secs(5) }
+}
 
 impl Inner {
     /// Waits until there is something to do, and takes what waits. Where the disk takes nothing there is something to
@@ -29,7 +31,7 @@ impl Inner {
         loop {
             let due = match state.since {
                 Some(since) => SYNC_AFTER.saturating_sub(since.elapsed()),
-                None if failed => RETRY.max(Duration::from_millis(1)),
+                None if failed => retry().max(Duration::from_millis(1)),
                 None => FILE_AGE,
             };
             let ready = state.since.is_some() && (state.hurry || state.bytes >= SYNC_BYTES || due.is_zero());
@@ -85,7 +87,7 @@ impl Writer {
         let mut failed: Option<Instant> = None;
         loop {
             let taken = self.inner.next(failed.is_some());
-            let retry = failed.is_none_or(|since| since.elapsed() >= RETRY);
+            let retry = failed.is_none_or(|since| since.elapsed() >= retry());
             let attempt = catch_unwind(AssertUnwindSafe(|| match (&self.file, retry) {
                 (None, false) => None,
                 (None, true) => Some(self.next_file(true)),

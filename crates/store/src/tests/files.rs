@@ -203,7 +203,7 @@ fn other_programs_read_them() {
         .collect();
     let segments = segments(&[vec![rows.clone()], vec![rows]]);
     let file = write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &segments, &|_| ()).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/sql/readers.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/sql/readers.py");
     let output = Command::new(python).arg(script).arg(&file.path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expected = "40000 199 34284 32000 19.5302734375 390605.46875 1 1767225600020018999\n";
