@@ -75,7 +75,7 @@ async fn limits_hold_where_nothing_is_taken_of_an_answer() {
     let engine = engine(Limits { timeout: Some(Duration::from_millis(300)), rows: 1_000_000, ..Limits::default() });
     let mut late = engine.query(BOMB, None).await.unwrap();
     quiet(&engine, "past its deadline").await;
-    let error = from_datafusion(&late.next().await.unwrap().unwrap_err());
+    let error = from_datafusion(late.next().await.unwrap().unwrap_err());
     assert_eq!(error.to_string(), "no whole answer within 300ms");
     let revoked = Asked::default().revoked;
     let mut asked = engine.ask(BOMB, Asked { revoked: revoked.clone(), ..Asked::default() }).await.unwrap();
@@ -84,7 +84,7 @@ async fn limits_hold_where_nothing_is_taken_of_an_answer() {
     let began = std::time::Instant::now();
     quiet(&engine, "of a token that was taken back").await;
     assert!(began.elapsed() < Duration::from_millis(300), "the deadline ended it");
-    let error = from_datafusion(&asked.next().await.unwrap().unwrap_err());
+    let error = from_datafusion(asked.next().await.unwrap().unwrap_err());
     assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Denied, "the token was revoked"));
     drop(planned);
 }

@@ -48,7 +48,7 @@ pub const OLDER_FORKS: &[i64] = &[];
 
 /// What pause() of the C library asks the kernel for.
 #[cfg(test)]
-pub const PAUSE: i64 = libc::SYS_ppoll;
+pub(crate) const PAUSE: i64 = libc::SYS_ppoll;
 
 /// Of the state: how the last branch was made (BTYPE), which a function that does not begin with a landing pad must not see.
 const UNEXPECTED_FLAGS: u64 = 0b11 << 10;

@@ -19,7 +19,7 @@ pub const OLDER_WAITS: &[i64] = &[];
 pub const OLDER_WAITS_ONCE: &[i64] = &[];
 pub const OLDER_FORKS: &[i64] = &[];
 #[cfg(test)]
-pub const PAUSE: i64 = libc::SYS_ppoll;
+pub(crate) const PAUSE: i64 = libc::SYS_ppoll;
 
 pub fn find_system_call(_: &[u8]) -> Option<usize> {
     None

@@ -28,7 +28,7 @@ pub(crate) const OLDER_FORKS: &[i64] = &[libc::SYS_fork, libc::SYS_vfork];
 
 /// What pause() of the C library asks the kernel for.
 #[cfg(test)]
-pub const PAUSE: i64 = libc::SYS_pause;
+pub(crate) const PAUSE: i64 = libc::SYS_pause;
 
 /// Flags that a function does not expect: single step (8), backwards (10), alignment checks (18).
 const UNEXPECTED_FLAGS: u64 = 1 << 8 | 1 << 10 | 1 << 18;
