@@ -1,4 +1,4 @@
-"""`probe diagnose` on real runs: a planted cause is named, its healthy twin is not, live and recorded."""
+"""`probe diagnose` on real runs: a planted cause is named, and its healthy twin is not."""
 
 from __future__ import annotations
 
