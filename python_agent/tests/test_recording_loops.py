@@ -147,6 +147,36 @@ def test_modules_that_forward_adds_have_their_names_from_their_first_call(record
     assert not [row for row in trace if row["module"] == "Linear"] and recorder.native.problem() == ""
 
 
+def test_a_module_that_cannot_be_named_is_added_all_the_same(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch calls what names a module in the program's own statement: nothing may be raised there."""
+    import probe_agent.torch.modules as modules
+
+    model = Net(16, 1)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(2, 16), 1)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no such walk")
+
+    monkeypatch.setattr(modules, "_walk", fail)
+    model.late = nn.Tanh()
+    assert "no such walk" in recorder.native.problem()
+    recorder.native.set_problem("")
+
+
+def test_no_walk_goes_on_when_its_time_is_spent(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that puts a new module into its model in each step must not pay for a walk in each step."""
+    import probe_agent.torch.modules as modules
+
+    model = Net(16, 1)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(2, 16), 1)
+    model.early = nn.Tanh()
+    modules._walked[Net].seconds = float("inf")
+    model.late = nn.Tanh()
+    assert id(model.early) in modules._known and id(model.late) not in modules._known
+
+
 def test_a_compiled_module_without_a_length_is_named(recorder: Recorder) -> None:
     """A compiled module has a length where its class has none: to ask whether it is true raises."""
     import probe_agent.torch.modules as modules

@@ -7,7 +7,7 @@ import weakref
 from functools import partial
 from typing import Any
 
-from probe_agent import _native
+from probe_agent import _native, signals
 from probe_agent.torch import environment, forward
 
 #: What native code is told of a module: its address, name, class, device, whether it is compiled, whether it has parameters.
@@ -62,7 +62,7 @@ def register(root: Any, again: bool) -> tuple[bool, bool]:
         _walks += 1
     begun = time.perf_counter()
     walked = _walked.get(type(root))
-    if walked is not None and walked.seconds > _FREE + _SHARE * (begun - walked.since):
+    if walked is not None and walked.is_spent(begun):
         _name_as_before(root, walked)
         return True, walked.root[-1]
     found: list[_Found] = []
@@ -86,10 +86,27 @@ def watch_registrations() -> None:
 
 
 def _registered(parent: Any, name: str, child: Any) -> None:
-    """Called by torch before ``child`` becomes a part of ``parent``: most often in a constructor, of a module nobody knows."""
+    """Called by torch before ``child`` becomes a part of ``parent``. Most often that is in a constructor, of an unknown module."""
     reference = _known.get(id(parent))
     if reference is None or child is None or reference() is not parent:
         return
+    root = _outermost(parent)
+    begun = time.perf_counter()
+    walked = _walked.get(type(root))
+    if walked is not None and walked.is_spent(begun):
+        return
+    try:
+        _name_child(root, parent, name, child)
+    except Exception as error:  # Torch would raise it where the program adds the module.
+        if signals.is_of_the_program(error):
+            raise
+        _native.set_problem(f"finding the names of modules: {error!r}")
+    if walked is not None:
+        walked.seconds += time.perf_counter() - begun
+
+
+def _name_child(root: Any, parent: Any, name: str, child: Any) -> None:
+    """Name ``child``, and what is below it, as a part of ``parent``, which is known."""
     path, wrapper = _paths.get(id(parent), ""), _wrapper(parent)
     if wrapper is None or name != _WRAPPERS[wrapper]:
         path = f"{path}.{name}" if path else name
@@ -98,7 +115,7 @@ def _registered(parent: Any, name: str, child: Any) -> None:
     # One that is in two places has the name of the first.
     new = [entry for entry in found if _outermost(entry.module) is entry.module]
     if new:
-        _learn(new, weakref.ref(_outermost(parent)))
+        _learn(new, weakref.ref(root))
 
 
 def _learn(found: list[_Found], root: weakref.ref[Any]) -> _Described:
@@ -140,6 +157,10 @@ class _Walked:
     def __init__(self, since: float) -> None:
         self.since, self.seconds = since, 0.0
         self.root: tuple[str | None, str, str | None, bool, bool] = (None, "", None, False, False)
+
+    def is_spent(self, now: float) -> bool:
+        """Whether walks of this class have taken as much time as they may have had until ``now``."""
+        return self.seconds > _FREE + _SHARE * (now - self.since)
 
 
 def _name_as_before(root: Any, walked: _Walked) -> None:
