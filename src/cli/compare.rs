@@ -6,8 +6,9 @@ use probe_common::error::{Error, Result};
 
 use super::ask::{self, Connection};
 use super::{INTERRUPTED, Status, report};
-use crate::compare::{self, FEWEST, LAST_STEPS, Row, Side, Verdict, Window};
+use crate::compare::{self, FEWEST, LAST_STEPS, Row, Side, Verdict};
 use crate::output::{Format, rows};
+use crate::step_window::Window;
 
 /// Rows of modules that a table shows where --top does not say.
 const TOP: usize = 20;

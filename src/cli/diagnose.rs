@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use super::Status;
 use super::ask::{Connection, ask};
-use crate::compare::Window;
 use crate::diagnose::{self, Diagnosis, FEWEST, Severity, rule};
 use crate::output;
+use crate::step_window::Window;
 use probe_common::error::{Error, Result};
 
 /// A finding is as bad as --fail-on says.

@@ -1,18 +1,14 @@
 //! Two runs, or two windows of one, side by side: what a step takes and what each module takes in it, in A and in B, and
-//! whether the difference is more than noise. What is asked is in `sql`, what is computed in `statistics`.
+//! whether the difference is more than noise. What is asked is in `sql`.
 
 mod sql;
-pub(crate) mod statistics;
-mod window;
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::thread;
 
 pub use self::sql::read;
-pub use self::window::Window;
-
-use self::statistics::{Draws, median, middle95};
+use crate::block_bootstrap::{Draws, median, middle95};
 
 /// Most steps of a side that are compared where no window says which: the last ones, so that warming up is not in it.
 pub const LAST_STEPS: i64 = 1000;

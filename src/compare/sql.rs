@@ -12,7 +12,8 @@ use futures::StreamExt;
 use probe_client::{Answer, Client};
 use probe_common::error::{Error, Result};
 
-use super::{LAST_STEPS, PARTS, Side, Window};
+use super::{LAST_STEPS, PARTS, Side};
+use crate::step_window::Window;
 
 /// Steps that a side may have: their sums by module are held in memory.
 const MOST_STEPS: usize = 10_000;

@@ -14,6 +14,9 @@ pub(crate) enum Severity {
 }
 
 impl Severity {
+    /// From the mildest on.
+    pub(crate) const ALL: [Self; 3] = [Self::Note, Self::Warn, Self::Critical];
+
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Note => "note",

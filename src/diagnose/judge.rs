@@ -8,9 +8,9 @@ use super::finding::{Finding, Severity};
 use super::replay::Reduction;
 use super::rows::{Column, Rows};
 use super::rule::{Kind, Rule};
-use super::statistics::{deviation, floor, mean_interval, period, trend};
+use super::statistics::{BLOCKS, deviation, floor, mean_interval, period, trend};
 use super::steps::{Steps, Ticks, part, seconds, ticks};
-use crate::compare::statistics::median;
+use crate::block_bootstrap::median;
 
 /// Columns that mean something to every rule; the others are facts.
 const MEANT: [&str; 8] = ["step", "rank", "cost", "ref", "x", "y", "severity", "part"];
@@ -188,8 +188,8 @@ fn growth(rule: &Rule, rows: &Rows, places: &[usize], finding: &mut Finding) -> 
     points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     let found = trend(&points, floor).ok_or_else(|| format!("{} values are too few", points.len()))?;
     let percent = if found.first > 0.0 { (found.last / found.first - 1.0) * 100.0 } else { 0.0 };
-    if found.rises < 10 || !found.steady || percent < rule.growth {
-        return Err(format!("{percent:+.1} %, higher in {} of 11 parts", found.rises));
+    if found.rises < BLOCKS - 2 || !found.steady || percent < rule.growth {
+        return Err(format!("{percent:+.1} %, higher in {} of {} parts", found.rises, BLOCKS - 1));
     }
     finding.severity = Severity::Warn;
     finding.steps = points.len();
@@ -200,10 +200,8 @@ fn growth(rule: &Rule, rows: &Rows, places: &[usize], finding: &mut Finding) -> 
 }
 
 fn fact(rows: &Rows, places: &[usize], finding: &mut Finding) -> Result<(), String> {
-    finding.severity = match rows.text("severity", places[0]).as_deref() {
-        Some("critical") => Severity::Critical,
-        Some("warn") => Severity::Warn,
-        _ => Severity::Note,
-    };
+    let said = rows.text("severity", places[0]);
+    let known = said.and_then(|word| Severity::ALL.into_iter().find(|severity| severity.as_str() == word));
+    finding.severity = known.unwrap_or(Severity::Note);
     Ok(())
 }

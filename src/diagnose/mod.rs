@@ -6,6 +6,7 @@
 mod finding;
 mod judge;
 mod page;
+mod ranking;
 mod replay;
 mod rows;
 pub(crate) mod rule;
@@ -18,13 +19,11 @@ use std::collections::BTreeMap;
 pub(crate) use finding::{Finding, Severity};
 pub(crate) use page::{json, page};
 
-use self::replay::{FITS, Reduction, replay};
+use self::replay::{FITS, Reduction};
 use self::rule::{Kind, Rule};
-use self::statistics::ratio_interval;
-use self::steps::{Steps, Ticks, seconds};
+use self::steps::{Steps, Ticks};
 use self::waterfall::Leaf;
-use crate::compare::Window;
-use crate::compare::statistics::Draws;
+use crate::step_window::Window;
 use probe_client::Client;
 use probe_common::error::{Error, Kind as Failure, Result};
 
@@ -52,6 +51,11 @@ pub(crate) struct Diagnosis {
 impl Diagnosis {
     pub(crate) fn fits(&self) -> bool {
         self.error.abs() <= FITS
+    }
+
+    /// The time of all steps: what the waterfall sums to.
+    fn total(&self) -> Ticks {
+        self.waterfall.iter().map(|leaf| leaf.typical + leaf.excess).sum()
     }
 
     /// The finding that is worth a verdict: the first of the worst.
@@ -82,16 +86,18 @@ pub(crate) async fn diagnose(
     };
     let mut candidates = Vec::new();
     let built_in = rule::built_in()?;
-    let mut levels = BTreeMap::new();
+    let mut rules = BTreeMap::new();
     for (rule, is_own) in built_in.into_iter().map(|rule| (rule, false)).chain(own.into_iter().map(|rule| (rule, true)))
     {
-        if levels.contains_key(&rule.name) {
+        if rules.contains_key(&rule.name) {
             return Err(Error::usage(format!("there are two rules '{}'", rule.name)).hint("call yours something else"));
         }
         candidates.extend(one(client, &rule, is_own, &mut done).await?);
-        levels.insert(rule.name.clone(), rule);
+        rules.insert(rule.name.clone(), rule);
     }
-    rank(&mut done, candidates, &levels);
+    let (findings, ruled_out) = ranking::rank(&done.steps, candidates, &rules);
+    done.findings = findings;
+    done.ruled_out.extend(ruled_out);
     let claims: Vec<Vec<Reduction>> = done.findings.iter().map(|finding| finding.reductions.clone()).collect();
     done.waterfall = waterfall::waterfall(&done.steps, &claims);
     Ok(done)
@@ -139,88 +145,4 @@ async fn one(client: &mut Client, rule: &Rule, is_own: bool, done: &mut Diagnosi
         done.ruled_out.push((rule.name.clone(), judged.why));
     }
     Ok(judged.findings)
-}
-
-fn percent(part: Ticks, of: Ticks) -> f64 {
-    if of > 0 { part as f64 / of as f64 * 100.0 } else { 0.0 }
-}
-
-/// The one that saves most for certain first, then the one that saves most of what is left, and so on; then those that
-/// save no time, the worst first.
-fn rank(done: &mut Diagnosis, candidates: Vec<Finding>, rules: &BTreeMap<String, Rule>) {
-    let steps = &done.steps;
-    let draws = Draws::new(steps.count(), 5);
-    let float = |values: &[Ticks]| values.iter().map(|value| *value as f64).collect::<Vec<_>>();
-    let base = replay(steps, &[]);
-    let whole: Ticks = base.iter().sum();
-    let of_base = float(&base);
-    let (mut timed, mut others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|of| !of.reductions.is_empty());
-    let alone = |finding: &Finding| {
-        let without: Ticks = replay(steps, &finding.reductions.iter().collect::<Vec<_>>()).iter().sum();
-        percent(whole - without, whole)
-    };
-    let mut before: Vec<Reduction> = Vec::new();
-    let mut found: Vec<Finding> = Vec::new();
-    let all_alone: Vec<(String, Vec<String>, f64)> =
-        timed.iter().map(|of| (of.rule.clone(), of.explains.clone(), alone(of))).collect();
-    // What another one explains nearly all of is that one's symptom.
-    timed.retain(|of| {
-        let mine = alone(of);
-        let cause = all_alone.iter().find(|(_, explains, saves)| explains.contains(&of.rule) && *saves >= 0.8 * mine);
-        if let Some((cause, ..)) = cause.filter(|_| mine > 0.0) {
-            done.ruled_out.push((of.rule.clone(), format!("{cause} explains it")));
-        }
-        cause.is_none() || mine <= 0.0
-    });
-    loop {
-        let now = replay(steps, &before.iter().collect::<Vec<_>>());
-        let left: Ticks = now.iter().sum();
-        let mut best: Option<(usize, f64, f64, Ticks)> = None;
-        let mut silent = Vec::new();
-        for (place, finding) in timed.iter().enumerate() {
-            let with: Vec<&Reduction> = before.iter().chain(&finding.reductions).collect();
-            let then = replay(steps, &with);
-            let gain: Vec<Ticks> = now.iter().zip(&then).map(|(now, then)| now - then).collect();
-            let sum: Ticks = gain.iter().sum();
-            let rule = &rules[&finding.rule];
-            let enough = percent(sum, whole) >= rule.levels[0];
-            let (low, high) = match ratio_interval(&draws, &float(&gain), &of_base) {
-                Some((low, high)) if enough => (low * 100.0, high * 100.0),
-                _ => (0.0, 0.0),
-            };
-            let a_step = seconds(sum) / steps.count().max(1) as f64;
-            let matters = a_step >= 0.001 || percent(sum, whole) >= 5.0;
-            if rule::severity(rule, low).is_none() || !matters {
-                silent.push((place, percent(sum, whole)));
-            } else if best.is_none_or(|(_, most, ..)| low > most) {
-                best = Some((place, low, high, left - sum));
-            }
-        }
-        let Some((place, low, high, after)) = best else {
-            for (place, saves) in silent {
-                let why = if before.is_empty() { "" } else { " after those above" };
-                done.ruled_out.push((timed[place].rule.clone(), format!("it would save {saves:.1} %{why}")));
-            }
-            break;
-        };
-        let mut finding = timed.remove(place);
-        finding.severity = rule::severity(&rules[&finding.rule], low).unwrap_or(Severity::Note);
-        let ms = |ticks: Ticks| seconds(ticks) * 1000.0 / steps.count().max(1) as f64;
-        finding.saving = Some(finding::Saving {
-            ms: ms(left - after),
-            percent: percent(left - after, whole),
-            low,
-            high,
-            alone: alone(&finding),
-            after: ms(after),
-        });
-        before.extend(finding.reductions.iter().cloned());
-        found.push(finding);
-    }
-    others.sort_by_key(|of| std::cmp::Reverse(of.severity));
-    found.extend(others);
-    for finding in &mut found {
-        (finding.says, finding.remedy) = (finding.text(&finding.says), finding.text(&finding.remedy));
-    }
-    done.findings = found;
 }

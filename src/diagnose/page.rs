@@ -23,7 +23,7 @@ fn show(ms: f64) -> String {
 pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
     let mut out = String::new();
     let steps = &done.steps;
-    let total: Ticks = done.waterfall.iter().map(|leaf| leaf.typical + leaf.excess).sum();
+    let total = done.total();
     let (first, last) = (steps.numbers.first().copied().unwrap_or(0), steps.numbers.last().copied().unwrap_or(0));
     let who = match steps.processes.len() {
         1 => "1 process".to_owned(),
@@ -87,7 +87,7 @@ pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
 
 pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
     let steps = &done.steps;
-    let total: Ticks = done.waterfall.iter().map(|leaf| leaf.typical + leaf.excess).sum();
+    let total = done.total();
     let leaf = |leaf: &super::Leaf| {
         value!({ "part": leaf.part, "leaf": if leaf.finding.is_some() { "claimed" } else { "not named" },
             "typical_ms": ms(steps, leaf.typical), "excess_ms": ms(steps, leaf.excess),

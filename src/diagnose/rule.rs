@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::finding::Severity;
 use probe_common::error::{Error, Result};
+use probe_query::nearest;
 
 /// What the rows of a rule are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,9 +125,9 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
             .map(|(key, value)| (key.trim(), value.trim()))
             .ok_or_else(|| wrong(format!("line {} is no '-- key: value'", at + 1)))?;
         if !KEYS.contains(&key) {
-            let near = KEYS.iter().min_by_key(|known| strsim::damerau_levenshtein(known, key)).unwrap_or(&"rule");
+            let meant = nearest(key, KEYS).map(|near| format!("did you mean '{near}'? ")).unwrap_or_default();
             return Err(wrong(format!("line {}: there is no key '{key}'", at + 1))
-                .hint(format!("did you mean '{near}'? The keys are {}", KEYS.join(", "))));
+                .hint(format!("{meant}The keys are {}", KEYS.join(", "))));
         }
         found.push((key, value));
     }
@@ -202,8 +203,8 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
 
 /// Which severity a saving (percent, for certain) has.
 pub(crate) fn severity(rule: &Rule, low: f64) -> Option<Severity> {
-    let all = [Severity::Critical, Severity::Warn, Severity::Note];
-    all.into_iter().zip(rule.levels.iter().rev()).find(|(_, level)| low >= **level).map(|(severity, _)| severity)
+    let reached = Severity::ALL.into_iter().zip(rule.levels).rev().find(|(_, level)| low >= *level);
+    reached.map(|(severity, _)| severity)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What rules are judged by. Nothing here assumes a distribution; everything is the same when all times are scaled.
 
 use super::steps::Ticks;
-use crate::compare::statistics::{Draws, median, middle95};
+use crate::block_bootstrap::{Draws, median, middle95};
 
 /// Parts that a series is cut into to say whether it grows.
 pub(crate) const BLOCKS: usize = 12;

@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{Rows, ask};
-use crate::compare::Window;
+use crate::step_window::Window;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
 
 /// 2^-30 s.
 pub(crate) type Ticks = i64;
+
+const TICKS_IN_SECOND: f64 = (1_u64 << 30) as f64;
 
 /// Most steps that are looked at where no window says which: the newest ones.
 pub(crate) const MOST: i64 = 1000;
@@ -59,11 +61,11 @@ pub(crate) struct Steps {
 }
 
 pub(crate) fn ticks(seconds: f64) -> Ticks {
-    (seconds * (1u64 << 30) as f64).round() as Ticks
+    (seconds * TICKS_IN_SECOND).round() as Ticks
 }
 
 pub(crate) fn seconds(ticks: Ticks) -> f64 {
-    ticks as f64 / (1u64 << 30) as f64
+    ticks as f64 / TICKS_IN_SECOND
 }
 
 /// The place of a part by its name.
@@ -80,7 +82,7 @@ impl Steps {
         self.parts[process][step].iter().sum()
     }
 
-    /// What steps took: the mean over the processes of the sum of their durations.
+    /// What steps took, in ticks: the mean over the processes of the sum of their durations.
     pub(crate) fn observed(&self) -> f64 {
         let sum: Ticks = (0..self.processes.len())
             .flat_map(|of| (0..self.count()).map(move |at| (of, at)))
@@ -222,7 +224,7 @@ fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
             samples = samples.zip(rows.number("samples", row)).map(|(sum, more)| sum + more);
         }
     }
-    let seconds = steps.observed() / (1u64 << 30) as f64;
+    let seconds = steps.observed() / TICKS_IN_SECOND;
     steps.samples_per_second = samples.filter(|_| seconds > 0.0).map(|samples| samples / seconds);
 }
 

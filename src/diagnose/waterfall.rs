@@ -23,13 +23,7 @@ pub(crate) struct Leaf {
 
 /// The waterfall of `steps`, of which the findings claim `claims`.
 pub(crate) fn waterfall(steps: &Steps, claims: &[Vec<Reduction>]) -> Vec<Leaf> {
-    let slowest: Vec<usize> = (0..steps.count())
-        .map(|step| {
-            let own = |process: &usize| steps.duration(*process, step) - steps.parts[*process][step][COMM];
-            // The first of those that are alike.
-            (0..steps.processes.len()).rev().max_by_key(own).unwrap_or(0)
-        })
-        .collect();
+    let slowest: Vec<usize> = (0..steps.count()).map(|step| slowest(steps, step)).collect();
     let mut leaves = Vec::new();
     let mut before: Vec<&Reduction> = Vec::new();
     let mut gone = taken(steps, &[]);
@@ -68,6 +62,12 @@ pub(crate) fn waterfall(steps: &Steps, claims: &[Vec<Reduction>]) -> Vec<Leaf> {
     rest
 }
 
+/// The process whose own work took longest in a step; of several the first.
+fn slowest(steps: &Steps, step: usize) -> usize {
+    let own = |process: &usize| steps.duration(*process, step) - steps.parts[*process][step][COMM];
+    (0..steps.processes.len()).rev().max_by_key(own).unwrap_or(0)
+}
+
 /// A row of its value in each step; None where there is nothing in any.
 fn leaf(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Option<Leaf> {
     if values.iter().all(|value| *value == 0) {
@@ -81,12 +81,7 @@ fn leaf(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Optio
 /// What the rows sum to: the time of the steps of the rank that took longest in each.
 #[cfg(test)]
 fn total(steps: &Steps) -> Ticks {
-    let slowest = |step: usize| {
-        let own = |process: &usize| steps.duration(*process, step) - steps.parts[*process][step][COMM];
-        let of = (0..steps.processes.len()).rev().max_by_key(own).unwrap_or(0);
-        steps.duration(of, step)
-    };
-    (0..steps.count()).map(slowest).sum()
+    (0..steps.count()).map(|step| steps.duration(slowest(steps, step), step)).sum()
 }
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ use tokio::task::JoinHandle;
 pub use self::catalog::{CATALOG, is_taken, schemas_of};
 pub use self::errors::from_datafusion;
 pub use self::limits::{Asked, Limits};
+pub use self::names::nearest;
 pub use self::output::plain_schema;
 pub use self::views::relations;
 pub use self::views::views;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use strsim::damerau_levenshtein;
 
 /// The candidate that was probably meant by `asked`; of several equally near the first.
-pub(super) fn nearest<'a>(asked: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(asked: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let asked = asked.to_lowercase();
     let distance = |candidate: &str| damerau_levenshtein(&asked, &candidate.to_lowercase());
     let near = |candidate: &&str| distance(candidate) <= (asked.len().max(candidate.len()) / 3).max(1);

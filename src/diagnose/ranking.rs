@@ -1,0 +1,154 @@
+//! The order of findings, and what each saves after those before it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::finding::{Finding, Saving, Severity};
+use super::replay::{Reduction, replay};
+use super::rule::{self, Rule};
+use super::statistics::ratio_interval;
+use super::steps::{Steps, Ticks, seconds};
+use crate::block_bootstrap::Draws;
+
+/// A rule that is silent, and why.
+type RuledOut = (String, String);
+
+/// The one that saves most for certain comes first, then the one that saves most of what is left, and so on; then those
+/// that save no time, the worst first. Also what is no finding after all.
+pub(super) fn rank(
+    steps: &Steps,
+    candidates: Vec<Finding>,
+    rules: &BTreeMap<String, Rule>,
+) -> (Vec<Finding>, Vec<RuledOut>) {
+    let replays = Replays::new(steps, rules);
+    let (timed, mut others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|of| !of.reductions.is_empty());
+    let (timed, mut ruled_out) = replays.without_symptoms(timed);
+    let (mut found, too_small) = replays.in_order(timed);
+    ruled_out.extend(too_small);
+    others.sort_by_key(|of| Reverse(of.severity));
+    found.extend(others);
+    for finding in &mut found {
+        (finding.says, finding.remedy) = (finding.text(&finding.says), finding.text(&finding.remedy));
+    }
+    (found, ruled_out)
+}
+
+/// The steps as they were, and what they would have been without causes.
+struct Replays<'a> {
+    steps: &'a Steps,
+    rules: &'a BTreeMap<String, Rule>,
+    draws: Draws,
+    /// What the replay says of each step as it was, and of all.
+    base: Vec<f64>,
+    whole: Ticks,
+}
+
+/// What a finding saves after others.
+struct Gain {
+    sum: Ticks,
+    /// Percent of the steps, with 95 % confidence.
+    low: f64,
+    high: f64,
+    severity: Option<Severity>,
+}
+
+impl<'a> Replays<'a> {
+    fn new(steps: &'a Steps, rules: &'a BTreeMap<String, Rule>) -> Self {
+        let base = replay(steps, &[]);
+        Self { steps, rules, draws: Draws::new(steps.count(), 5), whole: base.iter().sum(), base: floats(&base) }
+    }
+
+    fn percent(&self, of: Ticks) -> f64 {
+        if self.whole > 0 { of as f64 / self.whole as f64 * 100.0 } else { 0.0 }
+    }
+
+    fn seconds_a_step(&self, of: Ticks) -> f64 {
+        seconds(of) / self.steps.count().max(1) as f64
+    }
+
+    /// Percent that a finding saves if nothing else is mended.
+    fn alone(&self, finding: &Finding) -> f64 {
+        let without: Ticks = replay(self.steps, &finding.reductions.iter().collect::<Vec<_>>()).iter().sum();
+        self.percent(self.whole - without)
+    }
+
+    /// Those that no other one explains nearly all of, each with what it saves alone.
+    fn without_symptoms(&self, timed: Vec<Finding>) -> (Vec<(Finding, f64)>, Vec<RuledOut>) {
+        let with_saving = |of: Finding| {
+            let alone = self.alone(&of);
+            (of, alone)
+        };
+        let timed: Vec<(Finding, f64)> = timed.into_iter().map(with_saving).collect();
+        let cause = |of: &Finding, alone: f64| {
+            let explains =
+                |(other, saves): &&(Finding, f64)| other.explains.contains(&of.rule) && *saves >= 0.8 * alone;
+            timed.iter().find(explains).filter(|_| alone > 0.0).map(|(other, _)| other.rule.clone())
+        };
+        let causes: Vec<Option<String>> = timed.iter().map(|(of, alone)| cause(of, *alone)).collect();
+        let (mut kept, mut ruled_out) = (Vec::new(), Vec::new());
+        for ((of, alone), cause) in timed.into_iter().zip(causes) {
+            match cause {
+                Some(cause) => ruled_out.push((of.rule, format!("{cause} explains it"))),
+                None => kept.push((of, alone)),
+            }
+        }
+        (kept, ruled_out)
+    }
+
+    /// Takes the best of what is left, again and again; what is left at the end saves too little.
+    fn in_order(&self, mut timed: Vec<(Finding, f64)>) -> (Vec<Finding>, Vec<RuledOut>) {
+        let mut found: Vec<Finding> = Vec::new();
+        let mut before: Vec<Reduction> = Vec::new();
+        loop {
+            let now = replay(self.steps, &before.iter().collect::<Vec<_>>());
+            let gains: Vec<Gain> = timed.iter().map(|(of, _)| self.gain(&now, &before, of)).collect();
+            let mut best: Option<usize> = None;
+            for (index, gain) in gains.iter().enumerate() {
+                if gain.severity.is_some() && best.is_none_or(|best| gain.low > gains[best].low) {
+                    best = Some(index);
+                }
+            }
+            let Some(index) = best else {
+                let after = if found.is_empty() { "" } else { " after those above" };
+                let small = timed
+                    .into_iter()
+                    .zip(gains)
+                    .map(|((of, _), gain)| (of.rule, format!("it would save {:.1} %{after}", self.percent(gain.sum))));
+                return (found, small.collect());
+            };
+            let (gain, (mut finding, alone)) = (&gains[index], timed.remove(index));
+            finding.severity = gain.severity.unwrap_or(Severity::Note);
+            finding.saving = Some(Saving {
+                ms: self.seconds_a_step(gain.sum) * 1000.0,
+                percent: self.percent(gain.sum),
+                low: gain.low,
+                high: gain.high,
+                alone,
+                after: self.seconds_a_step(now.iter().sum::<Ticks>() - gain.sum) * 1000.0,
+            });
+            before.extend(finding.reductions.iter().cloned());
+            found.push(finding);
+        }
+    }
+
+    /// What a finding saves of the steps that are `now` left after the reductions `before` it.
+    fn gain(&self, now: &[Ticks], before: &[Reduction], finding: &Finding) -> Gain {
+        let with: Vec<&Reduction> = before.iter().chain(&finding.reductions).collect();
+        let then = replay(self.steps, &with);
+        let gain: Vec<Ticks> = now.iter().zip(&then).map(|(now, then)| now - then).collect();
+        let sum: Ticks = gain.iter().sum();
+        let rule = &self.rules[&finding.rule];
+        let interval = if self.percent(sum) >= rule.levels[0] {
+            ratio_interval(&self.draws, &floats(&gain), &self.base)
+        } else {
+            None
+        };
+        let (low, high) = interval.map_or((0.0, 0.0), |(low, high)| (low * 100.0, high * 100.0));
+        let matters = self.seconds_a_step(sum) >= 0.001 || self.percent(sum) >= 5.0;
+        Gain { sum, low, high, severity: rule::severity(rule, low).filter(|_| matters) }
+    }
+}
+
+fn floats(values: &[Ticks]) -> Vec<f64> {
+    values.iter().map(|value| *value as f64).collect()
+}
