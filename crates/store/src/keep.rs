@@ -32,7 +32,7 @@ pub(super) const FILE_ROWS: usize = 1 << 20;
 const TICK: Duration = Duration::from_secs(5);
 /// Between two attempts on a disk that takes nothing.
 fn retry() -> Duration {
-    if cfg!(test) || probe_common::fault::retries_at_once() { Duration::from_millis(20) } else { TICK }
+    if probe_common::fault::retries_at_once() { Duration::from_millis(20) } else { TICK }
 }
 /// A file is a 40th of what a run may take on disk, so that little goes at a time, and room for one more is soon made.
 const FILES_ON_DISK: u64 = 40;
