@@ -10,28 +10,28 @@ use crate::output;
 use crate::step_window::Window;
 use probe_common::error::{Error, Result};
 
-/// A finding is as bad as --fail-on says.
+/// A finding is at least as severe as --fail-on says.
 const FOUND: Status = 6;
-/// Too little was recorded to say so.
+/// Too little was recorded to tell.
 const TOO_LITTLE: Status = 7;
 
 /// How the answer looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 enum Format {
-    /// A page for people
+    /// A page to read
     #[default]
     Table,
     /// One object with everything
     Json,
-    /// A finding a line
+    /// One object per line, one for each finding
     Ndjson,
 }
 
 /// Say why steps take as long as they do
 ///
-/// What stands out, what it costs, what to do about it and what that would save; then where a step goes, which sums to
-/// the steps' time exactly. A share is no cause: each rule has a reference, and is silent where nothing is above it. It
-/// only reads what is recorded: of a live run, and of one that has ended.
+/// Lists what stands out, what it costs, what to do about it and what that would save. Then shows where the time of a step
+/// goes, in parts that sum to it exactly. A large share is not a cause: each rule compares with a reference, and says
+/// nothing if nothing exceeds it. The command only reads what is recorded, of a live run or of one that has ended.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] diagnose [OPTIONS]",
@@ -39,7 +39,7 @@ enum Format {
   probe gpt diagnose
   probe gpt@1 diagnose --steps 100..400 --json
   probe gpt diagnose --sql 1                  # the query behind the first finding
-  probe gpt diagnose --fail-on warn           # exit status 6 where there is one, 7 where too little is recorded"
+  probe gpt diagnose --fail-on warn           # exit status 6 if there is one, 7 if too little is recorded"
 )]
 pub(super) struct Args {
     /// Steps to look at: 10..50 (both included), 100.., ..99 [default: the newest 1000]
@@ -48,10 +48,10 @@ pub(super) struct Args {
     /// Print the SQL behind finding N
     #[arg(long, value_name = "N")]
     sql: Option<usize>,
-    /// End with 6 where a finding is as bad as this, and with 7 where too little is recorded to say
+    /// Exit with status 6 if a finding is at least this severe, and with 7 if too little is recorded to tell
     #[arg(long, value_enum, value_name = "SEVERITY")]
     fail_on: Option<Severity>,
-    /// Rules of your own beside those built in: files that end in .sql
+    /// Directory of your own rules, in addition to the built-in ones: files that end in .sql
     #[arg(long, value_name = "DIR")]
     rules: Option<PathBuf>,
     /// How the answer looks

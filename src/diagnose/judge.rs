@@ -33,7 +33,8 @@ pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
         let subject = SUBJECT.iter().filter_map(|name| Some(((*name).to_owned(), rows.text(name, row)?))).collect();
         groups.entry(subject).or_default().entry(rows.int("rank", row)).or_default().push(row);
     }
-    let mut judged = Judged { findings: Vec::new(), why: "no such thing in these steps".into(), too_few: false };
+    let mut judged =
+        Judged { findings: Vec::new(), why: "nothing of this kind happened in these steps".into(), too_few: false };
     let mut most = 0;
     for (subject, by_rank) in groups {
         let mut finding = empty(rule, subject);
@@ -65,7 +66,7 @@ pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
     }
     judged.too_few = judged.findings.is_empty() && rows.count > 0 && most < rule.least && rule.kind != Kind::Fact;
     if judged.too_few {
-        judged.why = format!("{most} rows are too few: it takes {}", rule.least);
+        judged.why = format!("{most} rows are too few: the rule needs {}", rule.least);
     }
     judged
 }
@@ -130,19 +131,22 @@ fn time(
     let mut all: Vec<(usize, f64, f64, usize)> = places.iter().filter_map(known).collect();
     all.sort_unstable_by_key(|(step, ..)| *step);
     if all.len() < rule.least {
-        return Err(format!("{} steps are too few: it takes {}", all.len(), rule.least));
+        return Err(format!("{} steps are too few: the rule needs {}", all.len(), rule.least));
     }
     if let Some((column, least)) = &rule.gate {
         let values: Vec<f64> = all.iter().filter_map(|(.., row)| rows.number(column, *row)).collect();
         let low = mean_interval(&values, 3).map_or(f64::NEG_INFINITY, |(low, _)| low);
         if low < *least {
-            return Err(format!("{column} is {low:.2} for certain, and {least} would be worth a word"));
+            return Err(format!("{column} is at least {low:.2} with 95 % confidence, and the rule starts at {least}"));
         }
     }
     let above: Vec<f64> = all.iter().map(|(_, cost, usual, _)| f64::from(u8::from(cost > usual))).collect();
     let low = mean_interval(&above, 4).map_or(0.0, |(low, _)| low);
     if low < rule.persistence {
-        return Err(format!("it is longer than it should be in {:.0} % of steps for certain", low * 100.0));
+        return Err(format!(
+            "it exceeds its reference in at least {:.0} % of steps with 95 % confidence, which is too few",
+            low * 100.0
+        ));
     }
     let excess: Vec<f64> = all.iter().map(|(_, cost, usual, _)| cost - usual).collect();
     let mut by = vec![0; steps.count()];
@@ -156,7 +160,7 @@ fn time(
         let spikes: Vec<usize> = (0..all.len()).filter(|place| excess[*place] > level).collect();
         let numbers: Vec<i64> = all.iter().map(|(step, ..)| steps.numbers[*step]).collect();
         let found = period(&spikes.iter().map(|place| numbers[*place]).collect::<Vec<_>>(), &numbers);
-        let every = found.ok_or_else(|| format!("{} long ones, at no equal distances", spikes.len()))?;
+        let every = found.ok_or_else(|| format!("{} long steps, not at equal distances", spikes.len()))?;
         for place in &spikes {
             by[all[*place].0] = ticks(excess[*place]);
         }

@@ -107,8 +107,8 @@ pub(crate) async fn diagnose(
 async fn one(client: &mut Client, rule: &Rule, is_own: bool, done: &mut Diagnosis) -> Result<Vec<Finding>> {
     let undecided = |why: String| Undecided { rule: rule.name.clone(), why, how: rule.record.clone() };
     if rule.kind == Kind::Time && done.steps.count() < FEWEST {
-        let why = format!("{} steps without warming up are too few: it takes {FEWEST}", done.steps.count());
-        done.not_decided.push(Undecided { rule: rule.name.clone(), why, how: "let it train for longer".into() });
+        let why = format!("{} steps after the warm-up are too few: the rule needs {FEWEST}", done.steps.count());
+        done.not_decided.push(Undecided { rule: rule.name.clone(), why, how: "let it train longer".into() });
         return Ok(Vec::new());
     }
     if rule.kind == Kind::Time && !done.fits() {

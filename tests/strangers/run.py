@@ -159,15 +159,16 @@ def recorded(ran: Ran, query) -> None:
 def page(all_ran: list[Ran]) -> str:
     """docs/compatibility.md."""
     lines = [
-        "# Programs of others, plain and watched",
+        "# Compatibility",
         "",
-        "Training programs, loops and models that nobody of this project wrote (`tests/strangers/manifest.py`), each run plain and",
-        "under `probe run` with every step in detail on a CPU. Output with every loss and exit status must be the same to the last",
-        "digit, no row lost, no problem said, and what is recorded as the manifest says. `make strangers` writes this page.",
+        "These training programs, loops and models come from other projects (`tests/strangers/manifest.py`). Each runs plain and",
+        "under `probe run`, on a CPU, with every step in detail. Its output (every loss to the last digit) and its exit status must",
+        "be the same, no row may be lost, no problem may be reported, and the rows must be those that the manifest expects.",
+        "`make strangers` writes this page.",
         "",
-        f"Seen of {len(all_ran)} of {len(PROGRAMS)} programs, with Python {sys.version.split()[0]}, torch {version('torch')}.",
+        f"This table has {len(all_ran)} of {len(PROGRAMS)} programs, run with Python {sys.version.split()[0]}, torch {version('torch')}.",
         "",
-        "| program | from | licence | steps | recorded | started as | not as one would think |",
+        "| program | from | licence | steps | recorded | command | differences |",
         "|---|---|---|---|---|---|---|",
     ]
     for ran in all_ran:
