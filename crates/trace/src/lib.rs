@@ -24,6 +24,7 @@ mod device;
 mod device_step;
 mod forward;
 pub mod keep;
+mod kind;
 pub mod known;
 pub mod mapping;
 mod memory;
@@ -51,6 +52,7 @@ use calls::{CallId, Calls, EndedThreads, NO_CALL};
 use clock::{Clock, seconds};
 pub use device::Device;
 use device::DeviceTime;
+pub use kind::{COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RecordTable, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE};
 pub use meter::Counts;
 use meter::Meter;
 use modules::Modules;
@@ -59,26 +61,8 @@ use settling::Settling;
 use steps::Ended;
 use thread::{Frame, Thread};
 
-/// `python.torch_trace`, as drops are counted.
-pub const TORCH_TRACE: &str = "python.torch_trace";
-/// `python.steps`.
-pub const STEPS: &str = "python.steps";
-/// `python.nccl_trace`.
-pub const NCCL_TRACE: &str = "python.nccl_trace";
-/// `python.checkpoints`.
+/// `python.checkpoints`, as drops are counted.
 pub const CHECKPOINTS: &str = "python.checkpoints";
-/// `python.data_trace`.
-pub const DATA_TRACE: &str = "python.data_trace";
-/// `python.memory`.
-pub const MEMORY: &str = "python.memory";
-/// `python.spans`.
-pub const SPANS: &str = "python.spans";
-/// `python.metrics`.
-pub const METRICS: &str = "python.metrics";
-/// `python.copies`.
-pub const COPIES: &str = "python.copies";
-/// `python.sync_points`.
-pub const SYNC_POINTS: &str = "python.sync_points";
 /// Why rows are missing after a ring had no room.
 pub const RING_FULL: &str = "ring full";
 /// Why the row of a step is missing in which a clock stood still.
@@ -272,18 +256,7 @@ impl<N: Names> Analyser<N> {
         }
         self.meter.count(kind);
         self.step_begin.get_or_insert(record.ts);
-        let within_passes = [
-            Kind::NodeStart,
-            Kind::NodeEnd,
-            Kind::GradReady,
-            Kind::Span,
-            Kind::Metric,
-            Kind::Memory,
-            Kind::Copy,
-            Kind::Sync,
-            Kind::Allocated,
-        ];
-        if !within_passes.contains(&kind) && !kind.is_about_collectives() {
+        if !kind.is_within_pass() {
             self.end_implicit_pass(thread, sink);
         }
         self.threads[thread].advance(record.ts, &mut self.calls);

@@ -11,7 +11,7 @@ use super::clock::SECOND;
 use super::names::{Found, ModuleInfo, Names, Operation};
 use super::{Analyser, Device, STEPS, TORCH_TRACE, payload};
 use crate::clock::Sample;
-use crate::record::{KINDS, Kind, LOST_DETAIL, Record};
+use crate::record::{Kind, LOST_DETAIL, Record};
 use crate::sink::Sink;
 
 mod collectives;
@@ -290,7 +290,7 @@ proptest! {
 
     #[test]
     fn nonsense_never_panics(
-        records in prop::collection::vec((0..3_usize, 0..KINDS.len(), any::<u64>(), 0..6_u64, any::<(u64, u64)>(), 0..1_000_u64), 0..400),
+        records in prop::collection::vec((0..3_usize, 0..Kind::ALL.len(), any::<u64>(), 0..6_u64, any::<(u64, u64)>(), 0..1_000_u64), 0..400),
     ) {
         let (mut analyser, mut sink) = (analyser(), Sink::default());
         let mut now = 0_u64;
@@ -299,7 +299,7 @@ proptest! {
             now = if delta == 0 { a } else { now.wrapping_add(delta) };
             let (a, b) = if delta % 3 == 0 { (a, b) } else { (small, small + 1) };
             let payload = if delta % 5 == 0 { payload } else { small };
-            let record = Record::new(KINDS[kind], payload, now, a, b);
+            let record = Record::new(Kind::ALL[kind], payload, now, a, b);
             let device = match small {
                 0 | 1 => Device::None,
                 2 => Device::Unknown,

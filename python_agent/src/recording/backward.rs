@@ -11,7 +11,6 @@ use super::forward::beside_error;
 use super::policy::{self, Layer};
 use super::record::{Kind, Record};
 use super::record_function::{self, FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, WATCHED};
-use super::ring::Class;
 use super::slot;
 use super::thread::{self, BESIDE, RECORD};
 use crate::shared::ENABLED;
@@ -59,7 +58,7 @@ fn backward_begin() -> PyResult<()> {
             FIRST_ELSEWHERE.store(0, Ordering::Relaxed);
             LAST_ELSEWHERE.store(0, Ordering::Relaxed);
         }
-        state.open_if(policy::is_on(Layer::Backward), &state.backward, Class::Step, Kind::BackwardBegin, 0);
+        state.open_if(policy::is_on(Layer::Backward), &state.backward, Kind::BackwardBegin, 0);
         Ok(())
     })
 }
@@ -102,7 +101,7 @@ fn gradient_ready(module: u64, _parameter: Option<&Bound<'_, PyAny>>) {
             state.last_node.set(now);
         }
         if DETAIL.load(Ordering::Relaxed) && policy::is_on(Layer::Backward) {
-            state.instant(Class::Detail, Record::new(Kind::GradReady, 0, now, module, 0));
+            state.instant(Record::new(Kind::GradReady, 0, now, module, 0));
         }
     });
 }

@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 
 use super::clock::ticks;
 use super::record::{Kind, Record};
-use super::ring::Class;
 use super::thread::{self, RECORD, SUSPENDED, ThreadState};
 use super::{module_memory, operators, policy, record_function, slot};
 use crate::analysis::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
@@ -131,7 +130,7 @@ fn call_may_end(py: Python<'_>, state: &ThreadState) {
 
 fn end_without_optimizer(state: &ThreadState, payload: u64) {
     let steps = end_step(state);
-    state.instant(Class::Step, Record::new(Kind::MarkStep, payload, ticks(), 0, steps as u64));
+    state.instant(Record::new(Kind::MarkStep, payload, ticks(), 0, steps as u64));
     apply_detail(state);
 }
 
@@ -150,7 +149,7 @@ pub(crate) fn apply_detail(state: &ThreadState) {
     let said = u64::from(wanted) | u64::from(policy::in_force().layers.0) << 1;
     if DETAIL_SAID.load(Ordering::Relaxed) != said {
         // Said first: if there is no room in the ring, modules stay as they were and the next boundary tries again.
-        if state.instant(Class::Step, Record::new(Kind::Detail, said, ticks(), 0, 0)) {
+        if state.instant(Record::new(Kind::Detail, said, ticks(), 0, 0)) {
             DETAIL_SAID.store(said, Ordering::Relaxed);
             DETAIL.store(wanted, Ordering::Relaxed);
             record_function::watch_nodes(wanted && policy::is_on(policy::Layer::Backward));
@@ -207,7 +206,7 @@ fn thread_mode(mode: u8) -> u8 {
         if before != SUSPENDED && mode == SUSPENDED {
             SUSPENSIONS.fetch_add(1, Ordering::AcqRel);
             state.mode.set(RECORD);
-            state.open(&state.suspensions, Class::Step, Kind::SuspendBegin, 0);
+            state.open(&state.suspensions, Kind::SuspendBegin, 0);
         }
         state.mode.set(mode);
         if before == SUSPENDED && mode != SUSPENDED {

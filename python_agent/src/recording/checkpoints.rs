@@ -11,7 +11,6 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::policy::{self, Layer};
 use super::record::Kind;
-use super::ring::Class;
 use super::thread::{self, RECORD};
 use crate::analysis::CHECKPOINTS;
 use crate::shared::{self, ENABLED, STEP};
@@ -90,7 +89,7 @@ fn run_checkpoint<'py>(
     let is_distributed = u32::from(kind != "torch.save");
     let (step, unix_ns, began) = (STEP.load(Ordering::Relaxed), crate::uplink::unix_ns(), Instant::now());
     DISTRIBUTED.fetch_add(is_distributed, Ordering::Relaxed);
-    thread::with(|state| state.open(&state.checkpoints, Class::Step, Kind::CheckpointBegin, 0));
+    thread::with(|state| state.open(&state.checkpoints, Kind::CheckpointBegin, 0));
     let result = save.call(args, Some(kwargs));
     thread::with(|state| state.close(&state.checkpoints, Kind::CheckpointEnd, 0, 0, 0));
     DISTRIBUTED.fetch_sub(is_distributed, Ordering::Relaxed);

@@ -14,7 +14,6 @@ use super::device;
 use super::forward::beside_error;
 use super::policy::{self, Layer};
 use super::record::{Kind, Record};
-use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use crate::analysis::known::Learned;
 use crate::analysis::names::Operation;
@@ -213,7 +212,7 @@ impl CollectiveGroup {
         let mark = device::mark_if(on_stream);
         // 54 bits: 30 of sequence number above 24 of description.
         let record = Record::new(Kind::Issue, seq << 24 | id & 0xff_ffff, ticks(), key, bytes).marked(mark);
-        let recorded = state.instant(Class::Collective, record);
+        let recorded = state.instant(record);
         if !recorded {
             device::take_back(mark);
         }

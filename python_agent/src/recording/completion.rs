@@ -18,21 +18,20 @@ use super::clock::ticks;
 use super::device;
 use super::policy::{self, Layer};
 use super::record::{Kind, Record};
-use super::ring::Class;
 use super::thread::{self, ThreadState};
 
 /// The backend has begun to time an operation that this thread is issuing.
 pub(super) fn started(state: &ThreadState, handle: u64) {
     let key = state.collective.get();
     if key != 0 && !state.collective_timed.replace(true) {
-        state.instant(Class::Collective, Record::new(Kind::Started, 0, ticks(), key, handle));
+        state.instant(Record::new(Kind::Started, 0, ticks(), key, handle));
     }
 }
 
 /// It is done, on whichever thread did it.
 pub(super) fn finished(state: &ThreadState, handle: u64) {
     let failed = is_handling_exception();
-    state.instant(Class::Collective, Record::new(Kind::Finished, u64::from(failed), ticks(), handle, 0));
+    state.instant(Record::new(Kind::Finished, u64::from(failed), ticks(), handle, 0));
 }
 
 /// `__cxa_get_globals`, the C++ ABI's own view of this thread's exceptions; null where it is not to be had.
@@ -67,7 +66,7 @@ fn is_handling_exception() -> bool {
 #[pyfunction]
 fn collective_done(key: u64, failed: bool) {
     thread::with(|state| {
-        state.instant(Class::Collective, Record::new(Kind::Done, u64::from(failed), ticks(), key, 0));
+        state.instant(Record::new(Kind::Done, u64::from(failed), ticks(), key, 0));
     });
 }
 
@@ -76,7 +75,7 @@ fn collective_done(key: u64, failed: bool) {
 fn collective_posted(key: u64) {
     thread::with(|state| {
         state.collective.set(0);
-        state.instant(Class::Collective, Record::new(Kind::Posted, 1, ticks(), key, 0));
+        state.instant(Record::new(Kind::Posted, 1, ticks(), key, 0));
     });
 }
 
@@ -87,7 +86,7 @@ fn collective_returned() {
         if state.collective_on_stream.replace(false) && state.collective.get() == 0 {
             let mark = device::mark();
             let has_event = u64::from(device::is_event(mark));
-            if !state.instant(Class::Collective, Record::new(Kind::WaitEnd, has_event, ticks(), 0, 0).marked(mark)) {
+            if !state.instant(Record::new(Kind::WaitEnd, has_event, ticks(), 0, 0).marked(mark)) {
                 device::take_back(mark);
             }
         }
@@ -113,7 +112,7 @@ fn run_wait<'py>(
 /// The calling thread is about to wait for an operation.
 fn wait_begin() {
     let on = policy::is_on(Layer::Collectives);
-    thread::with(|state| state.open_if(on, &state.waits, Class::Step, Kind::WaitBegin, 0));
+    thread::with(|state| state.open_if(on, &state.waits, Kind::WaitBegin, 0));
 }
 
 /// It has waited. Payload 1: the record has an event, which comes when the operation is done on its device.

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 
 use super::clock::ticks;
-use super::record::{Kind, Record};
+use super::record::{Kind, Record, RecordTable};
 use super::record_function::{self, peek};
-use super::ring::{Class, Ring};
+use super::ring::Ring;
 use super::{device, operators};
 
 /// Walked through between two measured events.
@@ -72,7 +72,7 @@ fn measure_event(memory: &mut [u8], operate: Option<&Bound<'_, PyAny>>) -> PyRes
         operate.map(Bound::call0).transpose()?;
         let began = ticks();
         if number % 2 == 0 {
-            if ring.begin(Class::Detail, Record::new(Kind::Enter, peek(), ticks(), 0, 0)) {
+            if ring.begin(RecordTable::TorchTrace, Record::new(Kind::Enter, peek(), ticks(), 0, 0)) {
                 ring.end(Record::new(Kind::Exit, peek(), ticks(), 0, 0));
             }
             with.push(ticks().saturating_sub(began));

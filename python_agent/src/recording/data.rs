@@ -13,8 +13,7 @@ use super::clock::ticks;
 use super::cost;
 use super::policy::{self, Layer};
 use super::program_errors::is_of_program;
-use super::record::{Kind, Record};
-use super::ring::Class;
+use super::record::{Kind, Record, RecordTable};
 use super::thread::{self, RECORD};
 use super::{boundary, names, shape, slot};
 use crate::analysis::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
@@ -120,7 +119,9 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
         cost::spent(began);
         let who = iterator.as_ptr() as u64 & ((1 << OUTSTANDING) - 1)
             | outstanding.min(u64::MAX >> OUTSTANDING) << OUTSTANDING;
-        state.data.open(|| state.begin(Class::Data, Record::new(Kind::DataBegin, class, ticks(), ready, who)));
+        state
+            .data
+            .open(|| state.begin(RecordTable::DataTrace, Record::new(Kind::DataBegin, class, ticks(), ready, who)));
         Ok(())
     })
 }

@@ -8,9 +8,7 @@ use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
 use super::{ANALYSER, checkpoints, exceptions, fork, names, overhead, shared_memory, slot, spans, tables};
-use crate::analysis::{
-    Analyser, COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RING_FULL, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE,
-};
+use crate::analysis::{Analyser, METRICS, RING_FULL, RecordTable, SPANS};
 use crate::sampling::Sampler;
 use crate::shared;
 use crate::sink::Sink;
@@ -33,19 +31,11 @@ static HARVEST: LazyLock<Mutex<Harvest>> = LazyLock::new(Mutex::default);
 static SAMPLER: LazyLock<Mutex<Sampler>> = LazyLock::new(Mutex::default);
 
 /// Losses already counted into a sink.
-static COUNTED: Mutex<[u64; COUNTERS.len()]> = Mutex::new([0; COUNTERS.len()]);
+static COUNTED: Mutex<[u64; RecordTable::ALL.len() + COUNTERS.len()]> =
+    Mutex::new([0; RecordTable::ALL.len() + COUNTERS.len()]);
 
-/// What counts losses, the table that misses them, and why.
-static COUNTERS: [(&AtomicU64, &str, &str); 12] = [
-    (&LOST.detail, TORCH_TRACE, RING_FULL),
-    (&LOST.step, STEPS, RING_FULL),
-    (&LOST.collective, NCCL_TRACE, RING_FULL),
-    (&LOST.data, DATA_TRACE, RING_FULL),
-    (&LOST.memory, MEMORY, RING_FULL),
-    (&LOST.span, SPANS, RING_FULL),
-    (&LOST.metric, METRICS, RING_FULL),
-    (&LOST.copy, COPIES, RING_FULL),
-    (&LOST.sync, SYNC_POINTS, RING_FULL),
+/// What counts losses beside those of the rings, the table that misses them, and why.
+static COUNTERS: [(&AtomicU64, &str, &str); 3] = [
     (&spans::UNNAMED_SPANS, SPANS, "too many names"),
     (&spans::UNNAMED_METRICS, METRICS, "too many names"),
     (&spans::GIVEN_UP, SPANS, "too many open"),
@@ -66,7 +56,12 @@ pub(super) fn forget() {
     tables::drain(&mut discarded);
     exceptions::drain(&mut discarded);
     checkpoints::drain(&mut discarded);
-    COUNTERS.iter().for_each(|(counter, _, _)| counter.store(0, Ordering::Relaxed));
+    counters().for_each(|(counter, _, _)| counter.store(0, Ordering::Relaxed));
+}
+
+/// All that counts losses, in one order.
+fn counters() -> impl Iterator<Item = (&'static AtomicU64, &'static str, &'static str)> {
+    RecordTable::ALL.into_iter().map(|table| (LOST.of(table), table.name(), RING_FULL)).chain(COUNTERS)
 }
 
 /// Makes rows of everything in the rings. For the background thread: takes no GIL.
@@ -171,7 +166,7 @@ fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, 
 
 fn count_losses(sink: &mut Sink) {
     let mut counted = shared::lock(&COUNTED);
-    for ((counter, table, why), counted) in COUNTERS.iter().zip(counted.iter_mut()) {
+    for ((counter, table, why), counted) in counters().zip(counted.iter_mut()) {
         let now = counter.load(Ordering::Relaxed);
         if now > *counted {
             sink.dropped(table, why, now - *counted);

@@ -9,9 +9,8 @@ use pyo3::prelude::*;
 use super::boundary::{self, DETAIL};
 use super::clock::ticks;
 use super::policy::{self, Layer};
-use super::record::{Kind, Record};
+use super::record::{Kind, Record, RecordTable};
 use super::record_function::peek;
-use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
 use super::{call_mode, device, exceptions, fast_call, first_use, module_memory, names, shape, slot};
 use crate::shared::{self, ENABLED};
@@ -82,9 +81,9 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
         // SAFETY: slots and hooks are called with the GIL held and no exception set, and `module` is alive for the call.
         let call_mode = unsafe { call_mode::of(module) };
         state.call_mode.set(call_mode);
-        (Class::Step, call_mode)
+        (RecordTable::Steps, call_mode)
     } else {
-        (Class::Detail, 0)
+        (RecordTable::TorchTrace, 0)
     };
     // SAFETY: `module` is an object, alive for the call.
     let class_address = unsafe { ffi::Py_TYPE(module) } as u64;

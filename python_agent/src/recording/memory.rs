@@ -9,7 +9,6 @@ use super::clock::ticks;
 use super::module_memory;
 use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
-use super::ring::Class;
 use super::thread::{self, RECORD};
 use crate::analysis::payload::MEMORY_VALUES as COUNT;
 use crate::sampling;
@@ -47,7 +46,7 @@ fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
         for (part, pair) in values.chunks_exact(2).enumerate() {
             let payload = u64::from(device) << 8 | part as u64;
             // A row is written whole or not at all: whoever reads begins anew at part 0.
-            if !state.instant(Class::Memory, Record::new(Kind::Memory, payload, ticks(), pair[0], pair[1])) {
+            if !state.instant(Record::new(Kind::Memory, payload, ticks(), pair[0], pair[1])) {
                 break;
             }
         }

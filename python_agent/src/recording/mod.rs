@@ -65,7 +65,6 @@ pub use drain::{drain, flush_open};
 pub(crate) use fork::{begin_in_child, begun, may_begin};
 pub use overhead::{cost, set_budget, set_buffer_bytes};
 use record::{Kind, Record};
-use ring::Class;
 
 static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> = LazyLock::new(|| Mutex::new(Analyser::new(names::Known)));
 
@@ -92,7 +91,7 @@ pub fn switch(on: bool) {
         fork::watch();
         if EVER_ON.swap(true, Ordering::Relaxed) {
             // Before anything else is recorded: the time that it was off belongs to no step.
-            thread::with(|state| state.instant(Class::Step, Record::new(Kind::Resume, 0, clock::ticks(), 0, 0)));
+            thread::with(|state| state.instant(Record::new(Kind::Resume, 0, clock::ticks(), 0, 0)));
         }
     }
     ENABLED.store(on, Ordering::Relaxed);
@@ -113,7 +112,7 @@ fn skip_step() {
 
 /// The step under way gets no row.
 fn leave_out_step() {
-    thread::with(|state| state.instant(Class::Step, Record::new(Kind::Resume, 0, clock::ticks(), 1, 0)));
+    thread::with(|state| state.instant(Record::new(Kind::Resume, 0, clock::ticks(), 1, 0)));
 }
 
 /// Whether anything is recorded in this process.

@@ -21,7 +21,6 @@ use super::interned::Interned;
 use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
 use super::record_function::{self as torch, name_of};
-use super::ring::Class;
 use super::shim::{self, FLOAT, Tensor};
 use super::thin::Thin;
 use super::thread::{self, RECORD};
@@ -165,11 +164,11 @@ unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
         }
         let record = |kind| Record::new(kind, payload, now, begin, words);
         if operator == COPY && COPIES.load(Ordering::Relaxed) && is_on(Layer::Copies) {
-            state.instant(Class::Copy, record(Kind::Copy));
+            state.instant(record(Kind::Copy));
         }
         let to_host = operator != COPY || words >> 56 == 0 && words >> 48 & 0xff != 0 && payload & NON_BLOCKING == 0;
         if to_host && SYNC_POINTS.load(Ordering::Relaxed) && is_on(Layer::SyncPoints) {
-            state.instant(Class::Sync, record(Kind::Sync));
+            state.instant(record(Kind::Sync));
         }
     });
     WATCH.spend(ticks().saturating_sub(now));
@@ -197,7 +196,7 @@ fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
         Err(_) => u64::from(SOME_CUDA),
     };
     let payload = operation as u64 | line() << 8 | u64::from(WATCH.stride()) << 24;
-    thread::with(|state| state.instant(Class::Sync, Record::new(Kind::Sync, payload, now, began, device << 48)));
+    thread::with(|state| state.instant(Record::new(Kind::Sync, payload, now, began, device << 48)));
     WATCH.spend(ticks().saturating_sub(now));
 }
 

@@ -8,7 +8,6 @@ use pyo3::types::{PyDict, PyTuple};
 use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
 use super::record::Kind;
-use super::ring::Class;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::Turns;
 use super::{device, first_use, fork, forward_hooks, module_memory, record_function, slot};
@@ -74,7 +73,7 @@ pub(super) fn begin(state: &ThreadState, class: &[u8]) {
     }
     state.optimizer.set(0);
     let mark = device::mark_if(DETAIL.load(Ordering::Relaxed));
-    if !state.open_marked(&state.optimizers, Class::Step, Kind::OptimizerBegin, intern(class), mark) {
+    if !state.open_marked(&state.optimizers, Kind::OptimizerBegin, intern(class), mark) {
         device::take_back(mark);
     }
 }

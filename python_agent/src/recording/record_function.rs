@@ -13,8 +13,7 @@ use pyo3::prelude::*;
 
 use super::boundary::{DETAIL, SUSPENSIONS};
 use super::clock::ticks;
-use super::record::{Kind, Record};
-use super::ring::Class;
+use super::record::{Kind, Record, RecordTable};
 use super::thread::{self, RECORD, TESTING};
 use super::{completion, cost, device, optimizer, spans};
 use crate::shared::{ENABLED, TRAINING_THREAD};
@@ -130,8 +129,8 @@ unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> 
             }
             // What sums a gradient up has no number, and goes with the node before it up to its end.
             let mark = device::mark_if(outermost && sequence != u64::MAX);
-            let begun =
-                state.begin(Class::Detail, Record::new(Kind::NodeStart, 0, now, sequence, made_on).marked(mark));
+            let begun = state
+                .begin(RecordTable::TorchTrace, Record::new(Kind::NodeStart, 0, now, sequence, made_on).marked(mark));
             if !begun {
                 device::take_back(mark);
             }

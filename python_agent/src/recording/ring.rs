@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::record::{LOST_DETAIL, LOST_OTHER, Record};
+use super::record::{LOST_DETAIL, Record, RecordTable};
 use super::shared_memory::{self, Region};
 /// Records a ring holds: 2 MiB.
 pub(crate) use crate::analysis::mapping::CAPACITY;
@@ -21,66 +21,14 @@ const IN_USE: u32 = 0;
 const FINISHED: u32 = 1;
 const FREE: u32 = 2;
 
-/// Who asks for a place.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// Modules and autograd nodes: `python.torch_trace`.
-    Detail,
-    /// What `python.steps` is made of.
-    Step,
-    /// Collectives: `python.nccl_trace`.
-    Collective,
-    /// Batches, which the steps' times are made of too: `python.data_trace`.
-    Data,
-    /// Device memory: `python.memory`.
-    Memory,
-    /// Ranges: `python.spans`.
-    Span,
-    /// Numbers: `python.metrics`.
-    Metric,
-    /// Copies: `python.copies`.
-    Copy,
-    /// Reads of tensors: `python.sync_points`.
-    Sync,
-}
-
-/// Intervals lost, by the table that misses them.
-#[derive(Debug, Default)]
-pub(crate) struct Lost {
-    /// `python.torch_trace`.
-    pub(crate) detail: AtomicU64,
-    /// `python.steps`.
-    pub(crate) step: AtomicU64,
-    /// `python.nccl_trace`.
-    pub(crate) collective: AtomicU64,
-    /// `python.data_trace`.
-    pub(crate) data: AtomicU64,
-    /// `python.memory`.
-    pub(crate) memory: AtomicU64,
-    /// `python.spans`.
-    pub(crate) span: AtomicU64,
-    /// `python.metrics`.
-    pub(crate) metric: AtomicU64,
-    /// `python.copies`.
-    pub(crate) copy: AtomicU64,
-    /// `python.sync_points`.
-    pub(crate) sync: AtomicU64,
-}
+/// Records that had no room, by the table that misses them.
+#[derive(Debug)]
+pub(crate) struct Lost([AtomicU64; RecordTable::ALL.len()]);
 
 impl Lost {
-    /// The counter of a class.
-    pub(crate) fn of(&self, class: Class) -> &AtomicU64 {
-        match class {
-            Class::Detail => &self.detail,
-            Class::Step => &self.step,
-            Class::Collective => &self.collective,
-            Class::Data => &self.data,
-            Class::Memory => &self.memory,
-            Class::Span => &self.span,
-            Class::Metric => &self.metric,
-            Class::Copy => &self.copy,
-            Class::Sync => &self.sync,
-        }
+    /// The counter of a table.
+    pub(crate) fn of(&self, table: RecordTable) -> &AtomicU64 {
+        &self.0[table as usize]
     }
 }
 
@@ -91,17 +39,7 @@ pub(super) fn forget_all() {
 }
 
 /// Losses of all threads since the agent began.
-pub(crate) static LOST: Lost = Lost {
-    detail: AtomicU64::new(0),
-    step: AtomicU64::new(0),
-    collective: AtomicU64::new(0),
-    data: AtomicU64::new(0),
-    memory: AtomicU64::new(0),
-    span: AtomicU64::new(0),
-    metric: AtomicU64::new(0),
-    copy: AtomicU64::new(0),
-    sync: AtomicU64::new(0),
-};
+pub(crate) static LOST: Lost = Lost([const { AtomicU64::new(0) }; RecordTable::ALL.len()]);
 
 /// One thread's records. The `Cell`s are its thread's alone. Where rings are shared it lies in front of its records, in
 /// shared memory too: whoever reads it when the process is gone finds `head` and `thread` there, and looks at nothing else.
@@ -237,15 +175,15 @@ impl Ring {
     /// Begins an interval: writes `record` and keeps a place for its end. False, and counted, when there is no room:
     /// then there must be no [`Ring::end`].
     #[inline(always)]
-    pub(crate) fn begin(&self, class: Class, record: Record) -> bool {
+    pub(crate) fn begin(&self, table: RecordTable, record: Record) -> bool {
         // This record, its end, and whatever is open.
-        let needed = self.open.get() + 2 + if class == Class::Detail { KEPT } else { 0 };
+        let needed = self.open.get() + 2 + if table == RecordTable::TorchTrace { KEPT } else { 0 };
         if self.room(needed) {
             self.write(record);
             self.open.set(self.open.get() + 1);
             true
         } else {
-            self.lose(class);
+            self.lose(table);
             false
         }
     }
@@ -259,12 +197,12 @@ impl Ring {
 
     /// Writes a record that stands for itself.
     #[inline(always)]
-    pub(crate) fn instant(&self, class: Class, record: Record) -> bool {
+    pub(crate) fn instant(&self, record: Record) -> bool {
         let fits = self.room(self.open.get() + 1);
         if fits {
             self.write(record)
         } else {
-            self.lose(class)
+            self.lose(record.table())
         }
         fits
     }
@@ -317,14 +255,9 @@ impl Ring {
     }
 
     #[cold]
-    fn lose(&self, class: Class) {
-        let flag = match class {
-            Class::Detail => LOST_DETAIL,
-            Class::Step | Class::Data => LOST_OTHER,
-            Class::Collective | Class::Memory | Class::Span | Class::Metric | Class::Copy | Class::Sync => 0,
-        };
-        LOST.of(class).fetch_add(1, Ordering::Relaxed);
-        self.lost.set(self.lost.get() | flag);
+    fn lose(&self, table: RecordTable) {
+        LOST.of(table).fetch_add(1, Ordering::Relaxed);
+        self.lost.set(self.lost.get() | table.flag());
     }
 
     /// See [`super::record_function::current_thread`].
@@ -464,7 +397,7 @@ mod tests {
     fn goes_through(ring: &'static Ring, count: u64) {
         let reader = Reader(ring);
         for number in 0..count {
-            assert!(ring.instant(Class::Step, Record::new(Kind::MarkStep, 0, number, number, 0)), "record {number}");
+            assert!(ring.instant(Record::new(Kind::MarkStep, 0, number, number, 0)), "record {number}");
             if number % 20_000 == 0 {
                 reader.advance(reader.waiting().end);
             }
@@ -504,15 +437,15 @@ mod tests {
         let Some(ring) = Ring::acquire() else { panic!("no memory") };
         let reader = Reader(ring);
         let record = |kind| Record::new(kind, 0, 1, 0, 0);
-        let before = LOST.detail.load(Ordering::Relaxed);
+        let before = LOST.of(RecordTable::TorchTrace).load(Ordering::Relaxed);
         let mut open = 0_u64;
         let mut refused = 0;
         for _ in 0..CAPACITY {
-            if ring.begin(Class::Detail, record(Kind::Enter)) { open += 1 } else { refused += 1 }
+            if ring.begin(RecordTable::TorchTrace, record(Kind::Enter)) { open += 1 } else { refused += 1 }
         }
-        assert_eq!(LOST.detail.load(Ordering::Relaxed) - before, refused);
+        assert_eq!(LOST.of(RecordTable::TorchTrace).load(Ordering::Relaxed) - before, refused);
         // What the steps need still fits, and so does every end.
-        assert!(ring.begin(Class::Step, record(Kind::OptimizerBegin)));
+        assert!(ring.begin(RecordTable::Steps, record(Kind::OptimizerBegin)));
         ring.end(record(Kind::OptimizerEnd));
         for _ in 0..open {
             ring.end(record(Kind::Exit));
@@ -523,7 +456,7 @@ mod tests {
         let flagged = waiting.clone().filter(|place| reader.get(*place).lost_detail()).count();
         assert_eq!(flagged, 1, "the first record after the loss says so");
         reader.advance(waiting.end);
-        assert!(ring.begin(Class::Detail, record(Kind::Enter)));
+        assert!(ring.begin(RecordTable::TorchTrace, record(Kind::Enter)));
         ring.end(record(Kind::Exit));
         reader.advance(reader.waiting().end);
         ring.finish();

@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 
 use super::clock::ticks;
 use super::record::{Kind, Record};
-use super::ring::Class;
 use super::thread::ThreadState;
 use crate::analysis::payload::SHAPE_DIMENSIONS as DIMENSIONS;
 
@@ -30,7 +29,7 @@ pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut
         let at = |place: usize| u64::from(dimensions.get(first + place).copied().unwrap_or_default());
         let payload = (count << 8 | first) as u64;
         let record = Record::new(Kind::Shape, payload, ticks(), at(0) | at(1) << 32, at(2) | at(3) << 32);
-        state.instant(Class::Step, record);
+        state.instant(record);
     }
 }
 

@@ -16,7 +16,6 @@ use pyo3::{ffi, intern};
 use super::clock::ticks;
 use super::forward::module_call;
 use super::record::{Kind, Record};
-use super::ring::Class;
 use super::thread::ThreadState;
 use super::{cost, names};
 use crate::analysis::names::Names;
@@ -158,7 +157,7 @@ fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     let mut found = None;
     let looked = patch_below(py, &mut found);
     if found.is_some() && is_missed {
-        state.instant(Class::Step, Record::new(Kind::Resume, 0, ticks(), 1, 0));
+        state.instant(Record::new(Kind::Resume, 0, ticks(), 1, 0));
     }
     // Of `nn.Module` it is seen at the end of the step in which it happens, and nothing else is wrong.
     if let Some(class) = found.filter(|_| !was_reset) {

@@ -12,7 +12,6 @@ use super::clock::ticks;
 use super::interned::Interned;
 use super::policy::{Layer, is_on};
 use super::record::{Kind, Record};
-use super::ring::Class;
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
 use crate::analysis::known::Learned;
@@ -152,7 +151,7 @@ fn end(state: &ThreadState, key: u64, kind: u64) {
     spans.remove(place);
     // Switched off meanwhile: when it ended is not known to anybody later.
     if state.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed) {
-        state.instant(Class::Span, Record::new(Kind::Span, open.said, now, open.begin, open.step as u64));
+        state.instant(Record::new(Kind::Span, open.said, now, open.begin, open.step as u64));
     }
 }
 
@@ -245,7 +244,7 @@ fn log_metrics(values: &Bound<'_, PyDict>) {
                 Err(reason) => (0.0, reason),
             };
             let payload = u64::from(id) | reason << 16;
-            state.instant(Class::Metric, Record::new(Kind::Metric, payload, ticks(), number.to_bits(), step as u64));
+            state.instant(Record::new(Kind::Metric, payload, ticks(), number.to_bits(), step as u64));
         }
     });
 }

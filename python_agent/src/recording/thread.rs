@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::clock::ticks;
-use super::record::{Kind, Record};
-use super::ring::{Class, LOST, Ring};
+use super::record::{Kind, Record, RecordTable};
+use super::ring::{LOST, Ring};
 use super::spans::OpenSpans;
 use super::{fork, record_function};
 use crate::shared::ENABLED;
@@ -240,10 +240,10 @@ impl ThreadState {
 
     /// See [`Ring::begin`].
     #[inline(always)]
-    pub(crate) fn begin(&self, class: Class, record: Record) -> bool {
+    pub(crate) fn begin(&self, table: RecordTable, record: Record) -> bool {
         match self.ring() {
-            Some(ring) => ring.begin(class, record),
-            None => without_ring(class),
+            Some(ring) => ring.begin(table, record),
+            None => without_ring(table),
         }
     }
 
@@ -257,10 +257,10 @@ impl ThreadState {
 
     /// See [`Ring::instant`].
     #[inline(always)]
-    pub(crate) fn instant(&self, class: Class, record: Record) -> bool {
+    pub(crate) fn instant(&self, record: Record) -> bool {
         match self.ring() {
-            Some(ring) => ring.instant(class, record),
-            None => without_ring(class),
+            Some(ring) => ring.instant(record),
+            None => without_ring(record.table()),
         }
     }
 
@@ -272,25 +272,25 @@ impl ThreadState {
     }
 
     /// Begins an interval that a stack of bits remembers.
-    pub(crate) fn open(&self, bits: &Bits, class: Class, kind: Kind, payload: u64) {
-        self.open_if(true, bits, class, kind, payload);
+    pub(crate) fn open(&self, bits: &Bits, kind: Kind, payload: u64) {
+        self.open_if(true, bits, kind, payload);
     }
 
     /// Begins an interval that a stack of bits remembers, if its layer is on.
-    pub(crate) fn open_if(&self, on: bool, bits: &Bits, class: Class, kind: Kind, payload: u64) {
+    pub(crate) fn open_if(&self, on: bool, bits: &Bits, kind: Kind, payload: u64) {
         if on {
-            self.open_marked(bits, class, kind, payload, 0);
+            self.open_marked(bits, kind, payload, 0);
         } else {
             bits.open(|| false);
         }
     }
 
     /// The same with a device's event (0: none); whether it was recorded.
-    pub(crate) fn open_marked(&self, bits: &Bits, class: Class, kind: Kind, payload: u64, mark: u16) -> bool {
+    pub(crate) fn open_marked(&self, bits: &Bits, kind: Kind, payload: u64, mark: u16) -> bool {
         let wanted = self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
         let mut begun = false;
         bits.open(|| {
-            begun = wanted && self.begin(class, Record::new(kind, payload, ticks(), 0, 0).marked(mark));
+            begun = wanted && self.begin(kind.table(), Record::new(kind, payload, ticks(), 0, 0).marked(mark));
             begun
         });
         begun
@@ -318,8 +318,8 @@ impl ThreadState {
 }
 
 #[cold]
-fn without_ring(class: Class) -> bool {
-    LOST.of(class).fetch_add(1, Ordering::Relaxed);
+fn without_ring(table: RecordTable) -> bool {
+    LOST.of(table).fetch_add(1, Ordering::Relaxed);
     false
 }
 

@@ -1,0 +1,200 @@
+//! The kinds of records, and the tables that they become rows of: each is declared here, once.
+
+/// Set in the first record after module or node intervals of this thread were lost.
+pub const LOST_DETAIL: u64 = 1 << 55;
+/// Set in the first record after anything else of this thread was lost.
+pub const LOST_OTHER: u64 = 1 << 54;
+
+macro_rules! tables {
+    ($($(#[$doc:meta])* $table:ident => python.$name:ident, $constant:ident, $flag:expr;)*) => {
+        /// A table that records become rows of. Records that are lost are counted by the table that misses them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum RecordTable {
+            $($(#[$doc])* $table),*
+        }
+
+        impl RecordTable {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [Self; [$(Self::$table),*].len()] = [$(Self::$table),*];
+
+            /// The table's full name, as drops are counted.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$table => $constant),*
+                }
+            }
+
+            /// What the next record of the thread says after one was lost.
+            pub const fn flag(self) -> u64 {
+                match self {
+                    $(Self::$table => $flag),*
+                }
+            }
+        }
+
+        $(
+            #[doc = concat!("`python.", stringify!($name), "`, as drops are counted.")]
+            pub const $constant: &str = concat!("python.", stringify!($name));
+            const _: &probe_proto::table::Table = &probe_proto::tables::$name::TABLE;
+        )*
+    };
+}
+
+tables! {
+    /// Modules and autograd nodes.
+    TorchTrace => python.torch_trace, TORCH_TRACE, LOST_DETAIL;
+    /// What steps and their parts are made of.
+    Steps => python.steps, STEPS, LOST_OTHER;
+    /// Collectives.
+    NcclTrace => python.nccl_trace, NCCL_TRACE, 0;
+    /// Batches, which the parts of steps are made of too.
+    DataTrace => python.data_trace, DATA_TRACE, LOST_OTHER;
+    /// What allocators of devices say.
+    Memory => python.memory, MEMORY, 0;
+    /// Ranges that the program names.
+    Spans => python.spans, SPANS, 0;
+    /// Numbers that the program logs.
+    Metrics => python.metrics, METRICS, 0;
+    /// Copies of tensors.
+    Copies => python.copies, COPIES, 0;
+    /// Reads of what tensors hold.
+    SyncPoints => python.sync_points, SYNC_POINTS, 0;
+}
+
+/// `KIND => TABLE, words;`: a place in the ring, the table whose rows are missing where there is none, and of the words
+/// `marked` (the upper 16 bits of the second word name a device's event), `collective` (part of the life of one) and
+/// `within_pass` (says nothing about whether a backward pass without a call is over).
+macro_rules! records {
+    ($($(#[$doc:meta])* $kind:ident => $table:ident $(, $word:ident)*;)*) => {
+        /// What happened. The comments say what the record's words hold.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Kind {
+            $($(#[$doc])* $kind),*
+        }
+
+        impl Kind {
+            /// All of them, in the order of their numbers.
+            pub(crate) const ALL: [Self; [$(Self::$kind),*].len()] = [$(Self::$kind),*];
+
+            /// The table whose rows are missing where a record of this kind has no room.
+            #[inline(always)]
+            pub const fn table(self) -> RecordTable {
+                match self {
+                    $(Self::$kind => RecordTable::$table),*
+                }
+            }
+
+            const fn words(self) -> Words {
+                match self {
+                    $(Self::$kind => Words { $($word: true,)* ..Words::NONE }),*
+                }
+            }
+        }
+    };
+}
+
+records! {
+    /// A module's call began. `a` module, `b` its type (addresses), payload the autograd sequence number to come next; of an
+    /// outermost one also whether it trains ([`super::payload::EVAL_MODE`]).
+    Enter => TorchTrace, marked;
+    /// It ended, by return or exception. `a` module, payload the sequence number to come next.
+    Exit => TorchTrace, marked;
+    /// Shape of the first tensor given to the call that began last: payload = number of dimensions << 8 | the first of
+    /// the up to four dimensions here, which are 32 bits each in `a` and `b`, low half first.
+    Shape => Steps;
+    /// An autograd node began. `a` its sequence number (`u64::MAX`: none).
+    NodeStart => TorchTrace, marked, within_pass;
+    /// It ended.
+    NodeEnd => TorchTrace, marked, within_pass;
+    /// `backward()` (or `grad()`) was entered.
+    BackwardBegin => Steps;
+    /// It ended. `a` when its first node began, `b` when its last one ended (0: there was none); payload 1 where nodes
+    /// were not watched.
+    BackwardEnd => Steps;
+    /// An optimizer's step began. Payload: id of its class name.
+    OptimizerBegin => Steps, marked;
+    /// It ended. `a` 1 when this ended a training step, `b` steps finished now, payload as at the beginning.
+    OptimizerEnd => Steps, marked;
+    /// A batch was asked for. Payload: address of the dataset's class (0: not known), `a` batches that workers had
+    /// finished (`u64::MAX`: no workers), `b` address of the iterator (48 bits) and the batches that workers had been told to
+    /// load ([`super::payload::OUTSTANDING`]).
+    DataBegin => DataTrace;
+    /// It was handed over, or there was none. See [`super::data`] for the payload, `a` its bytes (`u64::MAX`: not
+    /// known), `b` its number in the epoch, and its samples in the upper half (`u32::MAX` each: not known).
+    DataEnd => DataTrace;
+    /// A snippet began on this thread.
+    SuspendBegin => Steps;
+    /// It ended.
+    SuspendEnd => Steps;
+    /// What is recorded from here on: payload bit 0 modules, above it a bit a layer.
+    Detail => Steps;
+    /// A training step was ended without an optimizer. `b` steps finished now, payload: see [`super::payload::BY_BACKWARD`].
+    MarkStep => Steps;
+    /// A collective was issued. `a` its key, `b` bytes (48 bits), payload = its number in the group << 24 | place of its
+    /// description in the registry. Its event comes before the operation begins.
+    Issue => NcclTrace, marked, collective, within_pass;
+    /// The backend began to time it. `a` its key, `b` the backend's handle.
+    Started => NcclTrace, collective, within_pass;
+    /// The backend finished it. `a` the backend's handle, payload 1 when it failed.
+    Finished => NcclTrace, collective, within_pass;
+    /// A future said that it is done. `a` its key, payload 1 when it failed.
+    Done => NcclTrace, collective, within_pass;
+    /// The issuing call returned. `a` its key, payload 1 when no completion will be seen.
+    Posted => NcclTrace, collective, within_pass;
+    /// A parameter's gradient became ready. `a` the module that owns it.
+    GradReady => TorchTrace, within_pass;
+    /// The thread began to wait for a collective.
+    WaitBegin => Steps, collective, within_pass;
+    /// It has waited, or the collective issued before returned no work to wait for. Payload 1 where it has an event, which
+    /// comes when that collective is done.
+    WaitEnd => NcclTrace, marked, collective, within_pass;
+    /// Recording was off, and is on again. `a` is 1 in the middle of a step that is to get no row.
+    Resume => Steps;
+    /// What a device's allocator says: two values, `a` and `b`, of [`super::memory`]. Payload: which two | device << 8.
+    Memory => Memory, within_pass;
+    /// A range that the program names ended. `a` when it began, `b` its step; see [`super::spans`] for the payload.
+    Span => Spans, within_pass;
+    /// A number was logged. `a` its bits, `b` its step; payload: its name | why it is NULL << 16.
+    Metric => Metrics, within_pass;
+    /// A tensor was copied. `a` when it began, `b` bytes | device read << 48 | device written << 56; payload: see
+    /// [`super::operators`], and its line << 8 | the stride << 24.
+    Copy => Copies, within_pass;
+    /// What a tensor holds was asked for. As [`Kind::Copy`].
+    Sync => SyncPoints, within_pass;
+    /// What a device's allocator says at the beginning or end of the call that is innermost. `a` bytes allocated, `b`
+    /// reserved; see [`super::module_memory`] for the payload.
+    Allocated => TorchTrace, within_pass;
+    /// Something is being saved on this thread.
+    CheckpointBegin => Steps;
+    /// It has been.
+    CheckpointEnd => Steps;
+}
+
+#[derive(Clone, Copy)]
+struct Words {
+    marked: bool,
+    collective: bool,
+    within_pass: bool,
+}
+
+impl Words {
+    const NONE: Self = Self { marked: false, collective: false, within_pass: false };
+}
+
+impl Kind {
+    /// Whether the upper 16 bits of the second word name a device's event.
+    pub const fn has_mark(self) -> bool {
+        self.words().marked
+    }
+
+    /// Whether it belongs to the life of a collective.
+    pub const fn is_about_collectives(self) -> bool {
+        self.words().collective
+    }
+
+    /// Whether it may come within a backward pass that no call began, and leaves it as it is.
+    pub(crate) const fn is_within_pass(self) -> bool {
+        self.words().within_pass
+    }
+}
