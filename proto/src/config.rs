@@ -28,7 +28,8 @@ layers!(
     "sync_points",
     "device_time",
     "exceptions",
-    "checkpoints"
+    "checkpoints",
+    "pauses"
 );
 
 /// A key that can be set.
@@ -123,7 +124,7 @@ impl Layers {
     /// Their names; the place of each is its bit.
     pub const NAMES: &[&str] = LAYER_NAMES;
     /// Every one.
-    pub const ALL: Self = Self((1 << Self::NAMES.len()) - 1);
+    pub const ALL: Self = Self(u16::MAX >> (16 - Self::NAMES.len()));
 
     /// From what people write: `all`, `forward,data` (these and no others), `-backward,-data` (all but these).
     pub fn parse(text: &str) -> Option<Self> {

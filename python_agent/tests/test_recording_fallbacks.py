@@ -123,6 +123,7 @@ def test_all_public_mechanisms_together() -> None:
         "device_time": "cuda_events",
         "exceptions": "hooks",
         "checkpoints": "wrappers",
+        "pauses": "callbacks",
     }
     parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
     for step in found["steps"]:

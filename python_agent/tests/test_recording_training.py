@@ -54,6 +54,7 @@ def test_the_good_mechanisms_run(recorder: Recorder) -> None:
         "device_time": "cuda_events",
         "exceptions": "hooks",
         "checkpoints": "wrappers",
+        "pauses": "callbacks",
     }
     assert recorder.native.problem() == ""
 

@@ -34,6 +34,7 @@ AGENT_TABLES = [
             "environment",
             "exceptions",
             "checkpoints",
+            "pauses",
         )
     ),
     *("python.spans", "python.metrics", "python.copies", "python.sync_points", "process.metrics", "probe.overhead"),

@@ -77,12 +77,13 @@ mod tests {
         let pieces = cut(batch(rows));
         assert_eq!(pieces.iter().map(|p| p.rows as i64).collect::<Vec<_>>(), [65_536, 65_536, 13]);
         assert_eq!(pieces.iter().map(|p| p.recorded).collect::<Vec<_>>(), [1_065_536, 1_131_072, 1_131_085]);
+        let samples_at = steps::TABLE.columns.iter().position(|column| column.name == "samples").unwrap();
         let mut expected = 0;
         for piece in &pieces {
             assert!(piece.encoded_len() < MAX_FRAME);
             let rows = piece.rows as usize;
             let step = decode::column("step", ColumnType::Int64, false, &piece.columns[0], rows, 0).unwrap();
-            let samples = decode::column("samples", ColumnType::Int64, true, &piece.columns[14], rows, 0).unwrap();
+            let samples = decode::column("samples", ColumnType::Int64, true, &piece.columns[samples_at], rows, 0).unwrap();
             let (decode::Values::Ints(step), decode::Values::Ints(sample)) = (&step.values, &samples.values) else {
                 panic!("{step:?}")
             };

@@ -59,6 +59,8 @@ tables! {
     Copies => python.copies, COPIES, 0;
     /// Reads of what tensors hold.
     SyncPoints => python.sync_points, SYNC_POINTS, 0;
+    /// Garbage collections and compilations.
+    Pauses => python.pauses, PAUSES, 0;
 }
 
 /// `KIND => TABLE, words;`: a place in the ring, the table whose rows are missing where there is none, and of the words
@@ -169,6 +171,12 @@ records! {
     CheckpointBegin => Steps;
     /// It has been.
     CheckpointEnd => Steps;
+    /// What the thread has had of processors, right before the record that ends a step: nanoseconds, `a` on one, `b` ready
+    /// without one (`u64::MAX`: not known).
+    Processor => Steps, within_pass;
+    /// A garbage collection or compilation ended. `a` when it began, `b` objects freed | not freed << 32, or frame | its
+    /// compilation << 32; payload: see [`super::pauses`].
+    Pause => Pauses, within_pass;
 }
 
 #[derive(Clone, Copy)]

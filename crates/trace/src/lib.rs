@@ -35,7 +35,9 @@ pub mod names;
 pub mod open;
 mod operators;
 mod parts;
+mod pauses;
 pub mod payload;
+mod processor;
 pub mod record;
 pub mod recover;
 mod settling;
@@ -52,7 +54,9 @@ use calls::{CallId, Calls, EndedThreads, NO_CALL};
 use clock::{Clock, seconds};
 pub use device::Device;
 use device::DeviceTime;
-pub use kind::{COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, RecordTable, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE};
+pub use kind::{
+    COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, PAUSES, RecordTable, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE,
+};
 pub use meter::Counts;
 use meter::Meter;
 use modules::Modules;
@@ -99,6 +103,12 @@ pub struct Analyser<N> {
     /// Peak memory of a device, as its allocator said at the end of the step under way.
     peak: Option<f64>,
     queue: device_step::Queue,
+    /// What the thread that ends steps had of processors.
+    processor: processor::Processor,
+    /// Garbage collections in the step under way.
+    collecting: u64,
+    /// Whether they are recorded.
+    pauses: bool,
     meter: Meter,
     settling: Settling,
     /// Shape given to an outermost module with parameters, the newest.
@@ -169,6 +179,9 @@ impl<N: Names> Analyser<N> {
             reads: Vec::new(),
             peak: None,
             queue: device_step::Queue::default(),
+            processor: processor::Processor::default(),
+            collecting: 0,
+            pauses: false,
             meter: Meter::default(),
             settling: Settling::default(),
             batch_shape: None,
@@ -255,7 +268,10 @@ impl<N: Names> Analyser<N> {
             return self.resume(record.ts, record.a == 1);
         }
         self.meter.count(kind);
-        self.step_begin.get_or_insert(record.ts);
+        // Python collects garbage also before there is anything to train.
+        if kind != Kind::Pause {
+            self.step_begin.get_or_insert(record.ts);
+        }
         if !kind.is_within_pass() {
             self.end_implicit_pass(thread, sink);
         }
@@ -302,9 +318,12 @@ impl<N: Names> Analyser<N> {
             Kind::Metric => self.metric(record, sink),
             Kind::Copy => self.copy(thread, record, sink),
             Kind::Sync => self.read(thread, record, sink),
+            Kind::Processor => self.processor.note(thread, record),
+            Kind::Pause => self.pause(thread, record, sink),
             Kind::Detail => {
                 self.detail = record.payload() & 1 != 0;
-                self.optimizers = Layers((record.payload() >> 1) as u16).has("optimizer");
+                let layers = Layers((record.payload() >> 1) as u16);
+                (self.optimizers, self.pauses) = (layers.has("optimizer"), layers.has("pauses"));
             }
             Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record, device, sink),
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {

@@ -17,6 +17,20 @@ pub(crate) enum Part {
     Other,
 }
 
+impl Part {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Optimizer => "optimizer",
+            Self::Checkpoint => "checkpoint",
+            Self::Suspended => "suspended",
+            Self::Other => "other",
+        }
+    }
+}
+
 /// What of a step was validation, taken out of the other parts: times in units of the clock, and what was counted along.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Validation {

@@ -78,3 +78,8 @@ pub const REASONS: [&str; 2] = ["on a device", "not a number"];
 
 /// In one unit of our memory columns.
 pub const MB: f64 = 1e6;
+
+/// [`Kind::Pause`](crate::record::Kind::Pause): a compilation, not a garbage collection.
+pub const COMPILATION: u64 = 1 << 8;
+/// A compilation of which torch did not say which one it is.
+pub const WITHOUT_ID: u64 = 1 << 9;

@@ -21,6 +21,8 @@ impl<N: Names> Analyser<N> {
         self.reads.put(to);
         self.peak.put(to);
         self.queue.put(to);
+        self.processor.put(to);
+        (self.collecting, self.pauses).put(to);
         self.settling.put(to);
         (self.batch_shape, self.newest).put(to);
     }
@@ -32,7 +34,9 @@ impl<N: Names> Analyser<N> {
         let ((step, step_begin), (detail, broken)) = (Keep::get(from)?, Keep::get(from)?);
         let (is_partial, trained) = Keep::get(from)?;
         let (optimizers, operations, reads) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
-        let (peak, queue, settling) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+        let (peak, queue) = (Keep::get(from)?, Keep::get(from)?);
+        let (processor, (collecting, pauses)) = (Keep::get(from)?, Keep::get(from)?);
+        let settling = Keep::get(from)?;
         let (batch_shape, newest) = Keep::get(from)?;
         Some(Self {
             names,
@@ -52,6 +56,9 @@ impl<N: Names> Analyser<N> {
             reads,
             peak,
             queue,
+            processor,
+            collecting,
+            pauses,
             meter: Meter::default(),
             settling,
             batch_shape,

@@ -47,6 +47,14 @@ impl Ended {
     }
 }
 
+/// What a step cost on the host beside its parts.
+struct OnHost {
+    /// Seconds on a processor, and ready without one.
+    processor: (Option<f64>, Option<f64>),
+    /// In garbage collections, in units of the clock.
+    collecting: u64,
+}
+
 impl<N: Names> Analyser<N> {
     pub(super) fn optimizer_end(&mut self, number: usize, record: Record, now: Device, sink: &mut Sink) {
         let thread = &mut self.threads[number];
@@ -126,6 +134,8 @@ impl<N: Names> Analyser<N> {
         }
         let ended = finished - 1;
         let missed = ended.saturating_sub(self.step);
+        let host =
+            OnHost { processor: self.processor.end_step(number), collecting: std::mem::take(&mut self.collecting) };
         if std::mem::take(&mut self.is_partial) {
             sink.forget_held();
             self.meter.end_step(ended, None, self.detail);
@@ -137,7 +147,7 @@ impl<N: Names> Analyser<N> {
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
             self.meter.end_step(ended, None, self.detail);
         } else {
-            self.push_step((ended, by), ts, whole, parts, on_device, sink);
+            self.push_step((ended, by), ts, whole, parts, host, on_device, sink);
         }
         self.step = finished;
         self.broken = false;
@@ -157,6 +167,8 @@ impl<N: Names> Analyser<N> {
         self.step_begin = (!idle).then_some(now);
         self.broken = false;
         self.queue.skip();
+        self.processor.skip();
+        self.collecting = 0;
         for thread in &mut self.threads {
             begin_step(thread, now);
             thread.skip(now);
@@ -180,6 +192,7 @@ impl<N: Names> Analyser<N> {
         ts: Time,
         whole: u64,
         mut parts: Parts,
+        host: OnHost,
         on_device: StepOnDevice,
         sink: &mut Sink,
     ) {
@@ -192,6 +205,7 @@ impl<N: Names> Analyser<N> {
         // Without detail nothing has an event but the step's end.
         let is_known = self.detail && on_device.idle.is_some();
         let part = |time: DeviceTime| timed(time.sum().filter(|_| is_known && !parts.lost));
+        let (cpu_time, run_delay) = if parts.suspended == 0 { host.processor } else { (None, None) };
         let row = steps::Row {
             step,
             ts,
@@ -204,6 +218,9 @@ impl<N: Names> Analyser<N> {
             validation_time: Some(seconds(parts.validation.sum())),
             checkpoint_time: Some(seconds(parts.checkpoint)),
             other_time: seconds(duration.saturating_sub(parts.sum())),
+            cpu_time,
+            run_delay,
+            gc_time: self.pauses.then_some(seconds(host.collecting)),
             kind: Some(word(&mut self.words.ended[by as usize], &mut sink.strings, by.as_str())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,

@@ -15,6 +15,7 @@ use crate::record::{Kind, LOST_DETAIL, Record};
 use crate::sink::Sink;
 
 mod collectives;
+mod pauses;
 
 /// Every address is a module of parameters called `m<address>`.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod metrics;
 pub mod nccl_trace;
 pub mod overhead;
+pub mod pauses;
 pub mod process_metrics;
 pub mod queries;
 pub mod spans;
@@ -36,6 +37,7 @@ pub static TABLES: &[&Table] = &[
     &memory::TABLE,
     &copies::TABLE,
     &sync_points::TABLE,
+    &pauses::TABLE,
     &spans::TABLE,
     &metrics::TABLE,
     &environment::TABLE,

@@ -20,6 +20,9 @@ crate::table! {
     validation_time: Option<f64>, "s", "In validation: outermost calls in eval mode or without gradients (stage validation of python.torch_trace), the batches waited for in between, and the rest of that loop. It is not in the other parts, micro_steps or samples. NULL from older agents, which counted it in them.";
     checkpoint_time: Option<f64>, "s", "In torch.save and torch.distributed.checkpoint.save (python.checkpoints). NULL from older agents, which counted it as other_time.";
     other_time: f64, "s", "The rest.";
+    cpu_time: Option<f64>, "s", "What the thread that ended the step spent on a processor. Work of other threads (operators on several cores, a device's backward pass) is not in it. NULL for the first step, when another thread ended the step before, with a snippet of probe eval in the step, and from older agents.";
+    run_delay: Option<f64>, "s", "How long that thread was ready and had no processor, because others had it or the limit of its cgroup was reached. NULL as cpu_time, and where the kernel does not count it (/proc/PID/schedstat).";
+    gc_time: Option<f64>, "s", "Garbage collections on any thread (python.pauses has the longer ones). It is in the other parts too. NULL when the layer pauses is off, and from older agents.";
     kind: Option<Text>, "", "What ended it: optimizer (the step of a torch optimizer), marked (probe_agent.step()), backward (in a program in which no torch optimizer steps, a backward pass of a module), or call (in a program that only infers, an outermost call). NULL from older agents.";
     clock: Text, "", "Clock of the stage times: host, or device when they were timed there.";
     micro_steps: i32, "", "Root forward calls in the step, without validation.";
@@ -50,6 +53,9 @@ impl Row {
             validation_time: Some(0.0),
             checkpoint_time: Some(0.0),
             other_time: 1.0,
+            cpu_time: None,
+            run_delay: None,
+            gc_time: None,
             kind: None,
             clock: crate::table::Text(0),
             micro_steps: 1,

@@ -25,6 +25,7 @@ from probe_agent.torch import (
     modules,
     operators,
     optimizer,
+    pauses,
     process,
     spans,
 )
@@ -53,6 +54,7 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "device_time": [("cuda_events", device.use_cuda_events)],
     "exceptions": [("hooks", exceptions.use_hooks)],
     "checkpoints": [("wrappers", checkpoints.use_wrappers)],
+    "pauses": [("callbacks", pauses.use_callbacks)],
 }
 
 #: Mechanisms that are not tried unless somebody chose them.
@@ -107,7 +109,7 @@ def uninstall() -> None:
         _native.enable(False)
         for part in (
             *(operators, forward, autograd, optimizer, data, collectives),
-            *(modules, memory, process, spans, environment, device, exceptions, checkpoints),
+            *(modules, memory, process, spans, environment, device, exceptions, checkpoints, pauses),
         ):
             part.remove()
         for layer in _LAYERS:

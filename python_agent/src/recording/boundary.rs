@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::clock::ticks;
 use super::record::{Kind, Record};
 use super::thread::{self, RECORD, SUSPENDED, ThreadState};
-use super::{module_memory, operators, policy, record_function, slot};
+use super::{module_memory, operators, pauses, policy, processor, record_function, slot};
 use crate::analysis::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 
@@ -140,13 +140,20 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
     TRAINING_THREAD.store(thread::identifier(), Ordering::Relaxed);
     state.forward_before.set(!state.between_steps.replace(true));
     state.data_seen.set(false);
+    if let Some((running, waiting)) = processor::used() {
+        state.remark(Record::new(Kind::Processor, 0, ticks(), running, waiting));
+    }
     STEP.fetch_add(1, Ordering::SeqCst) + 1
 }
 
 /// Makes [`DETAIL`] what the step that begins is to have, if it isn't. Only where no step is under way.
 pub(crate) fn apply_detail(state: &ThreadState) {
     let wanted = policy::begin_step(STEP.load(Ordering::Relaxed));
-    let said = u64::from(wanted) | u64::from(policy::in_force().layers.0) << 1;
+    let mut layers = policy::in_force().layers.0;
+    if !pauses::are_recorded() {
+        layers &= !(policy::Layer::Pauses as u16);
+    }
+    let said = u64::from(wanted) | u64::from(layers) << 1;
     if DETAIL_SAID.load(Ordering::Relaxed) != said {
         // Said first: if there is no room in the ring, modules stay as they were and the next boundary tries again.
         if state.instant(Record::new(Kind::Detail, said, ticks(), 0, 0)) {

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 
-use super::{boundary, collectives, drain, first_use, forward, names, ring, shared_memory, thread};
+use super::{boundary, collectives, drain, first_use, forward, names, processor, ring, shared_memory, thread};
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
 static ONCE: Once = Once::new();
@@ -109,6 +109,7 @@ pub(crate) fn begin_in_child() -> bool {
     ring::forget_all();
     thread::begin_anew();
     boundary::forget_unit();
+    processor::forget();
     drain::forget();
     shared::STEP.store(0, Ordering::Relaxed);
     shared::TRAINING_THREAD.store(0, Ordering::Relaxed);

@@ -41,8 +41,10 @@ mod names;
 pub(crate) mod operators;
 mod optimizer;
 mod overhead;
+mod pauses;
 mod pending_call;
 pub mod policy;
+mod processor;
 mod program_errors;
 mod record_function;
 mod ring;
@@ -189,6 +191,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     names::register(module)?;
     operators::register(module)?;
     optimizer::register(module)?;
+    pauses::register(module)?;
     record_function::register(module)?;
     shape::register(module)?;
     slot::register(module)?;

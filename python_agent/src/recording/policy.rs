@@ -25,7 +25,7 @@ pub struct Policy {
     pub compare: bool,
 }
 
-const STEP_BITS: u32 = 32;
+const STEP_BITS: u32 = 31;
 const LAYERS: u32 = Layers::NAMES.len() as u32;
 const COMPARE: u32 = 16 + LAYERS;
 const _: () = assert!(COMPARE < 64 - STEP_BITS);
@@ -96,6 +96,7 @@ pub(crate) enum Layer {
     DeviceTime = 4096,
     Exceptions = 8192,
     Checkpoints = 16384,
+    Pauses = 32768,
 }
 
 /// The newest policy that was asked for, whether it holds yet or not.

@@ -217,6 +217,13 @@ impl Ring {
         }
     }
 
+    /// Writes a record that says more of a row, if there is room to spare. Otherwise the row has NULL there.
+    pub(crate) fn remark(&self, record: Record) {
+        if self.room(self.open.get() + 1 + KEPT) {
+            self.write(record);
+        }
+    }
+
     #[inline(always)]
     fn room(&self, needed: u64) -> bool {
         self.limit.get() - self.head.load(Ordering::Relaxed) >= needed || self.look_for_room(needed)

@@ -271,6 +271,13 @@ impl ThreadState {
         }
     }
 
+    /// See [`Ring::remark`].
+    pub(crate) fn remark(&self, record: Record) {
+        if let Some(ring) = self.ring.get() {
+            ring.remark(record);
+        }
+    }
+
     /// Begins an interval that a stack of bits remembers.
     pub(crate) fn open(&self, bits: &Bits, kind: Kind, payload: u64) {
         self.open_if(true, bits, kind, payload);

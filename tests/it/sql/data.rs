@@ -6,7 +6,7 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{ColumnType, Row, Table, Text, Time};
 use probe_proto::tables::{
     agents, checkpoints, copies, custom, data_trace, drops, environment, evals, events, exceptions, gpu_metrics,
-    memory, metrics, nccl_trace, process_metrics, spans, stacks, steps, sync_points, torch_trace,
+    memory, metrics, nccl_trace, pauses, process_metrics, spans, stacks, steps, sync_points, torch_trace,
 };
 use probe_query::Engine;
 use probe_store::{Census, Identity, Mapping, Origin, Rows, Store, Strings, SystemRows, SystemTable};
@@ -442,6 +442,23 @@ impl Agent {
         [saved(Some("step 3.pt"), Some(1_000_000), None), saved(None, None, Some("OSError"))]
     }
 
+    /// In the last step rank 0 collects garbage, and rank 1 compiles.
+    fn pause(&mut self) -> pauses::Row {
+        let is_compilation = self.identity.rank == Some(1);
+        pauses::Row {
+            step: 3,
+            ts: Time(START + 3_250_000_000),
+            kind: self.strings.id(if is_compilation { "compilation" } else { "garbage collection" }),
+            part: self.strings.id(if is_compilation { "forward" } else { "other" }),
+            duration: 0.015625,
+            generation: (!is_compilation).then_some(2),
+            collected: (!is_compilation).then_some(1_000),
+            uncollectable: (!is_compilation).then_some(0),
+            compile_id: is_compilation.then(|| self.strings.id("3/1")),
+            thread: 4000,
+        }
+    }
+
     /// Rank 0 waits for the other one, and validates and saves before the last step.
     fn step(&mut self, step: i64) -> steps::Row {
         let waited = if self.identity.rank == Some(0) { 0.125 } else { 0.0625 };
@@ -458,6 +475,9 @@ impl Agent {
             validation_time: Some(validated),
             checkpoint_time: Some(saved),
             other_time: 0.25 - waited - validated - saved,
+            cpu_time: (step > 0).then_some(2.5),
+            run_delay: (step > 0 && self.identity.rank == Some(1)).then_some(0.125),
+            gc_time: Some(0.0625),
             kind: Some(self.strings.id("optimizer")),
             clock: self.strings.id("host"),
             samples: (step > 0).then_some(32),
@@ -504,6 +524,8 @@ pub(crate) fn store() -> Arc<Store> {
         }
         let copies = agent.copies();
         agent.send(&store, copies);
+        let pause = agent.pause();
+        agent.send(&store, [pause]);
         let sync_point = agent.sync_point();
         agent.send(&store, [sync_point]);
         if rank == 1 {

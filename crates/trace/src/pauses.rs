@@ -1,0 +1,58 @@
+//! Garbage collections and compilations.
+//!
+//! Payload of a record: for a garbage collection its generation; for a compilation [`COMPILATION`], and [`WITHOUT_ID`] where
+//! torch did not say which one.
+
+use probe_proto::table::Time;
+use probe_proto::tables::pauses;
+
+use super::Analyser;
+use super::clock::seconds;
+use super::names::Names;
+use super::parts::Part;
+use crate::payload::{COMPILATION, WITHOUT_ID};
+use crate::record::Record;
+use crate::sink::Sink;
+
+/// Shorter ones have no row, in seconds.
+const SHORT: f64 = 1e-4;
+/// The generation of a full collection.
+const FULL: i32 = 2;
+
+impl<N: Names> Analyser<N> {
+    pub(super) fn pause(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
+        let part = thread.part();
+        if part == Part::Suspended {
+            // A snippet's own.
+            return;
+        }
+        let (said, begin) = (record.payload(), clock.at(record.a));
+        let duration = record.ts.saturating_sub(begin);
+        let is_compilation = said & COMPILATION != 0;
+        let generation = (!is_compilation).then_some((said & 0xff) as i32);
+        if !is_compilation {
+            self.collecting += duration;
+        }
+        if generation.is_some_and(|generation| generation < FULL) && seconds(duration) < SHORT {
+            return;
+        }
+        let (low, high) = (record.b as u32, (record.b >> 32) as u32);
+        let kind = sink.strings.id(if is_compilation { "compilation" } else { "garbage collection" });
+        let part = sink.strings.id(part.as_str());
+        let known_id = is_compilation && said & WITHOUT_ID == 0;
+        let compile_id = known_id.then(|| sink.strings.id(&format!("{low}/{high}")));
+        sink.push(pauses::Row {
+            step: self.step,
+            ts: Time(clock.unix_ns(begin)),
+            kind,
+            part,
+            duration: seconds(duration),
+            generation,
+            collected: (!is_compilation).then_some(i64::from(low)),
+            uncollectable: (!is_compilation).then_some(i64::from(high)),
+            compile_id,
+            thread: thread.id,
+        });
+    }
+}

@@ -1,0 +1,53 @@
+//! What the thread that ends steps had of processors, from one end of a step to the next.
+
+use super::clock::{SECOND, seconds};
+use super::keep::keep;
+use crate::record::Record;
+
+/// What a thread had since it began, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Had {
+    thread: usize,
+    running: u64,
+    /// Ready, without a processor; `u64::MAX`: not known.
+    waiting: u64,
+}
+
+/// The ends of the step before and of the step that ends now.
+#[derive(Debug, Default)]
+pub(super) struct Processor {
+    before: Option<Had>,
+    now: Option<Had>,
+}
+
+keep!(Had { thread, running, waiting });
+keep!(Processor { before, now });
+
+impl Processor {
+    pub(super) fn note(&mut self, thread: usize, record: Record) {
+        self.now = Some(Had { thread, running: record.a, waiting: record.b });
+    }
+
+    /// A step ends: seconds that its thread ran, and was ready without a processor.
+    pub(super) fn end_step(&mut self, thread: usize) -> (Option<f64>, Option<f64>) {
+        let now = self.now.take().filter(|now| now.thread == thread);
+        let before = std::mem::replace(&mut self.before, now);
+        let Some((before, now)) = before.zip(now).filter(|(before, now)| before.thread == now.thread) else {
+            return (None, None);
+        };
+        let seconds = |from: u64, to: u64| Some(exact(to.checked_sub(from)?));
+        let is_known = before.waiting != u64::MAX && now.waiting != u64::MAX;
+        let waiting = if is_known { seconds(before.waiting, now.waiting) } else { None };
+        (seconds(before.running, now.running), waiting)
+    }
+
+    /// What was before says nothing of what comes.
+    pub(super) fn skip(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Seconds, in the units that all times of steps have, so that sums over steps are exact.
+fn exact(nanoseconds: u64) -> f64 {
+    seconds((u128::from(nanoseconds) * u128::from(SECOND) / 1_000_000_000) as u64)
+}

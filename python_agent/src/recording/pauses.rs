@@ -1,0 +1,92 @@
+//! Garbage collections and compilations: while one runs, no other thread runs Python.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use super::clock::ticks;
+use super::policy::{Layer, is_on};
+use super::record::{Kind, Record};
+use super::thread::{self, RECORD};
+use crate::analysis::payload::{COMPILATION, WITHOUT_ID};
+use crate::shared::ENABLED;
+
+/// Whether the layer's mechanism is in.
+static PAUSES: AtomicBool = AtomicBool::new(false);
+/// When the garbage collection under way began: Python has one at a time. 0: none is, or nobody records.
+static COLLECTING: AtomicU64 = AtomicU64::new(0);
+/// The same of a compilation; torch tells of the outermost one.
+static COMPILING: AtomicU64 = AtomicU64::new(0);
+
+/// Whether pauses are recorded now.
+pub(super) fn are_recorded() -> bool {
+    PAUSES.load(Ordering::Relaxed) && is_on(Layer::Pauses)
+}
+
+fn begin(place: &AtomicU64) {
+    let records = are_recorded() && ENABLED.load(Ordering::Relaxed);
+    place.store(if records { ticks() } else { 0 }, Ordering::Relaxed);
+}
+
+fn end(place: &AtomicU64, payload: u64, low: u64, high: u64) {
+    let began = place.swap(0, Ordering::Relaxed);
+    if began != 0 && ENABLED.load(Ordering::Relaxed) {
+        thread::with(|state| {
+            if state.mode.get() == RECORD {
+                let words = low.min(u64::from(u32::MAX)) | high.min(u64::from(u32::MAX)) << 32;
+                state.instant(Record::new(Kind::Pause, payload, ticks(), began, words));
+            }
+        });
+    }
+}
+
+/// For `gc.callbacks`: a collection starts or stops. Raises nothing.
+#[pyfunction]
+fn garbage_collection(phase: &Bound<'_, PyAny>, info: &Bound<'_, PyAny>) {
+    if phase.is_exact_instance_of::<PyString>() && phase.eq(pyo3::intern!(phase.py(), "start")).unwrap_or(false) {
+        return begin(&COLLECTING);
+    }
+    let Ok(info) = info.cast::<PyDict>() else { return };
+    let number = |key| info.get_item(key).ok().flatten().and_then(|value| value.extract::<u64>().ok());
+    let py = info.py();
+    let generation = number(pyo3::intern!(py, "generation")).unwrap_or_default().min(0xff);
+    let collected = number(pyo3::intern!(py, "collected")).unwrap_or_default();
+    let uncollectable = number(pyo3::intern!(py, "uncollectable")).unwrap_or_default();
+    end(&COLLECTING, generation, collected, uncollectable);
+}
+
+/// TorchDynamo begins to compile.
+#[pyfunction]
+fn compilation_begin() {
+    begin(&COMPILING);
+}
+
+/// It has: `compile_id` is FRAME/COMPILATION as torch writes it, where it does.
+#[pyfunction]
+#[pyo3(signature = (compile_id=None))]
+fn compilation_end(compile_id: Option<&str>) {
+    let id = compile_id.and_then(|id| id.split_once('/')).and_then(|(frame, compilation)| {
+        // Compiled autograd writes !0/3/1, and a frame that was compiled after a graph break 3/1_1.
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        (digits(frame) && digits(compilation)).then(|| Some((frame.parse().ok()?, compilation.parse().ok()?)))?
+    });
+    match id {
+        Some((frame, compilation)) => end(&COMPILING, COMPILATION, frame, compilation),
+        None => end(&COMPILING, COMPILATION | WITHOUT_ID, 0, 0),
+    }
+}
+
+/// Switches the layer's mechanism on or off.
+#[pyfunction]
+fn use_pauses(on: bool) {
+    PAUSES.store(on, Ordering::Relaxed);
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(garbage_collection, module)?)?;
+    module.add_function(wrap_pyfunction!(compilation_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(compilation_end, module)?)?;
+    module.add_function(wrap_pyfunction!(use_pauses, module)?)
+}
