@@ -26,12 +26,16 @@ pub(crate) struct Judged {
 }
 
 type Subject = BTreeMap<String, String>;
+/// A rank and, where a rule takes several parts of a step together, the part.
+type Place = (Option<i64>, Option<String>);
 
 pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
-    let mut groups: BTreeMap<Subject, BTreeMap<Option<i64>, Vec<usize>>> = BTreeMap::new();
+    let mut groups: BTreeMap<Subject, BTreeMap<Place, Vec<usize>>> = BTreeMap::new();
     for row in 0..rows.count {
-        let subject = SUBJECT.iter().filter_map(|name| Some(((*name).to_owned(), rows.text(name, row)?))).collect();
-        groups.entry(subject).or_default().entry(rows.int("rank", row)).or_default().push(row);
+        let of_subject = SUBJECT.iter().filter(|name| **name != "part" || !rule.all_parts);
+        let subject = of_subject.filter_map(|name| Some(((*name).to_owned(), rows.text(name, row)?))).collect();
+        let part = if rule.all_parts { rows.text("part", row) } else { None };
+        groups.entry(subject).or_default().entry((rows.int("rank", row), part)).or_default().push(row);
     }
     let mut judged =
         Judged { findings: Vec::new(), why: "nothing of this kind happened in these steps".into(), too_few: false };
@@ -39,7 +43,7 @@ pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
     for (subject, by_rank) in groups {
         let mut finding = empty(rule, subject);
         let mut cost = Vec::new();
-        for (rank, places) in by_rank {
+        for ((rank, _), places) in by_rank {
             most = most.max(places.len());
             if places.len() < rule.least && rule.kind != Kind::Fact {
                 continue;
@@ -51,7 +55,7 @@ pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
             };
             match said {
                 Ok(of) => {
-                    finding.ranks.extend(rank);
+                    finding.ranks.extend(rank.filter(|rank| !finding.ranks.contains(rank)));
                     cost.push(of);
                     facts(rows, &places, &mut finding);
                 }
@@ -177,10 +181,15 @@ fn time(
     }
     let by: Vec<Ticks> = by;
     finding.reductions.push(Reduction { part, process, by });
-    finding.subject.entry("part".into()).or_insert_with(|| super::steps::PARTS[part].to_owned());
+    if !rule.all_parts {
+        finding.subject.entry("part".into()).or_insert_with(|| super::steps::PARTS[part].to_owned());
+    }
     let mean = |of: fn(&(usize, f64, f64, usize)) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64 * 1000.0;
-    finding.cost_ms = Some(mean(|row| row.1));
-    finding.ref_ms = Some(mean(|row| row.2));
+    // Parts of one rank add up; of several ranks the last one is told.
+    let (cost, usual) = (mean(|row| row.1), mean(|row| row.2));
+    let before =
+        |of: Option<f64>| of.filter(|_| rule.all_parts && finding.ranks.last() == rank.as_ref()).unwrap_or(0.0);
+    (finding.cost_ms, finding.ref_ms) = (Some(cost + before(finding.cost_ms)), Some(usual + before(finding.ref_ms)));
     finding.steps = all.len();
     finding.persistence = Some(above.iter().sum::<f64>() / above.len() as f64);
     Ok(())

@@ -36,6 +36,8 @@ pub(crate) struct Rule {
     pub(crate) persistence: f64,
     /// Only the median of cost - ref counts, in every step: the rest is chance.
     pub(crate) typical: bool,
+    /// What it costs in several parts of a step is one finding.
+    pub(crate) all_parts: bool,
     /// Only costs that stand out, and come at equal distances.
     pub(crate) periodic: bool,
     /// Whether the saving is only the most that there could be.
@@ -53,7 +55,7 @@ pub(crate) struct Rule {
     pub(crate) sql: String,
 }
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "rule",
     "family",
     "kind",
@@ -64,6 +66,7 @@ const KEYS: [&str; 18] = [
     "gate",
     "persistence",
     "reduce",
+    "parts",
     "saving",
     "levels",
     "growth",
@@ -82,16 +85,24 @@ macro_rules! embedded {
 pub(crate) fn built_in() -> Result<Vec<Rule>> {
     let files = embedded![
         "checkpoint-stalls",
+        "copies-of-tensors",
         "ended-badly",
+        "garbage-collection",
         "host-leak",
         "loader-starved",
         "loads-in-loop",
+        "many-small-collectives",
         "odd-sibling",
         "periodic-stall",
         "rank-slow",
+        "reads-of-tensors",
         "recompute-not-needed",
+        "reduced-each-micro-step",
+        "slower-and-slower",
         "validation-in-steps",
+        "waits-for-a-processor",
         "work-between-parts",
+        "workers-restart",
     ];
     files.into_iter().map(|(name, text)| parse(&format!("{name}.sql"), text)).collect()
 }
@@ -178,6 +189,10 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
     if !["each", "typical", "periodic"].contains(&reduce.as_str()) {
         return Err(wrong(format!("there is no reduce '{reduce}'")).hint("each, typical or periodic"));
     }
+    let parts = get("parts").unwrap_or_else(|| "apart".into());
+    if !["apart", "together"].contains(&parts.as_str()) {
+        return Err(wrong(format!("there is no parts '{parts}'")).hint("apart: a finding for each part; or together"));
+    }
     Ok(Rule {
         name: need("rule")?,
         family: need("family")?,
@@ -189,6 +204,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
         gate,
         persistence: number("persistence", 0.0)?,
         typical: reduce == "typical",
+        all_parts: parts == "together",
         periodic: reduce == "periodic",
         ceiling: get("saving").as_deref() == Some("ceiling"),
         levels,

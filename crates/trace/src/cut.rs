@@ -83,7 +83,8 @@ mod tests {
             assert!(piece.encoded_len() < MAX_FRAME);
             let rows = piece.rows as usize;
             let step = decode::column("step", ColumnType::Int64, false, &piece.columns[0], rows, 0).unwrap();
-            let samples = decode::column("samples", ColumnType::Int64, true, &piece.columns[samples_at], rows, 0).unwrap();
+            let samples =
+                decode::column("samples", ColumnType::Int64, true, &piece.columns[samples_at], rows, 0).unwrap();
             let (decode::Values::Ints(step), decode::Values::Ints(sample)) = (&step.values, &samples.values) else {
                 panic!("{step:?}")
             };

@@ -14,10 +14,13 @@ use crate::sink::Sink;
 /// Places remembered in a step; what more there are become rows of their own.
 const PLACES: usize = 1024;
 
+/// Payloads have 54 bits.
+const PART: u32 = 54;
+
 /// What was read at one place of the program in a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Read {
-    /// Operator, line and stride; device.
+    /// Operator, line, stride and part of the step; device.
     key: (u64, u8),
     thread: usize,
     row: sync_points::Row,
@@ -35,15 +38,27 @@ impl Keep for Read {
         row.waited.put(to);
         (row.file, row.line).put(to);
         row.thread.put(to);
+        row.part.put(to);
     }
     fn get(from: &mut Kept<'_>) -> Option<Self> {
         let (key, thread) = (Keep::get(from)?, Keep::get(from)?);
         let ((step, ts), stride) = (Keep::get(from)?, Keep::get(from)?);
         let ((operation, device), count) = (Keep::get(from)?, Keep::get(from)?);
         let (waited, (file, line)) = (Keep::get(from)?, Keep::get(from)?);
-        let os_thread = Keep::get(from)?;
-        let row =
-            sync_points::Row { step, stride, ts, operation, device, count, waited, file, line, thread: os_thread };
+        let (os_thread, part) = (Keep::get(from)?, Keep::get(from)?);
+        let row = sync_points::Row {
+            step,
+            stride,
+            ts,
+            operation,
+            device,
+            count,
+            waited,
+            part,
+            file,
+            line,
+            thread: os_thread,
+        };
         Some(Self { key, thread, row })
     }
 }
@@ -89,6 +104,7 @@ impl<N: Names> Analyser<N> {
         let (file, line) = line(&self.names, said, sink);
         let (source, destination) = (device(from, sink), device(to, sink));
         let (operation, direction) = (sink.strings.id(operator(said)), sink.strings.id(direction));
+        let part = Some(sink.strings.id(self.threads[number].part().as_str()));
         sink.push(copies::Row {
             step: self.step,
             stride: (said >> 24) as i32,
@@ -102,6 +118,7 @@ impl<N: Names> Analyser<N> {
             converted: said & CONVERTED != 0,
             source,
             destination,
+            part,
             file,
             line,
             thread: self.threads[number].id,
@@ -112,9 +129,10 @@ impl<N: Names> Analyser<N> {
         let Some(clock) = &self.clock else { return };
         // Flags of a copy make no other place of it.
         let said = record.payload() & !(NON_BLOCKING | IS_CONTIGUOUS | CONVERTED);
+        let part = self.threads[number].part();
         let begin = clock.at(record.a);
         let waited = seconds(record.ts.saturating_sub(begin));
-        let key = (said, (record.b >> 48) as u8);
+        let key = (said | (part as u64) << PART, (record.b >> 48) as u8);
         if let Some(known) = self.reads.iter_mut().find(|known| known.key == key && known.thread == number) {
             known.row.count += 1;
             known.row.waited += waited;
@@ -129,6 +147,7 @@ impl<N: Names> Analyser<N> {
             device: device(key.1, sink),
             count: 1,
             waited,
+            part: Some(sink.strings.id(part.as_str())),
             file,
             line,
             thread: self.threads[number].id,

@@ -21,6 +21,7 @@ crate::table! {
     converted: bool, "", "Whether the copy changes the type of the elements.";
     source: Text, "", "Device that is read: cpu, cuda:0.";
     destination: Text, "", "Device that is written.";
+    part: Option<Text>, "", "What the thread was doing, as the parts of python.steps: data, forward, backward, optimizer, checkpoint, other, or suspended in a snippet of probe eval. NULL from older agents.";
     file: Option<Text>, "", "File of the innermost line of the program's own code, its last 110 bytes; NULL on a thread of autograd's own.";
     line: Option<i32>, "", "That line.";
     thread: i64, "", "Operating-system id of its thread.";

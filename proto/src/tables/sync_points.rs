@@ -15,6 +15,7 @@ crate::table! {
     device: Text, "", "Device of the tensor, or the device that the host waited for: cpu, cuda:0, or cuda when its index is not known. On cpu there is nothing to wait for, and waited is the duration of the call.";
     count: i32, "", "How often.";
     waited: f64, "s", "How long the host spent in them, in total.";
+    part: Option<Text>, "", "What the thread was doing, as the parts of python.steps: data, forward, backward, optimizer, checkpoint, other, or suspended in a snippet of probe eval. NULL from older agents.";
     file: Option<Text>, "", "File of the innermost line of the program's own code, its last 110 bytes; NULL on a thread of autograd's own.";
     line: Option<i32>, "", "That line.";
     thread: i64, "", "Operating-system id of the thread.";

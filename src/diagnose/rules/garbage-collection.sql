@@ -1,0 +1,19 @@
+-- rule: garbage-collection
+-- family: host
+-- kind: time
+-- parts: together
+-- confidence: measured
+-- needs: python.steps.gc_time
+-- explains: periodic-stall, work-between-parts, rank-slow
+-- says: {who} collects garbage {collections} times in these steps, for 0.1 ms or more each
+-- do: gc.freeze() when model and data are there, so that they are not searched again; or gc.disable() and gc.collect() each n steps, on all ranks in the same step
+-- record: PROBE_LAYERS must not leave out pauses
+WITH p AS (
+    SELECT pid, rank, step, part, SUM(duration) AS cost, COUNT(*) AS times FROM python.pauses
+    WHERE $window AND kind = 'garbage collection' GROUP BY pid, rank, step, part
+), parts AS (
+    SELECT pid, rank, part, SUM(times) AS collections FROM p GROUP BY pid, rank, part
+)
+SELECT s.step, s.rank, parts.part, COALESCE(p.cost, 0.0) AS cost, 0.0 AS ref, parts.collections
+FROM python.steps s JOIN parts ON s.pid = parts.pid LEFT JOIN p ON s.pid = p.pid AND s.step = p.step AND p.part = parts.part
+WHERE s.step BETWEEN $first AND $last AND s.pid IN ($pids)

@@ -1,0 +1,25 @@
+-- rule: workers-restart
+-- family: data
+-- kind: time
+-- parts: together
+-- confidence: measured
+-- needs: python.data_trace.persistent_workers
+-- gate: epochs >= 3
+-- explains: periodic-stall
+-- says: {who} starts {num_workers} workers anew in each epoch ({epochs} times in these steps)
+-- do: DataLoader(persistent_workers=True)
+-- record: it is asked where a DataLoader has workers
+WITH b AS (
+    SELECT pid, step, MIN(batch_index) = 0 AS is_first, MAX(num_workers) AS num_workers FROM python.data_trace
+    WHERE $window AND num_workers > 0 AND NOT persistent_workers GROUP BY pid, step
+), part AS (
+    SELECT s.pid, s.rank, s.step, b.is_first, b.num_workers, p.name AS part,
+        CASE p.name WHEN 'data' THEN s.data_time ELSE s.other_time END AS cost
+    FROM python.steps s JOIN b ON s.pid = b.pid AND s.step = b.step CROSS JOIN (VALUES ('data'), ('other')) AS p(name)
+), usual AS (
+    SELECT pid, part, median(cost) AS cost, SUM(CASE WHEN is_first THEN 1.0 ELSE 0.0 END) AS epochs FROM part
+    GROUP BY pid, part
+)
+SELECT part.step, part.rank, part.part, CASE WHEN is_first THEN part.cost ELSE usual.cost END AS cost, usual.cost AS ref, usual.epochs,
+    part.num_workers
+FROM part JOIN usual ON part.pid = usual.pid AND part.part = usual.part
