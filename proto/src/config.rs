@@ -194,9 +194,9 @@ mod tests {
             assert_eq!(Detail::parse(text), detail, "{text}");
         }
         for (text, layers) in [
-            ("all", Some(0b111_1111_1111_1111)),
+            ("all", Some(u16::MAX)),
             ("forward,data", Some(0b01001)),
-            ("-backward, -data", Some(0b111_1111_1111_0101)),
+            ("-backward, -data", Some(!0b1010)),
             ("forward,backward,-backward", Some(0b00001)),
             ("", None),
             ("-", None),

@@ -5,6 +5,7 @@ pub(crate) mod support;
 mod across;
 mod compare;
 mod crashes;
+mod diagnose;
 mod doors;
 mod errors;
 mod files;

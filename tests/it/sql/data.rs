@@ -137,7 +137,7 @@ impl Agent {
         ]
     }
 
-    fn collective(&mut self, step: i64, seq: i64, operation: &str) -> nccl_trace::Row {
+    pub(crate) fn collective(&mut self, step: i64, seq: i64, operation: &str) -> nccl_trace::Row {
         let carries = operation != "barrier";
         let seconds = carries.then_some(0.002);
         nccl_trace::Row {
@@ -158,7 +158,7 @@ impl Agent {
         }
     }
 
-    fn batch_handed(&mut self, step: i64) -> data_trace::Row {
+    pub(crate) fn batch_handed(&mut self, step: i64) -> data_trace::Row {
         let workers = self.identity.rank == Some(1);
         let waits = workers && step == 2;
         let of_workers = |value: i32| workers.then_some(value);
@@ -290,7 +290,7 @@ impl Agent {
         }
     }
 
-    fn environment(&mut self) -> environment::Row {
+    pub(crate) fn environment(&mut self) -> environment::Row {
         let mut text = |text: &str| self.strings.id(text);
         environment::Row {
             ts: Time(START),
@@ -340,7 +340,7 @@ impl Agent {
     }
 
     /// Step 2 is watched: the batch goes to the device, the loss comes back twice.
-    fn copies(&mut self) -> [copies::Row; 2] {
+    pub(crate) fn copies(&mut self) -> [copies::Row; 2] {
         let mut copy = |operation: &str, to_device: bool, bytes: i64| copies::Row {
             step: 2,
             stride: 64,
@@ -387,7 +387,7 @@ impl Agent {
         }
     }
 
-    fn sync_point(&mut self) -> sync_points::Row {
+    pub(crate) fn sync_point(&mut self) -> sync_points::Row {
         sync_points::Row {
             step: 2,
             stride: 64,

@@ -1,0 +1,216 @@
+//! The rules of `probe diagnose`: what each says where its cause is, and its silence where it isn't or is not known.
+
+use std::collections::BTreeMap;
+
+use probe_proto::table::Time;
+use probe_proto::tables::{copies, data_trace, environment, nccl_trace, pauses, steps, sync_points};
+use probe_store::Store;
+use serde_json::Value;
+
+use crate::cli::support::Home;
+use crate::sql::data::{Agent, START};
+
+const STEPS: i64 = 120;
+
+/// A run of two ranks whose steps take 16 ms, after what `change` makes of each step, with what `more` records beside.
+fn diagnose(
+    steps: i64,
+    change: impl Fn(&mut steps::Row),
+    more: impl Fn(&mut Agent, &Store),
+) -> BTreeMap<String, String> {
+    let home = Home::empty();
+    let store = Store::new(1 << 30);
+    for rank in 0..2 {
+        let mut agent = Agent::new(rank);
+        for step in 0..steps {
+            let noise = 1.0 + 0.004 * (((step + i64::from(rank)) * 7 % 11) as f64 - 5.0);
+            let mut row = steps::Row {
+                ts: Time(START + step * 1_000_000_000),
+                data_time: 0.0005 * noise,
+                forward_time: 0.005 * noise,
+                backward_time: 0.008 * noise,
+                optimizer_time: 0.001 * noise,
+                comm_time: 0.001,
+                other_time: 0.0005,
+                clock: agent.strings.id("host"),
+                micro_steps: 4,
+                cpu_time: Some(0.015),
+                run_delay: Some(0.0),
+                gc_time: Some(0.0),
+                ..steps::Row::of_a_second(step)
+            };
+            change(&mut row);
+            row.duration = row.data_time + row.forward_time + row.backward_time + row.optimizer_time;
+            row.duration += row.comm_time + row.other_time;
+            agent.send(&store, [row]);
+        }
+        more(&mut agent, &store);
+    }
+    let directory = home.record("gpt@1", |_| ());
+    store.write(&directory, &[]).unwrap();
+    let answer: Value = serde_json::from_str(&home.stdout(["gpt", "diagnose", "--json"])).unwrap();
+    let mut said = BTreeMap::new();
+    for (list, key, what) in
+        [("findings", "says", "found"), ("ruled_out", "why", "silent"), ("not_decided", "why", "open")]
+    {
+        for of in answer[list].as_array().unwrap() {
+            let text = |key: &str| of[key].as_str().unwrap().to_owned();
+            // A finding counts more than a subject of the same rule that is none.
+            said.entry(text("rule")).or_insert_with(|| format!("{what}: {}", text(key)));
+        }
+    }
+    said
+}
+
+#[track_caller]
+fn says(said: &BTreeMap<String, String>, rule: &str, begins: &str) {
+    let found = said.get(rule).map(String::as_str).unwrap_or("nothing");
+    assert!(found.starts_with(begins), "{rule}: {found}, and not {begins}; {said:#?}");
+}
+
+fn nothing(_: &mut Agent, _: &Store) {}
+
+#[test]
+fn a_run_in_which_nothing_is_wrong_has_no_finding() {
+    let said = diagnose(STEPS, |_| (), nothing);
+    assert!(said.values().all(|of| !of.starts_with("found")), "{said:#?}");
+    for rule in ["garbage-collection", "slower-and-slower", "waits-for-a-processor"] {
+        says(&said, rule, "silent");
+    }
+}
+
+#[test]
+fn garbage_collections_of_all_parts_are_one_finding() {
+    let collects = |agent: &mut Agent, store: &Store| {
+        let kind = agent.strings.id("garbage collection");
+        let parts = ["forward", "other"].map(|part| agent.strings.id(part));
+        let pause = |step: i64, part| pauses::Row {
+            step,
+            ts: Time(START + step * 1_000_000_000),
+            kind,
+            part,
+            duration: 0.0008,
+            generation: Some(2),
+            collected: Some(0),
+            uncollectable: Some(0),
+            compile_id: None,
+            thread: 1,
+        };
+        agent.send(store, (0..STEPS).flat_map(|step| parts.map(|part| pause(step, part))));
+    };
+    says(&diagnose(STEPS, |_| (), collects), "garbage-collection", "found: every rank collects garbage");
+    // A layer that was off says nothing, and that is not silence.
+    let said = diagnose(STEPS, |row| row.gc_time = None, nothing);
+    says(&said, "garbage-collection", "open: python.steps.gc_time is not recorded");
+}
+
+#[test]
+fn steps_that_take_more_and_more_of_a_processor_are_told_from_steps_that_wait() {
+    let slower = |row: &mut steps::Row| row.cpu_time = Some(0.015 + 0.00005 * row.step as f64);
+    says(&diagnose(STEPS, slower, nothing), "slower-and-slower", "found: every rank: a step takes more and more");
+    says(&diagnose(50, slower, nothing), "slower-and-slower", "open: ");
+    // A neighbour comes: the steps take longer, and no more of a processor.
+    let waits = |row: &mut steps::Row| {
+        let delay = if row.step > 40 { 0.008 } else { 0.0 };
+        row.run_delay = Some(delay);
+        row.forward_time += delay;
+    };
+    let said = diagnose(STEPS, waits, nothing);
+    says(&said, "slower-and-slower", "silent");
+    says(&said, "waits-for-a-processor", "found: every rank was ready and had no processor");
+    let said = diagnose(STEPS, |row| (row.cpu_time, row.run_delay) = (None, None), nothing);
+    says(&said, "slower-and-slower", "open");
+    says(&said, "waits-for-a-processor", "open");
+}
+
+/// So many collectives a step of so many bytes.
+fn collectives(count: i64, bytes: i64) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let row = agent.environment();
+        agent.send(store, [environment::Row { parameter_bytes: Some(1 << 20), ..row }]);
+        for step in 0..STEPS {
+            let row = agent.collective(step, 0, "all_reduce");
+            agent.send(store, (0..count).map(|of| nccl_trace::Row { seq: step * count + of, bytes, ..row }));
+        }
+    }
+}
+
+#[test]
+fn gradients_that_are_reduced_in_each_micro_step_are_told_from_those_that_are_not() {
+    let waits = |row: &mut steps::Row| row.comm_time = 0.004;
+    let said = diagnose(STEPS, waits, collectives(4, 1 << 20));
+    says(&said, "reduced-each-micro-step", "found: every rank reduces all gradients in each of 4 micro steps");
+    says(&diagnose(STEPS, waits, collectives(1, 1 << 20)), "reduced-each-micro-step", "silent");
+}
+
+#[test]
+fn many_small_collectives_are_told_from_few_and_from_large_ones() {
+    let waits = |row: &mut steps::Row| row.comm_time = 0.004;
+    let said = diagnose(STEPS, waits, collectives(50, 20_000));
+    says(&said, "many-small-collectives", "found: every rank issues 50 collectives a step");
+    says(&diagnose(STEPS, waits, collectives(4, 20_000)), "many-small-collectives", "silent");
+    says(&diagnose(STEPS, waits, collectives(50, 1 << 20)), "many-small-collectives", "silent");
+}
+
+#[test]
+fn workers_that_start_anew_each_epoch_are_told_from_those_that_stay() {
+    let epochs = |row: &mut steps::Row| {
+        if row.step % 20 == 0 {
+            (row.data_time, row.other_time) = (0.05, 0.03);
+        }
+    };
+    let batches = |stay: bool| {
+        move |agent: &mut Agent, store: &Store| {
+            let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
+            let row = |(step, row): (i64, data_trace::Row)| data_trace::Row {
+                step,
+                batch_index: Some(step % 20),
+                num_workers: Some(2),
+                persistent_workers: Some(stay),
+                prefetch_factor: Some(2),
+                queue_depth: Some(2),
+                wait: 0.0005,
+                ..row
+            };
+            agent.send(store, (0..STEPS).zip(rows).map(row));
+        }
+    };
+    let said = diagnose(STEPS, epochs, batches(false));
+    says(&said, "workers-restart", "found: every rank starts 2 workers anew in each epoch (6 times");
+    says(&said, "periodic-stall", "silent: workers-restart explains it");
+    let said = diagnose(STEPS, epochs, batches(true));
+    says(&said, "workers-restart", "silent");
+    says(&said, "periodic-stall", "found");
+}
+
+#[test]
+fn reads_and_copies_of_tensors_are_found_by_the_line_and_the_part_that_they_are_in() {
+    let busy = |row: &mut steps::Row| row.other_time = 0.006;
+    let watched = |part: &'static str| {
+        move |agent: &mut Agent, store: &Store| {
+            let (part, file) = (Some(agent.strings.id(part)), Some(agent.strings.id("train.py")));
+            let read = agent.sync_point();
+            let read = |step| sync_points::Row { step, count: 500, waited: 0.004, part, file, line: Some(12), ..read };
+            agent.send(store, (0..4).map(|of| read(of * 20 + 9)));
+            let [copy, _] = agent.copies();
+            let copy = |step| copies::Row { step, duration: 0.004, bytes: 1 << 24, part, file, line: Some(34), ..copy };
+            agent.send(store, (0..4).map(|of| copy(of * 20 + 9)));
+        }
+    };
+    let said = diagnose(STEPS, busy, watched("other"));
+    says(
+        &said,
+        "reads-of-tensors",
+        "found: every rank reads 500 values of tensors one by one in each step, in other, at train.py:12",
+    );
+    let said = diagnose(STEPS, |row| row.forward_time += 0.006, watched("forward"));
+    says(
+        &said,
+        "reads-of-tensors",
+        "found: every rank reads 500 values of tensors one by one in each step, in forward",
+    );
+    // In a part that takes no time worth a word there is nothing to save.
+    let said = diagnose(STEPS, |row| row.other_time = 0.0001, watched("other"));
+    says(&said, "reads-of-tensors", "silent");
+    says(&said, "copies-of-tensors", "silent");
+}
