@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::record::{LOST_DETAIL, Record, RecordTable};
+use super::record::{Record, RecordTable};
 use super::shared_memory::{self, Region};
 /// Records a ring holds: 2 MiB.
 pub(crate) use crate::analysis::mapping::CAPACITY;
@@ -210,10 +210,12 @@ impl Ring {
     /// Writes a record that says more of an interval that is open. Where it has no room nothing is lost but what is said
     /// of those that are open now: they get no rows, and are counted there.
     pub(crate) fn annotate(&self, record: Record) {
-        if self.room(self.open.get() + 1 + KEPT) {
+        let table = record.table();
+        let kept = if table == RecordTable::TorchTrace { KEPT } else { 0 };
+        if self.room(self.open.get() + 1 + kept) {
             self.write(record);
         } else {
-            self.lost.set(self.lost.get() | LOST_DETAIL);
+            self.lost.set(self.lost.get() | table.flag());
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut
         let at = |place: usize| u64::from(dimensions.get(first + place).copied().unwrap_or_default());
         let payload = (count << 8 | first) as u64;
         let record = Record::new(Kind::Shape, payload, ticks(), at(0) | at(1) << 32, at(2) | at(3) << 32);
-        state.instant(record);
+        state.annotate(record);
     }
 }
 
