@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use probe_client::Client;
-use probe_client::endpoint::{self, Place, Target};
+use probe_client::discover;
+use probe_client::endpoint::{Place, Target};
 use probe_common::error::Result;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -38,7 +39,7 @@ where
     F: AsyncFnOnce(Client, &Target) -> Result<Status>,
 {
     let finding = one_thread()?;
-    let target = finding.block_on(endpoint::find(endpoint))?;
+    let target = finding.block_on(discover::find(endpoint))?;
     // A live collector does the work itself; a run's directory is read here, by as many threads as there are cores.
     let runtime = if matches!(target.place, Place::Directory(_)) { many_threads()? } else { finding };
     let status = runtime.block_on(unless_interrupted(interrupted, async {
@@ -52,7 +53,7 @@ where
 
 /// Finds one ENDPOINT of several, and connects.
 pub(super) async fn open(endpoint: Option<&str>, connection: &Connection) -> Result<(Client, Target)> {
-    let target = endpoint::find(endpoint).await?;
+    let target = discover::find(endpoint).await?;
     let client = Client::open(&target, connection.token_file.as_deref()).await?;
     Ok((client, target))
 }
@@ -72,10 +73,10 @@ pub(super) async fn open_with(
     others: &[(String, String)],
     connection: &Connection,
 ) -> Result<(Client, Target)> {
-    let target = endpoint::find(endpoint).await?;
+    let target = discover::find(endpoint).await?;
     let mut found = Vec::new();
     for (name, other) in others {
-        found.push((name.clone(), endpoint::find(Some(other)).await?));
+        found.push((name.clone(), discover::find(Some(other)).await?));
     }
     let client = Client::open_with(&target, &found, connection.token_file.as_deref()).await?;
     Ok((client, target))

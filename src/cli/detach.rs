@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use probe_client::Client;
-use probe_client::endpoint;
+use probe_client::discover;
 use probe_collector::eval::printed;
 use probe_common::error::{Error, Result};
 use probe_inspect::attach::Report;
@@ -40,7 +40,7 @@ const TO_GO: Duration = Duration::from_secs(15);
 pub(super) fn run(args: &Args) -> Result<Status> {
     let runtime = ask::one_thread()?;
     runtime.block_on(async {
-        let target = endpoint::find(Some(&args.whom)).await?;
+        let target = discover::find(Some(&args.whom)).await?;
         let mut client = Client::open(&target, args.connection.token_file()).await?;
         let run = target.place.name();
         let live = live(&mut client, target.pid).await?;

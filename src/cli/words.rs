@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 
 use clap::CommandFactory;
+use probe_client::discover;
 use probe_client::endpoint::{self, Endpoint};
 use probe_common::error::{Error, Result};
 
@@ -80,7 +81,7 @@ pub(super) fn split(mut words: Vec<OsString>) -> Result<Split> {
 
 /// Whether an ENDPOINT can be found.
 fn is_there(endpoint: &str) -> bool {
-    super::ask::one_thread().is_ok_and(|runtime| runtime.block_on(endpoint::find(Some(endpoint))).is_ok())
+    super::ask::one_thread().is_ok_and(|runtime| runtime.block_on(discover::find(Some(endpoint))).is_ok())
 }
 
 fn commands() -> Vec<String> {

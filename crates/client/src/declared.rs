@@ -7,8 +7,8 @@ use probe_proto::table::Table;
 use probe_proto::tables::custom;
 use probe_store::table_of;
 
-use super::live::Live;
-use super::{Bounds, collect};
+use crate::answer::{Bounds, collect};
+use crate::live::Live;
 
 /// All of them now.
 ///

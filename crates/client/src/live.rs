@@ -19,7 +19,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 use tower::service_fn;
 
-use super::{Answer, Bounds};
+use crate::answer::{Answer, Bounds};
 use crate::endpoint::{Place, live_hint};
 
 /// What to do where a connection without TLS breaks.

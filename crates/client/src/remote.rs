@@ -21,8 +21,9 @@ use probe_proto::table::Table;
 use probe_query::{plain_schema, relations, schemas_of};
 use probe_store::arrow_schema;
 
-use super::Bounds;
-use super::live::Live;
+use crate::answer::Bounds;
+use crate::declared;
+use crate::live::Live;
 
 /// All tables of a live run.
 #[derive(Clone)]
@@ -36,7 +37,7 @@ impl RemoteCatalog {
     /// # Errors
     /// The collector's, when it is asked for its program's tables.
     pub(super) async fn new(mut live: Live) -> probe_common::error::Result<Self> {
-        let own = super::declared::tables(&mut live).await?;
+        let own = declared::tables(&mut live).await?;
         Ok(Self { live, tables: relations().chain(own).collect() })
     }
 }

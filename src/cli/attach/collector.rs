@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use probe_client::Client;
-use probe_client::endpoint::{self, Place, Target};
+use probe_client::discover;
+use probe_client::endpoint::{Place, Target};
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths;
 use probe_proto::env;
@@ -46,7 +47,7 @@ impl Found {
 
     /// Until the agents of these processes are connected, so that the next query has an answer.
     pub(super) async fn wait_for(&self, pids: &[u32]) -> Result<()> {
-        let target = endpoint::find(Some(&self.run)).await?;
+        let target = discover::find(Some(&self.run)).await?;
         let mut client = Client::open(&target, None).await?;
         let connected = async {
             loop {
@@ -95,7 +96,7 @@ pub(super) async fn known() -> Result<Vec<Known>> {
 pub(super) async fn find_or_start(name: Option<&str>, whom: &[Whom], known: &[Known]) -> Result<Found> {
     let before = known.iter().rfind(|known| whom.iter().any(|one| one.pid == known.pid));
     if let Some(name) = name.or(before.map(|known| known.run.as_str())) {
-        match endpoint::find(Some(name)).await {
+        match discover::find(Some(name)).await {
             Ok(Target { place: Place::Socket(socket), .. }) => {
                 return Ok(Found {
                     run: Place::Socket(socket.clone()).name(),

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use probe_client::endpoint::{self, Place, Target};
+use probe_client::discover;
+use probe_client::endpoint::{Place, Target};
 use probe_client::{Bounds, Client};
 use probe_common::error::Result;
 use tokio::runtime::{Builder, Runtime};
@@ -108,7 +109,7 @@ impl Link {
 /// behind is sent while nothing waits for anything.
 fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime, Client, Target)> {
     let finding = ask::one_thread()?;
-    let target = finding.block_on(endpoint::find(endpoint))?;
+    let target = finding.block_on(discover::find(endpoint))?;
     let runtime = match target.place {
         // It is read by this process.
         Place::Directory(_) => ask::many_threads()?,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use probe_client::Client;
-use probe_client::endpoint::{self, Endpoint};
+use probe_client::discover;
+use probe_client::endpoint::Endpoint;
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths::host_name;
 use probe_inspect::stacks::sampler::{self, Plan};
@@ -23,7 +24,7 @@ pub(in crate::cli) enum Whom {
 impl Whom {
     /// Finds ENDPOINT.
     pub(in crate::cli) async fn find(endpoint: Option<&str>, connection: &Connection) -> Result<Self> {
-        let target = match endpoint::find(endpoint).await {
+        let target = match discover::find(endpoint).await {
             Ok(target) => target,
             Err(error) if error.kind() == Kind::Unreachable => {
                 let parsed = endpoint.and_then(|text| Endpoint::parse(text).ok());

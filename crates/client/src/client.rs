@@ -1,0 +1,156 @@
+//! [`Client`]: asks a live collector, or a run's directory through an engine in this process.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::catalog::CatalogProvider;
+use futures::StreamExt;
+use probe_common::error::{Error, Result};
+use probe_proto::table::Table;
+use probe_proto::tables::custom::is_reserved;
+use probe_proto::v1;
+use probe_query::{Asked, CATALOG, Engine, Limits};
+use probe_store::Store;
+
+use crate::answer::{Answer, Bounds};
+use crate::declared;
+use crate::endpoint::{Place, Target, live_hint};
+use crate::live::Live;
+use crate::remote::RemoteCatalog;
+
+/// Something that answers.
+pub struct Client {
+    way: Way,
+    pid: Option<u32>,
+    bounds: Bounds,
+}
+
+enum Way {
+    Live(Live),
+    Recorded(Box<Engine>),
+}
+
+/// What answers for a run directory; what is to be said about it goes to stderr.
+fn recorded(directory: &Path) -> Result<Engine> {
+    let (engine, remarks) = probe_collector::open_run(directory)?;
+    for remark in remarks {
+        tracing::warn!("{}: {remark}", directory.display());
+    }
+    Ok(engine)
+}
+
+impl Client {
+    /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
+    pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
+        let way = match &target.place {
+            Place::Directory(directory) => Way::Recorded(Box::new(recorded(directory)?)),
+            place => Way::Live(Live::connect(place, target.pid, token_file).await?),
+        };
+        Ok(Self { way, pid: target.pid, bounds: Bounds::default() })
+    }
+
+    /// One more client of the same collector, over the same connection; None for a run's directory.
+    pub fn another(&self) -> Option<Self> {
+        match &self.way {
+            Way::Live(live) => Some(Self { way: Way::Live(live.clone()), pid: self.pid, bounds: self.bounds }),
+            Way::Recorded(_) => None,
+        }
+    }
+
+    /// What an answer may take from now on.
+    pub fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
+    /// Connects to `target` for queries that can also name the tables of `others`: those called b are `b.python.steps`
+    /// and so on. They run in this process; tables of live runs are streamed to it, each once for every time that a
+    /// query names it.
+    pub async fn open_with(target: &Target, others: &[(String, Target)], token_file: Option<&Path>) -> Result<Self> {
+        let mut catalogs: Vec<(String, Arc<dyn CatalogProvider>)> = Vec::new();
+        for (name, other) in others {
+            let catalog = match Self::open(other, token_file).await?.way {
+                Way::Live(live) => Arc::new(RemoteCatalog::new(live).await?) as Arc<dyn CatalogProvider>,
+                Way::Recorded(engine) => engine.catalog(None),
+            };
+            catalogs.push((name.clone(), catalog));
+        }
+        let engine = match Self::open(target, token_file).await?.way {
+            Way::Recorded(engine) => *engine,
+            Way::Live(live) => {
+                catalogs.push((CATALOG.to_owned(), Arc::new(RemoteCatalog::new(live).await?)));
+                Engine::with_limits(Store::new(0), Vec::new(), Limits::default().of_command())?
+            }
+        };
+        Ok(Self { way: Way::Recorded(Box::new(engine.with_catalogs(catalogs))), pid: None, bounds: Bounds::default() })
+    }
+
+    /// The tables that the run's program declared.
+    ///
+    /// # Errors
+    /// The collector's.
+    pub async fn declared(&mut self) -> Result<Vec<&'static Table>> {
+        match &mut self.way {
+            Way::Live(live) => declared::tables(live).await,
+            Way::Recorded(engine) => {
+                Ok(engine.tables().into_iter().filter(|table| !is_reserved(&table.full_name())).collect())
+            }
+        }
+    }
+
+    /// Runs a query.
+    pub async fn query(&mut self, sql: &str) -> Result<Answer> {
+        match &mut self.way {
+            Way::Live(live) => live.query(sql, self.bounds).await,
+            Way::Recorded(engine) => {
+                let pid = self.pid.map(|pid| pid as i32);
+                let Bounds { timeout, rows, bytes } = self.bounds;
+                let asked = Asked { pid, timeout, rows, bytes, ..Asked::default() };
+                let rows = engine.ask(sql, asked).await?;
+                let schema = rows.schema();
+                let batches = rows.map(|batch| batch.map_err(|error| probe_query::from_datafusion(&error)));
+                Ok(Answer { schema, batches: Box::pin(batches) })
+            }
+        }
+    }
+
+    /// Who is there.
+    pub async fn describe(&mut self) -> Result<v1::Description> {
+        self.live("described")?.describe().await
+    }
+
+    /// Runs a snippet; the events come as they happen.
+    pub async fn eval(&mut self, mut call: v1::EvalCall) -> Result<tonic::Streaming<v1::EvalEvent>> {
+        call.pid = self.pid;
+        self.live("given snippets")?.eval(call).await
+    }
+
+    /// Sets what is in `values`, and says what is in force.
+    pub async fn config(&mut self, values: std::collections::HashMap<String, String>) -> Result<v1::ConfigAnswer> {
+        self.live("configured")?.config(values).await
+    }
+
+    /// Where the run's processes are now.
+    pub async fn stacks(&mut self, mut call: v1::StacksCall) -> Result<v1::StacksAnswer> {
+        call.pid = self.pid;
+        self.live("asked where its processes are")?.stacks(call).await
+    }
+
+    /// Why no step is finished.
+    pub async fn hang(&mut self) -> Result<v1::HangAnswer> {
+        self.live("asked why it hangs")?.hang().await
+    }
+
+    /// Says that the command of the run has ended; what comes back says how the writing of the run gets on.
+    pub async fn finish(&mut self, call: v1::FinishCall) -> Result<tonic::Streaming<v1::FinishProgress>> {
+        self.live("ended")?.finish(call).await
+    }
+
+    fn live(&mut self, what: &str) -> Result<&mut Live> {
+        match &mut self.way {
+            Way::Live(live) => Ok(live),
+            Way::Recorded(_) => {
+                Err(Error::unreachable(format!("this run has ended; it can be queried, not {what}")).hint(live_hint()))
+            }
+        }
+    }
+}

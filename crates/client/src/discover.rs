@@ -1,0 +1,105 @@
+//! Finds what an ENDPOINT means: a live collector, or the directory of a recorded run.
+
+use std::path::Path;
+
+use probe_common::error::{Error, Kind, Result};
+use probe_common::paths;
+use probe_common::run_name::RunName;
+use probe_proto::env;
+use probe_store::runs;
+
+use crate::client::Client;
+use crate::endpoint::{Endpoint, Place, Target, live_hint};
+
+/// Finds what `written` means, or `PROBE_ENDPOINT`, or the only live run.
+pub async fn find(written: Option<&str>) -> Result<Target> {
+    let variable = std::env::var(env::PROBE_ENDPOINT).ok().filter(|value| !value.is_empty());
+    match written.map(str::to_owned).or(variable) {
+        Some(text) => find_written(&text).await,
+        None => only_live(),
+    }
+}
+
+async fn find_written(text: &str) -> Result<Target> {
+    let at = |place| Ok(Target { place, pid: None });
+    let endpoint = Endpoint::parse(text).map_err(|error| match error.kind() {
+        // A name that can be none is an endpoint that is not there.
+        Kind::Usage => Error::unreachable(format!("there is no run '{text}': {error}")).hint(live_hint()),
+        _ => error,
+    })?;
+    match endpoint {
+        Endpoint::Socket(path) => match paths::socket_state(&path) {
+            paths::SocketState::Live => at(Place::Socket(path)),
+            state => Err(Error::unreachable(format!("{text}: {}", socket_words(state))).hint(live_hint())),
+        },
+        Endpoint::Tcp(address) => at(Place::Tcp(address)),
+        Endpoint::Directory(path) if path.join("run.json").is_file() => at(Place::Directory(path)),
+        Endpoint::Directory(path) if path.exists() => {
+            Err(Error::unreachable(format!("{text} is not a run directory: it has no run.json")).hint(live_hint()))
+        }
+        Endpoint::Directory(_) => Err(Error::unreachable(format!("there is no {text}")).hint(live_hint())),
+        Endpoint::Pid(pid) => find_pid(pid).await,
+        Endpoint::Run(name) => find_run(&name),
+    }
+}
+
+fn socket_words(state: paths::SocketState) -> &'static str {
+    match state {
+        paths::SocketState::Live => "a collector listens there",
+        paths::SocketState::Stale => "no collector listens on it any more",
+        paths::SocketState::Absent => "there is no such socket",
+        paths::SocketState::Other => "that is not a socket, or you have no permission to open it",
+    }
+}
+
+fn find_run(name: &RunName) -> Result<Target> {
+    let live = paths::list_sockets()?;
+    let matches = |run: &str| match name.number {
+        Some(_) => run == name.to_string(),
+        None => run == name.base || run.rsplit_once('@').is_some_and(|(base, _)| base == name.base),
+    };
+    if let Some((_, socket)) = live.iter().rev().find(|(run, _)| matches(run)) {
+        return Ok(Target { place: Place::Socket(socket.clone()), pid: None });
+    }
+    match runs::resolve(&name.to_string()) {
+        Ok(directory) => Ok(Target { place: Place::Directory(directory), pid: None }),
+        Err(error) => Err(Error::unreachable(format!("no run '{name}' is live, and {error}")).hint(live_hint())),
+    }
+}
+
+async fn find_pid(pid: u32) -> Result<Target> {
+    // A process that was detached from one run and attached to another is in the latter.
+    let mut before = None;
+    for (_, socket) in paths::list_sockets()? {
+        let place = Place::Socket(socket);
+        let Ok(mut client) = Client::open(&Target { place: place.clone(), pid: None }, None).await else { continue };
+        let Ok(description) = client.describe().await else { continue };
+        let mut here = description.agents.iter().filter(|agent| agent.pid == pid).peekable();
+        if here.peek().is_some() {
+            let is_live = here.any(|agent| agent.state == "live");
+            let target = Target { place, pid: Some(pid) };
+            if is_live {
+                return Ok(target);
+            }
+            before = Some(target);
+        }
+    }
+    if let Some(target) = before {
+        return Ok(target);
+    }
+    let what = if Path::new(&format!("/proc/{pid}")).exists() {
+        format!("process {pid} is not a training process of a live collector")
+    } else {
+        format!("there is no process {pid}, and no live collector has known one")
+    };
+    Err(Error::unreachable(what).hint(live_hint()))
+}
+
+fn only_live() -> Result<Target> {
+    let mut live = paths::list_sockets()?;
+    match (live.pop(), live.is_empty()) {
+        (Some((_, socket)), true) => Ok(Target { place: Place::Socket(socket), pid: None }),
+        (Some(_), false) => Err(Error::usage("several runs are live, and no ENDPOINT says which").hint(live_hint())),
+        (None, _) => Err(Error::unreachable("no run is live, and no ENDPOINT was given").hint(live_hint())),
+    }
+}
