@@ -19,7 +19,7 @@ KNOWN = {
     "crates/collector": 28,
     "crates/common": 0,
     "crates/inspect": 0,
-    "crates/query": 5,
+    "crates/query": 0,
     "crates/store": 21,
     "crates/trace": 12,
     "proto": 3,

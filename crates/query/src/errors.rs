@@ -6,6 +6,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 
 use super::bounds::Bounds;
+use super::catalog::CATALOG;
 use super::names::{list, nearest};
 use super::views::views;
 use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
@@ -130,7 +131,7 @@ fn no_column(field: &Column, valid: &[Column]) -> Error {
 
 /// A run that the query names (`b.python.steps`) and that was not given to it.
 pub(super) fn no_run(asked: &str, known: &[String]) -> Error {
-    let others: Vec<&str> = known.iter().map(String::as_str).filter(|name| *name != super::CATALOG).collect();
+    let others: Vec<&str> = known.iter().map(String::as_str).filter(|name| *name != CATALOG).collect();
     let error = Error::failed(format!("this query knows no run as '{asked}'"));
     match nearest(asked, others.iter().copied()) {
         Some(near) => error.hint(format!("did you mean {near}?")),

@@ -8,7 +8,7 @@ use datafusion::common::{Column, DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use probe_common::error::Error;
 
-use super::complexity::MAX_EXPRESSIONS;
+use super::statement_complexity::MAX_EXPRESSIONS;
 
 /// Refuses a plan that comes to too much.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 /// enough for an answer while a training on the same processors takes all it can.
 const NICENESS: i32 = 5;
 
-/// The stack of such a thread. The deepest statement that is let in (`complexity`) takes less than half of it in the
+/// The stack of such a thread. The deepest statement that is let in (`text_complexity`) takes less than half of it in the
 /// development build, whose frames are the largest: a test asks such statements. Memory is taken only of what is used.
 pub(super) const STACK: usize = 64 << 20;
 

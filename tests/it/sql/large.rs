@@ -8,7 +8,7 @@ use probe_query::{Asked, Engine};
 
 use crate::sql::{cell, data, rows};
 
-/// What `crates/query/src/complexity.rs` says.
+/// What `text_complexity.rs` and `statement_complexity.rs` of `crates/query/src` say.
 const OPERATORS: usize = 500;
 const NESTING: usize = 50;
 const ITEMS: usize = 20_000;

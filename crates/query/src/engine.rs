@@ -1,0 +1,272 @@
+//! [`Engine`]: plans and runs queries.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList};
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::registry::FunctionRegistry;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
+use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionConfig;
+use probe_common::error::{Error, Result};
+use probe_proto::table::Table;
+use probe_store::{Store, SystemTable};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::admission::Admission;
+use crate::answer::{self, EndOnDrop, Output};
+use crate::bounds::Bounds;
+use crate::by_process::GroupByProcess;
+use crate::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, Named};
+use crate::errors::{no_run, no_table, or_say, within};
+use crate::expanded;
+use crate::guard;
+use crate::limits::{Asked, Limits};
+use crate::made;
+use crate::made::weigh::WeighInputs;
+use crate::memory::Budget;
+use crate::nested_projections;
+use crate::output;
+use crate::percentile::ApproxPercentile;
+use crate::running::Running;
+use crate::stopping::StopAnywhere;
+use crate::threads::Threads;
+
+/// Answers SQL over a store and the collector's own tables. Read-only, within [`Limits`], and on threads of its own:
+/// whoever asks only waits. Dropping an answer ends its query.
+pub struct Engine {
+    planner: Arc<Planner>,
+    limits: Arc<Limits>,
+    memory: Arc<Budget>,
+    admission: Arc<Admission>,
+    queries: Running,
+    threads: Threads,
+}
+
+/// What makes a plan of a query's text.
+#[derive(Debug)]
+struct Planner {
+    store: Arc<Store>,
+    system: Vec<Arc<dyn SystemTable>>,
+    /// Tables of other runs, by the names that queries have for them.
+    others: Arc<[Named]>,
+    /// What every query begins with; only the tables differ.
+    state: SessionState,
+    scans: Running,
+}
+
+impl Engine {
+    /// One over these, within the usual limits.
+    ///
+    /// # Errors
+    /// DataFusion's, where its runtime can't be made; the system's, where it has no threads left.
+    pub fn new(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>) -> Result<Self> {
+        Self::with_limits(store, system, Limits::default())
+    }
+
+    /// One over these, within `limits`.
+    ///
+    /// # Errors
+    /// As [`Engine::new`]'s.
+    pub fn with_limits(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>, limits: Limits) -> Result<Self> {
+        let runtime = RuntimeEnvBuilder::new()
+            // Each query is given its own (`memory`).
+            .with_memory_pool(Arc::new(GreedyMemoryPool::new(0)))
+            // Queries write nothing, also not to temporary files: past the memory bound they end with an error.
+            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled));
+        let config = SessionConfig::new()
+            .with_default_catalog_and_schema(CATALOG, NO_SCHEMA)
+            .with_create_default_catalog_and_schema(false)
+            .with_information_schema(true)
+            // It takes memory for as many groups as LIMIT says, before there is one.
+            .set_bool("datafusion.optimizer.enable_topk_aggregation", false);
+        let mut state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(Arc::new(or_say(runtime.build())?))
+            .with_default_features()
+            .with_optimizer_rules(nested_projections::rules())
+            .with_physical_optimizer_rule(Arc::new(GroupByProcess))
+            .with_physical_optimizer_rule(Arc::new(WeighInputs))
+            .with_physical_optimizer_rule(Arc::new(StopAnywhere))
+            .build();
+        or_say(state.register_udaf(Arc::new(AggregateUDF::from(ApproxPercentile::default()))))?;
+        Ok(Self {
+            planner: Arc::new(Planner { store, system, others: Arc::from([]), state, scans: Running::default() }),
+            admission: Arc::new(Admission::new(&limits)),
+            memory: Arc::new(Budget::new(&limits)),
+            limits: Arc::new(limits),
+            queries: Running::default(),
+            threads: Threads::start()?,
+        })
+    }
+
+    /// The same, whose queries can also name other runs' tables: `b.python.steps` is that of the catalog called b. One
+    /// called [`CATALOG`] takes the place of its own tables.
+    #[must_use]
+    pub fn with_catalogs(self, others: Vec<(String, Arc<dyn CatalogProvider>)>) -> Self {
+        let Planner { store, system, state, scans, .. } = &*self.planner;
+        let (store, system, state, scans) = (Arc::clone(store), system.clone(), state.clone(), scans.clone());
+        Self { planner: Arc::new(Planner { store, system, others: others.into(), state, scans }), ..self }
+    }
+
+    /// Its own tables as they are now, for the queries of another engine.
+    pub fn catalog(&self, pid: Option<i32>) -> Arc<dyn CatalogProvider> {
+        let Planner { store, system, scans, state, .. } = &*self.planner;
+        Arc::new(Catalog::new(store, system, pid, scans, state))
+    }
+
+    /// Runs a query over the tables as they are now; rows come as they are found. With `pid`, tables have only that
+    /// process's rows. An error of the stream becomes ours with [`from_datafusion`](crate::from_datafusion).
+    ///
+    /// # Errors
+    /// What is no query, is not allowed, or names what is not there; the limits'.
+    pub async fn query(&self, sql: &str, pid: Option<i32>) -> Result<SendableRecordBatchStream> {
+        self.ask(sql, Asked { pid, ..Asked::default() }).await
+    }
+
+    /// [`Engine::query`] with more that can be said.
+    ///
+    /// # Errors
+    /// As [`Engine::query`]'s.
+    pub async fn ask(&self, sql: &str, asked: Asked) -> Result<SendableRecordBatchStream> {
+        let (sql, pid) = (sql.to_owned(), asked.pid);
+        let bounds = Bounds::new(&self.limits, &asked);
+        let permit = self.admission.enter(&bounds).await?;
+        let (planned, plan) = oneshot::channel();
+        let memory = self.memory.share(bounds.memory);
+        let (answer, output) = answer::channel(&bounds, &memory);
+        let planner = Arc::clone(&self.planner);
+        let work = async move |output: &mut Output| {
+            let (schema, plan, context) = planner.physical(&sql, pid, &output.bounds, memory).await?;
+            // Whoever asked has gone where this fails.
+            if planned.send(Arc::clone(&schema)).is_err() {
+                return Ok(());
+            }
+            let stream = or_say(execute_stream(plan, context))?;
+            output.send_all(output::plain_stream(stream, schema)).await
+        };
+        let mut answer = answer.of(self.begin(output.make(permit, work))?);
+        let schema = answer.first(async { plan.await.ok() }).await?;
+        Ok(answer.stream(schema))
+    }
+
+    /// The columns that a query answers with, without running it: the schema of the stream that
+    /// [`Engine::query`] gives for the same text.
+    ///
+    /// # Errors
+    /// As [`Engine::query`]'s.
+    pub async fn schema(&self, sql: &str, asked: Asked) -> Result<SchemaRef> {
+        let (sql, pid) = (sql.to_owned(), asked.pid);
+        let bounds = Bounds::new(&self.limits, &asked);
+        let permit = self.admission.enter(&bounds).await?;
+        let (planner, within, memory) = (Arc::clone(&self.planner), bounds.clone(), self.memory.share(bounds.memory));
+        let planning = async move {
+            let _permit = permit;
+            let (_, plan) = planner.logical(&sql, pid, &within, &memory).await?;
+            Ok(output::plain_schema(plan.schema().as_arrow()))
+        };
+        let planning = self.begin(planning)?;
+        let _end = EndOnDrop(planning.abort_handle());
+        bounds.hold(planning).await?.map_err(|error| Error::failed(format!("the query broke off: {error}")))?
+    }
+
+    /// Runs something for a question on the threads for that, and counts it.
+    fn begin<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<JoinHandle<Result<T>>> {
+        let running = self.queries.begin();
+        let work = async move {
+            let _running = running;
+            work.await
+        };
+        self.threads.spawn(work).ok_or_else(|| Error::failed("the engine has ended"))
+    }
+
+    /// The tables of its store.
+    pub fn tables(&self) -> Vec<&'static Table> {
+        self.planner.store.tables()
+    }
+
+    /// Queries that have been let in and have not ended.
+    pub fn running(&self) -> usize {
+        self.queries.count()
+    }
+
+    /// Pieces of queries' work that have been begun and have not ended.
+    pub fn tasks(&self) -> usize {
+        self.threads.tasks()
+    }
+
+    /// Scans that have been opened and have not ended.
+    pub fn scans(&self) -> usize {
+        self.planner.scans.count()
+    }
+}
+
+impl Planner {
+    async fn physical(
+        &self,
+        sql: &str,
+        pid: Option<i32>,
+        bounds: &Bounds,
+        memory: Arc<dyn MemoryPool>,
+    ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+        let (mut state, plan) = self.logical(sql, pid, bounds, &memory).await?;
+        let schema = output::plain_schema(plan.schema().as_arrow());
+        let planned = async {
+            let plan = state.optimize(&plan)?;
+            let config = std::mem::take(state.config_mut());
+            *state.config_mut() = config.with_batch_size(made::width::rows(&plan)?);
+            state.query_planner().create_physical_plan(&plan, &state).await
+        };
+        let plan = planned.await.map_err(|error| within(&error, bounds))?;
+        let context = TaskContext::from(&state);
+        let runtime = RuntimeEnv { memory_pool: memory, ..context.runtime_env().as_ref().clone() };
+        Ok((schema, plan, Arc::new(context.with_runtime(Arc::new(runtime)))))
+    }
+
+    async fn logical(
+        &self,
+        sql: &str,
+        pid: Option<i32>,
+        bounds: &Bounds,
+        memory: &Arc<dyn MemoryPool>,
+    ) -> Result<(SessionState, LogicalPlan)> {
+        let statement = guard::parse(sql)?;
+        let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
+        let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
+        let mut state = self.state.clone();
+        state.register_catalog_list(Arc::clone(&catalogs));
+        for reference in or_say(state.resolve_table_references(&statement))? {
+            let resolved = reference.clone().resolve(CATALOG, NO_SCHEMA);
+            if catalogs.catalog(&resolved.catalog).is_none() {
+                return Err(no_run(&resolved.catalog, &catalogs.catalog_names()));
+            }
+            let there = state.schema_for_ref(resolved.clone()).is_ok_and(|schema| schema.table_exist(&resolved.table));
+            if !there && !state.table_functions().contains_key(reference.table()) {
+                return Err(no_table(&reference, &self.store.tables()));
+            }
+        }
+        let plan = state.statement_to_plan(statement).await.map_err(|error| within(&error, bounds))?;
+        guard::verify(&plan)?;
+        or_say(expanded::check(&plan))?;
+        let plan = made::count(plan, memory).map_err(|error| within(&error, bounds))?;
+        // now() is when the query began.
+        state.mark_start_execution();
+        Ok((state, plan))
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (store, system) = (&self.planner.store, &self.planner.system);
+        f.debug_struct("Engine").field("store", store).field("system", system).finish_non_exhaustive()
+    }
+}
