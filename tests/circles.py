@@ -22,7 +22,7 @@ KNOWN = {
     "crates/query": 0,
     "crates/store": 21,
     "crates/trace": 12,
-    "proto": 3,
+    "proto": 0,
     "python_agent": 44,
     ".": 17,
 }

@@ -1,6 +1,6 @@
 //! How a table is declared: [`Table`], [`Column`] and the [`table!`](crate::table!) macro that makes both and a row type from one text.
 
-use crate::encode::ColumnBuilder;
+use crate::column_builder::ColumnBuilder;
 pub use crate::v1::ColumnType;
 
 /// A table as people, the agent and the collector know it.
@@ -14,7 +14,7 @@ pub struct Table {
     pub doc: &'static str,
     /// Who fills it.
     pub source: Source,
-    /// The table's own columns; rows that came from an agent also have [`IDENTITY`](crate::tables::IDENTITY).
+    /// The table's own columns; rows that came from an agent also have [`IDENTITY`].
     pub columns: &'static [Column],
     /// Column names in the order in which rows arrive sorted.
     pub sort: &'static [&'static str],
@@ -31,7 +31,7 @@ impl Table {
     /// All columns as SQL sees them: identity first for tables filled by agents.
     pub fn all_columns(&self) -> impl Iterator<Item = &'static Column> {
         let identity: &'static [Column] = match self.source {
-            Source::Agent => crate::tables::IDENTITY,
+            Source::Agent => IDENTITY,
             Source::Collector => &[],
         };
         identity.iter().chain(self.columns)
@@ -72,6 +72,47 @@ pub struct Column {
     /// One sentence.
     pub doc: &'static str,
 }
+
+/// Who a row came from. The collector adds these to every row of an agent, from the agent's Hello.
+pub static IDENTITY: &[Column] = &[
+    Column {
+        name: "run",
+        kind: ColumnType::Text,
+        nullable: false,
+        unit: "",
+        doc: "The run, with its number if the name was used before: gpt, gpt@2.",
+    },
+    Column {
+        name: "host",
+        kind: ColumnType::Text,
+        nullable: false,
+        unit: "",
+        doc: "Host name of the machine the process runs on.",
+    },
+    Column { name: "pid", kind: ColumnType::Int32, nullable: false, unit: "", doc: "Process id on that host." },
+    Column {
+        name: "rank",
+        kind: ColumnType::Int32,
+        nullable: true,
+        unit: "",
+        doc: "Global rank; NULL without a process group.",
+    },
+    Column {
+        name: "local_rank",
+        kind: ColumnType::Int32,
+        nullable: true,
+        unit: "",
+        doc: "Rank within its host; NULL when the launcher does not set it.",
+    },
+    Column {
+        name: "world_size",
+        kind: ColumnType::Int32,
+        nullable: true,
+        unit: "ranks",
+        doc: "Ranks in the default process group; NULL without one.",
+    },
+    Column { name: "role", kind: ColumnType::Text, nullable: false, unit: "", doc: "What the process is: trainer." },
+];
 
 /// A value that a row can hold: how it is typed in SQL and packed on the wire.
 pub trait Cell {
@@ -180,7 +221,7 @@ macro_rules! table {
 
         impl $crate::table::Row for Row {
             const TABLE: &'static $crate::table::Table = &TABLE;
-            fn put(self, columns: &mut [$crate::encode::ColumnBuilder]) {
+            fn put(self, columns: &mut [$crate::column_builder::ColumnBuilder]) {
                 let mut columns = columns.iter_mut();
                 $(if let Some(column) = columns.next() { $crate::table::Cell::put(self.$column, column); })*
             }

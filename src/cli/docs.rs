@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use clap::CommandFactory;
 use probe_common::error::{Error, Result};
 use probe_proto::env;
-use probe_proto::table::{Source, Table};
-use probe_proto::tables::IDENTITY;
+use probe_proto::table::{IDENTITY, Source, Table};
 use probe_query::relations;
 
 use super::tables::type_name;

@@ -8,7 +8,8 @@ use arrow::temporal_conversions::{
     timestamp_ms_to_datetime, timestamp_ns_to_datetime, timestamp_s_to_datetime, timestamp_us_to_datetime,
 };
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use probe_proto::tables::{IDENTITY, TABLES};
+use probe_proto::table::IDENTITY;
+use probe_proto::tables::TABLES;
 
 use super::{io_error, number};
 

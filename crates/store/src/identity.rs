@@ -72,7 +72,7 @@ impl Identity {
         }
     }
 
-    /// The value of the identity column at `place` (as in [`probe_proto::tables::IDENTITY`]).
+    /// The value of the identity column at `place` (as in [`probe_proto::table::IDENTITY`]).
     pub fn value(&self, place: usize) -> ScalarValue {
         let text = |value: &Arc<str>| ScalarValue::Utf8View(Some(value.to_string()));
         match place {

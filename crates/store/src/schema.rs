@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use probe_proto::table::{ColumnType, Source, Table};
-use probe_proto::tables::{IDENTITY, TABLES, custom};
+use probe_proto::table::{ColumnType, IDENTITY, Source, Table};
+use probe_proto::tables::{TABLES, custom};
 use probe_proto::v1;
 
 static SCHEMAS: LazyLock<Vec<SchemaRef>> = LazyLock::new(|| TABLES.iter().map(|table| build(table)).collect());

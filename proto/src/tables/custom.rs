@@ -3,8 +3,8 @@
 //!
 //! Both sides check with this: the agent when the program declares one, the collector when it hears of it.
 
-use super::{IDENTITY, TABLES};
-use crate::table::{Column, ColumnType, Source, Table};
+use super::TABLES;
+use crate::table::{Column, ColumnType, IDENTITY, Source, Table};
 use crate::v1;
 
 /// Tables of one run beside those that are declared here. Each is there to the end, like its declaration.

@@ -1,6 +1,6 @@
 //! Every table there is. A new one is a file here, a line in this one, and a `tests/it/sql/<name>.slt`.
 
-use crate::table::{Column, ColumnType, Table};
+use crate::table::Table;
 
 pub mod agents;
 pub mod checkpoints;
@@ -59,47 +59,6 @@ pub fn find(full_name: &str) -> Option<&'static Table> {
     let (schema, name) = full_name.split_once('.')?;
     TABLES.iter().find(|t| t.schema == schema && t.name == name).copied()
 }
-
-/// Who a row came from. The collector adds these to every row of an agent, from the agent's Hello.
-pub static IDENTITY: &[Column] = &[
-    Column {
-        name: "run",
-        kind: ColumnType::Text,
-        nullable: false,
-        unit: "",
-        doc: "The run, with its number if the name was used before: gpt, gpt@2.",
-    },
-    Column {
-        name: "host",
-        kind: ColumnType::Text,
-        nullable: false,
-        unit: "",
-        doc: "Host name of the machine the process runs on.",
-    },
-    Column { name: "pid", kind: ColumnType::Int32, nullable: false, unit: "", doc: "Process id on that host." },
-    Column {
-        name: "rank",
-        kind: ColumnType::Int32,
-        nullable: true,
-        unit: "",
-        doc: "Global rank; NULL without a process group.",
-    },
-    Column {
-        name: "local_rank",
-        kind: ColumnType::Int32,
-        nullable: true,
-        unit: "",
-        doc: "Rank within its host; NULL when the launcher does not set it.",
-    },
-    Column {
-        name: "world_size",
-        kind: ColumnType::Int32,
-        nullable: true,
-        unit: "ranks",
-        doc: "Ranks in the default process group; NULL without one.",
-    },
-    Column { name: "role", kind: ColumnType::Text, nullable: false, unit: "", doc: "What the process is: trainer." },
-];
 
 #[cfg(test)]
 mod tests {
