@@ -5,40 +5,20 @@
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use probe_proto::table::Table;
 use probe_proto::v1::{self, record};
 
-use super::Store;
+use super::disk_state::Kept;
+use super::file_names::numbers_in;
 use super::files::ParquetFile;
 use super::identity::{Identity, Origin};
-use super::keep::Kept;
-use super::merge::numbers_in;
+use super::store::{Evicted, Store};
 use super::table::TableSnapshot;
 
 /// How long somebody who brings more than there is room for is made to wait, at most.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Rows of one process and table that were evicted.
-#[derive(Debug, Clone)]
-pub struct Evicted {
-    /// The process.
-    pub identity: Arc<Identity>,
-    /// The table.
-    pub table: &'static Table,
-    /// How many so far.
-    pub rows: u64,
-    /// When last.
-    pub last: SystemTime,
-}
-
-/// All evictions so far, by process and place of the table.
-pub(super) type Losses = Mutex<HashMap<(Arc<Identity>, usize), (u64, SystemTime)>>;
-
-/// Files that are no longer the store's, but that a query may be reading.
-pub(super) type Graveyard = Vec<Arc<ParquetFile>>;
 
 impl Store {
     /// Rows evicted so far, by process and table.

@@ -7,7 +7,7 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Source, Table};
 use probe_proto::tables::store;
 
-use super::Store;
+use super::store::Store;
 use super::table::TableSnapshot;
 use crate::system::{SystemRows, SystemTable};
 

@@ -8,9 +8,9 @@ use probe_proto::table::ColumnType;
 use probe_proto::table::Table;
 use serde::{Deserialize, Serialize};
 
-use super::files::RowGroup;
 use super::identity::{Identity, Origin};
 use super::range::Values;
+use super::row_group::RowGroup;
 use super::schema::identity_columns;
 use super::segment::Segment;
 use super::sums::{self, Sums};

@@ -21,8 +21,9 @@ use probe_common::durable;
 use probe_common::error::{Error, Result};
 use probe_proto::table::{ColumnType, Table};
 
+use super::file_names::UNFINISHED;
 use super::file_notes::{self, Note};
-use super::files::{ParquetFile, UNFINISHED};
+use super::files::ParquetFile;
 use super::schema::arrow_schema;
 use super::segment::Segment;
 

@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
 use arrow::datatypes::Schema;
-use datafusion::common::ScalarValue;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
@@ -17,17 +16,15 @@ use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 use probe_proto::tables::{TABLES, custom};
 
+use super::file_names::{UNFINISHED, superseded, table_directory};
 use super::file_notes::{self, Note};
 use super::footer;
-use super::identity::{Identity, Origin};
-use super::merge::superseded;
+use super::identity::Identity;
 use super::range::Range;
+use super::row_group::RowGroup;
 use super::schema::{arrow_schema, identity_columns, same, table_of};
 use super::segment::Segment;
-use super::sums::{self, Sums};
-
-/// A file that is being written ends so: `.00000007.parquet.writing`.
-pub(super) const UNFINISHED: &str = "writing";
+use super::sums::Sums;
 
 /// A Parquet file with rows of one table.
 #[derive(Debug)]
@@ -48,23 +45,6 @@ pub struct ParquetFile {
     pub(super) had_to_go: AtomicBool,
     /// While somebody reads the file.
     pub(super) footer: Mutex<Weak<ArrowReaderMetadata>>,
-}
-
-/// What is known of a row group without reading it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RowGroup {
-    /// How many.
-    pub rows: usize,
-    /// What each column of the table takes in the file, identity first; 0 for one that the file lacks.
-    pub column_bytes: Box<[u64]>,
-    /// Which batches of which agent, where the file says: one stretch, or several that were merged.
-    pub origins: Vec<Origin>,
-    /// The process that all of these rows came from, where it is one.
-    pub identity: Option<Arc<Identity>>,
-    /// Of each column of the table, identity first.
-    pub(super) ranges: Box<[Range]>,
-    /// Of float columns, where the file says.
-    pub(super) sums: Sums,
 }
 
 impl ParquetFile {
@@ -137,29 +117,6 @@ impl ParquetFile {
     }
 }
 
-impl RowGroup {
-    /// What is known of the column at `place` (identity first): smallest and largest value, and number of NULLs.
-    pub fn range(&self, table: &Table, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
-        if place < identity_columns(table)
-            && let Some(identity) = &self.identity
-        {
-            return match identity.value(place) {
-                value if value.is_null() => (None, self.rows),
-                value => (Some((value.clone(), value)), 0),
-            };
-        }
-        let range = &self.ranges[place];
-        let kind = table.all_columns().nth(place).map(|column| column.kind);
-        (kind.and_then(|kind| range.bounds(kind)), range.nulls)
-    }
-
-    /// The sum of the float column at `place` (identity first), where it is known and exact in any order of adding.
-    pub fn sum(&self, table: &Table, place: usize) -> Option<f64> {
-        let own = place.checked_sub(identity_columns(table))?;
-        self.sums.iter().find(|(of, _)| *of == own).map(|(_, sum)| sums::value(*sum))
-    }
-}
-
 /// Ranges of all columns; those of identity as a footer would say them.
 fn all_ranges(segment: &Segment, table: &Table) -> Box<[Range]> {
     let identity = segment.identity.iter();
@@ -167,11 +124,6 @@ fn all_ranges(segment: &Segment, table: &Table) -> Box<[Range]> {
         (0..identity_columns(table)).map(|place| Range::of_constant(&identity.value(place), segment.rows))
     });
     identity.chain(segment.ranges().iter().copied()).collect()
-}
-
-/// Where the files of a table are.
-pub(super) fn table_directory(directory: &Path, table: &Table) -> PathBuf {
-    directory.join(table.full_name())
 }
 
 /// What a run directory has.

@@ -6,114 +6,37 @@
 //! needed ([`super::budget`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
 
-use super::Store;
-use super::budget::Graveyard;
+use super::disk_state::{FILE_ROWS, Kept, Signal, Work, most_file_in_memory};
+use super::file_names::{numbers_in, table_directory};
 use super::file_writer::write_file;
-use super::files::table_directory;
-use super::merge::{NEIGHBOURS, numbers_in};
+use super::merge::NEIGHBOURS;
 use super::sealed::Sealed;
 use super::segment::Segment;
+use super::store::Store;
 use crate::journal::{Journal, panicked};
 
 /// A segment that has grown for so long is sealed, and all of its table with it, so that one file has them all.
 const SEAL_AFTER: Duration = Duration::from_secs(300);
-/// A file is made of segments that have about so many rows together.
-pub(super) const FILE_ROWS: usize = 1 << 20;
 /// How often is looked for something old.
 const TICK: Duration = Duration::from_secs(5);
 /// Between two attempts on a disk that takes nothing.
 fn retry() -> Duration {
     if probe_common::fault::retries_at_once() { Duration::from_millis(20) } else { TICK }
 }
-/// A file is a 40th of what a run may take on disk, so that little goes at a time, and room for one more is soon made.
-const FILES_ON_DISK: u64 = 40;
-/// But so many bytes in any case, because a file has to say of each column what it has.
-const LEAST_FILE: u64 = 32 << 10;
-
-/// What a store that keeps its rows has.
-#[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) directory: PathBuf,
-    pub(super) journal: Arc<Journal>,
-    /// Bytes that the run may take on disk.
-    pub(super) disk_limit: u64,
-    /// Number of the next file.
-    number: AtomicU64,
-    /// Bytes of the file that is being written, and of what comes next in it.
-    pub(super) unfinished: AtomicU64,
-    signal: Arc<Signal>,
-    /// Held by whoever writes files and takes them away.
-    round: Mutex<()>,
-    /// Segments that are being written, which must not be evicted meanwhile.
-    pub(super) writing: Mutex<Vec<u64>>,
-    pub(super) graveyard: Mutex<Graveyard>,
-    /// Merging has failed.
-    unmergeable: AtomicBool,
-}
-
-/// How the thread that writes files is told something.
-#[derive(Debug, Default)]
-struct Signal {
-    work: Mutex<Work>,
-    wake: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Work {
-    /// There is something to do.
-    wanted: bool,
-    stopping: bool,
-    /// Why files can't be written for now.
-    problem: Option<Arc<str>>,
-}
-
 /// The thread that writes files. Dropped, it ends after the file that it writes.
 #[derive(Debug)]
 pub struct Keeper {
     store: Arc<Store>,
     thread: Option<JoinHandle<()>>,
-}
-
-impl Signal {
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wake(&self) {
-        self.lock().wanted = true;
-        self.wake.notify_one();
-    }
-}
-
-impl Kept {
-    /// Something may be due.
-    pub(super) fn wake(&self) {
-        self.signal.wake();
-    }
-
-    /// Why rows are in memory only, for now.
-    pub(super) fn problem(&self) -> Option<Arc<str>> {
-        self.signal.lock().problem.clone().or_else(|| self.journal.problem())
-    }
-
-    /// No file is made larger than this, about.
-    pub(super) fn most_file(&self) -> u64 {
-        most_file(self.disk_limit)
-    }
-
-    /// What files may take together, so that the journal has room for its share.
-    pub(super) fn most_files(&self) -> u64 {
-        self.disk_limit.saturating_sub(self.journal.most())
-    }
 }
 
 impl Store {
@@ -280,15 +203,6 @@ impl Store {
         kept.journal.trim(oldest.unwrap_or(appended).min(appended));
         self.relief.notify_waiters();
     }
-}
-
-fn most_file(disk: u64) -> u64 {
-    (disk / FILES_ON_DISK).max(LEAST_FILE)
-}
-
-/// What is in memory before it becomes a file takes more there than in the file.
-pub(super) fn most_file_in_memory(disk: u64) -> usize {
-    usize::try_from(most_file(disk)).unwrap_or(usize::MAX)
 }
 
 impl Keeper {

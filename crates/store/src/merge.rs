@@ -4,22 +4,23 @@
 //! Neighbours of about the same size are merged, eight or more at a time, so that a row is rewritten a few times in its
 //! life. Row groups of one agent become one. The new file is called by the first and last number of those it replaces
 //! (`00000003-00000011.parquet`) and appears whole; only then do they go. A crash in between leaves both, and whoever
-//! looks at the directory knows by the names which ones have been replaced ([`superseded`]).
+//! looks at the directory knows by the names which ones have been replaced ([`super::file_names::superseded`]).
 
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probe_common::error::Result;
 
-use super::Store;
+use super::disk_state::{FILE_ROWS, Kept};
+use super::file_names::{numbers_in, table_directory};
 use super::file_notes::Note;
 use super::file_reader::GroupReader;
 use super::file_writer::write_groups;
-use super::files::{ParquetFile, RowGroup, table_directory};
-use super::keep::{FILE_ROWS, Kept};
+use super::files::ParquetFile;
+use super::row_group::RowGroup;
 use super::schema::arrow_schema;
+use super::store::Store;
 use super::table::{SEGMENT_ROWS, TableSnapshot};
 
 /// So many files of about the same size are merged.
@@ -180,24 +181,6 @@ fn numbers(file: &Arc<ParquetFile>) -> Option<(u64, u64)> {
     numbers_in(&file.path)
 }
 
-/// `00000007.parquet` is 7 to 7, `00000003-00000011.parquet` 3 to 11; other names have none.
-pub(super) fn numbers_in(path: &Path) -> Option<(u64, u64)> {
-    let stem = path.file_stem()?.to_str()?;
-    let (first, last) = stem.split_once('-').unwrap_or((stem, stem));
-    Some((first.parse().ok()?, last.parse().ok()?))
-}
-
-/// Which of `paths` another one of them has replaced.
-pub(super) fn superseded(paths: &[&Path]) -> Vec<PathBuf> {
-    let all: Vec<(u64, u64)> = paths.iter().filter_map(|path| numbers_in(path)).filter(|(a, b)| a < b).collect();
-    let within = |path: &&&Path| {
-        numbers_in(path).is_some_and(|(first, last)| {
-            all.iter().any(|(from, to)| *from <= first && last <= *to && (*from, *to) != (first, last))
-        })
-    };
-    paths.iter().filter(within).map(|path| path.to_path_buf()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,13 +204,5 @@ mod tests {
         // Never more rows than a file has, nor more bytes.
         assert_eq!(run(&[(FILE_ROWS / 2, 10, true); 9], 2), Some(0..2));
         assert_eq!(run(&[(20, 400, true); 9], 2), Some(0..2));
-    }
-
-    #[test]
-    fn names_say_what_was_replaced() {
-        let paths =
-            ["00000003.parquet", "00000003-00000005.parquet", "00000005.parquet", "00000006.parquet", "end.parquet"];
-        let paths: Vec<&Path> = paths.iter().map(Path::new).collect();
-        assert_eq!(superseded(&paths), [Path::new("00000003.parquet"), Path::new("00000005.parquet")]);
     }
 }

@@ -8,7 +8,11 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::Table;
 use probe_proto::v1;
 
-use crate::{Identity, Mapping, Rows, Segment, Strings};
+use crate::identity::Identity;
+use crate::mapping::Mapping;
+use crate::rows::Rows;
+use crate::segment::Segment;
+use crate::strings::Strings;
 
 /// A table that the collector itself fills.
 pub trait SystemTable: Send + Sync + Debug {

@@ -6,17 +6,14 @@ use std::sync::Arc;
 use probe_common::error::Result;
 use probe_proto::table::{Source, Table};
 
-use super::Store;
+use super::file_names::{END_FILE, table_directory};
 use super::file_writer::write_file;
-use super::files::table_directory;
 use super::segment::Segment;
+use super::store::Store;
 use crate::system::{SystemTable, segments_beside, system_segment};
 
 /// A file of a store that is written as a whole has so many segments.
 const SEGMENTS: usize = 16;
-
-/// The name that no file of rows has: those are numbered.
-pub(super) const FILE: &str = "end.parquet";
 
 /// Writes what `system` has now, and an empty file for every one of `tables` without one: whoever reads the directory finds all
 /// tables with their columns.
@@ -36,7 +33,7 @@ pub fn write_system(directory: &Path, tables: &[&'static Table], system: &[Arc<d
         }
         std::fs::create_dir_all(&directory)?;
         if table.source == Source::Collector || !segments.is_empty() || is_empty(&directory) {
-            write_file(&directory, FILE, table, &segments, &|_| ())?;
+            write_file(&directory, END_FILE, table, &segments, &|_| ())?;
         }
     }
     Ok(())
