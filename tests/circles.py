@@ -20,7 +20,7 @@ KNOWN = {
     "crates/common": 0,
     "crates/inspect": 0,
     "crates/query": 0,
-    "crates/store": 8,
+    "crates/store": 0,
     "crates/trace": 12,
     "proto": 0,
     "python_agent": 44,

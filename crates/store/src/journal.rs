@@ -11,6 +11,7 @@ mod ledger;
 mod newest;
 pub mod replay;
 mod share;
+mod state;
 mod thread;
 mod writer;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use probe_proto::v1::{self, record, said};
 
-use super::Newest;
+use super::newest::Newest;
 
 /// Agents that are kept, those that are gone included: as many as the collector itself remembers.
 const MOST_AGENTS: usize = 8192;

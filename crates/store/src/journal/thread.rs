@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use probe_common::durable;
 use probe_proto::v1::{self, record};
 
-use super::writer::{Durable, Inner, SYNC_BYTES};
+use super::state::{Durable, Inner, SYNC_BYTES};
 use super::{files, frame};
 
 /// Records are on disk after this long at the latest.

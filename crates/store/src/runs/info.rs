@@ -12,6 +12,7 @@ use probe_common::run_name::RunName;
 use serde::{Deserialize, Serialize};
 
 use super::git::Git;
+use super::rfc3339;
 
 /// The file's name within a run directory.
 const FILE: &str = "run.json";
@@ -146,41 +147,6 @@ impl RunInfo {
             file.sync_all()
         });
         written.and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| named(&path, &error))
-    }
-}
-
-/// Timestamps as RFC 3339 text.
-mod rfc3339 {
-    use jiff::Timestamp;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(time)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
-
-    pub(super) mod optional {
-        use super::{Deserialize, Deserializer, Error, Serializer, Timestamp};
-
-        pub(in super::super) fn serialize<S: Serializer>(
-            time: &Option<Timestamp>,
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
-            match time {
-                Some(time) => serializer.collect_str(time),
-                None => serializer.serialize_none(),
-            }
-        }
-
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<Option<Timestamp>, D::Error> {
-            let text = Option::<String>::deserialize(deserializer)?;
-            text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
-        }
     }
 }
 

@@ -1,25 +1,14 @@
-//! Recorded runs: a directory each below `runs/`, named `gpt@1`, `gpt@2`, … in the order in which they began.
-
-mod git;
-mod info;
-mod lost;
-mod remove;
-mod reserve;
-mod steps;
-mod writer_lock;
+//! Which runs have a directory, and which of them a name means.
 
 use std::fs;
 use std::path::PathBuf;
 
-pub use info::{RunInfo, State};
-pub use lost::reached;
-pub use remove::{ended, named_runs, remove, size, size_of_files, sweep, why_it_stays};
-pub use reserve::Reservation;
-pub use steps::{Reached, last_step};
-
 use probe_common::error::{Error, Result};
 use probe_common::paths::{Places, named};
 use probe_common::run_name::RunName;
+
+use super::info::{RunInfo, State};
+use super::name_lock;
 
 /// A run that has a directory.
 #[derive(Debug, Clone)]
@@ -66,7 +55,7 @@ pub fn list_runs_in(places: &Places) -> Result<Vec<Run>> {
 /// Whether a collector on this machine holds the name of this run: for "gpt@2" also where the run that it keeps is gpt@3.
 pub fn is_live(name: &str) -> bool {
     let base = name.split('@').next().unwrap_or(name);
-    Places::from_environment().is_ok_and(|places| reserve::is_held(&places, base))
+    Places::from_environment().is_ok_and(|places| name_lock::is_held(&places, base))
 }
 
 /// The directory of the run that `name` means: `gpt@1` is that one, `gpt` the newest, a live one first.
@@ -98,6 +87,7 @@ pub fn resolve_in(places: &Places, name: &str) -> Result<PathBuf> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::runs::Reservation;
 
     fn places() -> (tempfile::TempDir, Places) {
         let dir = tempfile::tempdir().unwrap();

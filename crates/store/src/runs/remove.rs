@@ -9,7 +9,9 @@ use probe_common::error::{Error, Result};
 use probe_common::paths::{Places, host_name, named};
 use probe_common::run_name::RunName;
 
-use super::{Run, State, list_runs_in, reserve, writer_lock};
+use super::info::State;
+use super::list::{Run, list_runs_in, resolve_in};
+use super::{name_lock, writer_lock};
 use crate::journal;
 
 /// Directories of this name hold runs on their way out; one that is left over holds what could not be removed.
@@ -30,7 +32,7 @@ pub fn named_runs(places: &Places, names: &[String]) -> Result<Vec<Run>> {
             None => all.iter().filter(|run| run.name.base == wanted.base).collect(),
         };
         match meant.as_slice() {
-            [] => super::resolve_in(places, name).map(|_| ())?,
+            [] => resolve_in(places, name).map(|_| ())?,
             [run] if found.iter().any(|seen| seen.name == run.name) => {}
             [run] => found.push((*run).clone()),
             several => {
@@ -60,7 +62,7 @@ pub fn why_it_stays(places: &Places, run: &Run) -> Option<String> {
         // One with another runtime directory.
         State::Lost if writer_lock::is_written(&run.directory) => Some(format!("a collector is writing {name}")),
         // A collector holds the name whose socket is not there yet, or not any more: it may be this run's.
-        State::Lost if reserve::is_held(places, &name.base) && !is_answered(places, &name.base) => {
+        State::Lost if name_lock::is_held(places, &name.base) && !is_answered(places, &name.base) => {
             Some(format!("{name} is just beginning or ending"))
         }
         State::Lost => None,

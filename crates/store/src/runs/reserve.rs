@@ -1,16 +1,18 @@
 //! Taking the next number of a name, so that no two collectors ever write one run directory.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
 use probe_common::paths::{Places, host_name, named};
 use probe_common::run_name::{RunName, check_name};
 
+use super::info::{RunInfo, State};
+use super::list::resolve_in;
+use super::name_lock;
 use super::writer_lock::{WriterLock, Written};
-use super::{RunInfo, State};
 
 /// A run directory that is ours to fill. While it lives, nobody else who shares the runtime directory can take the same
 /// name, and nobody who shares the home can write to the directory: the kernel holds the locks, and lets go of them however
@@ -28,7 +30,7 @@ impl Reservation {
     /// Takes the next run called `name`; refused where one is live.
     pub fn take(places: &Places, name: &str) -> Result<Self> {
         check_name(name)?;
-        let lock = lock(places, name)?;
+        let lock = name_lock::take(places, name)?;
         let runs = places.runs();
         fs::DirBuilder::new().mode(0o700).recursive(true).create(&runs).map_err(|error| named(&runs, &error))?;
         let mut number = 1 + newest(&runs, name)?;
@@ -53,8 +55,8 @@ impl Reservation {
     /// where it was begun on another host.
     pub fn resume(places: &Places, name: &str) -> Result<Self> {
         let run = RunName::parse(name)?;
-        let directory = super::resolve_in(places, name)?;
-        let lock = lock(places, &run.base)?;
+        let directory = resolve_in(places, name)?;
+        let lock = name_lock::take(places, &run.base)?;
         may_go_on(&RunInfo::read(&directory)?)?;
         let writer = match WriterLock::take(&directory) {
             Ok(writer) => Some(writer),
@@ -114,28 +116,6 @@ fn may_go_on(info: &RunInfo) -> Result<()> {
         return Err(Error::failed(what).hint(format!("resume it on {}, or {}", info.host, another())));
     }
     Ok(())
-}
-
-fn lock(places: &Places, name: &str) -> Result<File> {
-    let path = places.checked_runtime()?.join(format!("{name}.lock"));
-    let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
-    let opened =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(&path);
-    let file = opened.map_err(|error| named(&path, &error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::failed(format!("a run called '{name}' is live"))
-            .hint(format!("choose another name, or ask that one: probe {name} query …"))),
-        Err(TryLockError::Error(error)) => Err(named(&path, &error)),
-    }
-}
-
-/// Whether a collector holds this name now.
-pub(super) fn is_held(places: &Places, name: &str) -> bool {
-    let path = places.runtime.join(format!("{name}.lock"));
-    let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
-    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return false };
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 /// The largest number a directory of this name has; 0 where there is none.

@@ -1,0 +1,19 @@
+//! Recorded runs: a directory each below `runs/`, named `gpt@1`, `gpt@2`, … in the order in which they began.
+
+mod git;
+mod info;
+mod list;
+mod lost;
+mod name_lock;
+mod remove;
+mod reserve;
+mod rfc3339;
+mod steps;
+mod writer_lock;
+
+pub use info::{RunInfo, State};
+pub use list::{Run, is_live, list_runs, list_runs_in, resolve, resolve_in};
+pub use lost::reached;
+pub use remove::{ended, named_runs, remove, size, size_of_files, sweep, why_it_stays};
+pub use reserve::Reservation;
+pub use steps::{Reached, last_step};
