@@ -21,13 +21,10 @@ use tonic::Status;
 use self::pace::Pace;
 use self::status::MOST_LATE;
 pub(crate) use self::status::cut_status;
-use super::recovery::AllWritten;
+use super::written::AllWritten;
 
 /// Frames on their way down to an agent.
 pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
-
-/// Longest text of an agent that is shown (bytes): a problem, a reason, a name.
-pub(crate) const LONGEST_TEXT: usize = 1024;
 
 /// Whether an agent is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -436,10 +433,4 @@ pub struct Source<'a> {
     pub table: &'a str,
     /// `Batch.recorded`.
     pub recorded: u64,
-}
-
-/// Text of at most `most` bytes.
-pub(crate) fn cut(mut text: String, most: usize) -> String {
-    text.truncate(text.floor_char_boundary(most));
-    text
 }

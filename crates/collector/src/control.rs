@@ -11,10 +11,11 @@ use probe_proto::v1::{HangAnswer, HangCall, StackMethod, StacksAnswer, StacksCal
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::ends;
 use super::events::{Event, Severity};
 use super::hang::Hangs;
+use super::shared::Shared;
 use super::stacks::Stacks;
-use super::{Shared, finish};
 use crate::auth::Scope;
 use crate::eval::Broker;
 use crate::server::peer::{Asker, Caller};
@@ -133,6 +134,8 @@ impl Control for ControlService {
             self.note_refused(&caller, &error);
             return Err(error.into());
         }
-        Ok(Response::new(ReceiverStream::new(finish::tell(&self.shared, request.get_ref()))))
+        let call = request.into_inner();
+        ends::told(&self.shared, call.pid, call.wait_status);
+        Ok(Response::new(ReceiverStream::new(self.shared.finish.tell(call.wait_status))))
     }
 }

@@ -15,10 +15,11 @@ use tokio::time::timeout;
 use tonic::Extensions;
 use tonic::transport::server::UdsConnectInfo;
 
-use super::Shared;
-use super::agent::{Agent, LONGEST_TEXT, Life, Presence, cut};
+use super::agent::{Agent, Life, Presence};
 use super::events::{Event, Severity};
 use super::rings::{Left, Rings};
+use super::shared::Shared;
+use crate::truncate::{LONGEST_TEXT, cut};
 
 /// At the end of a collector, processes that are known to go are waited for this long.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);

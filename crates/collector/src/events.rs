@@ -13,7 +13,7 @@ use probe_store::Identity;
 use probe_store::journal::{Journal, Newest};
 use probe_store::{SystemRows, SystemTable};
 
-use super::agent::cut;
+use crate::truncate::cut;
 
 /// Longest message and longest details (bytes), so that what is kept is bounded.
 const LONGEST_MESSAGE: usize = 1024;

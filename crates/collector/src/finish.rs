@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use probe_common::error::Error;
 use probe_inspect::process_exit::shell_status;
-use probe_proto::v1::{FinishCall, FinishOutcome, FinishProgress};
+use probe_proto::v1::{FinishOutcome, FinishProgress};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tonic::Status;
-
-use super::{Shared, ends};
 
 /// A launcher hears so often that the run is still being written.
 const PROGRESS: Duration = Duration::from_secs(1);
@@ -43,28 +41,27 @@ impl Finish {
         let agents = u32::try_from(agents).unwrap_or(u32::MAX);
         self.outcome.send_replace(Some(FinishOutcome { agents, problem, hint }));
     }
-}
 
-/// Takes the launcher's word, and answers with how the run is getting on until it is over.
-pub(super) fn tell(shared: &Shared, call: &FinishCall) -> mpsc::Receiver<Result<FinishProgress, Status>> {
-    ends::told(shared, call.pid, call.wait_status);
-    let status = i32::from(shell_status(ExitStatus::from_raw(call.wait_status)));
-    // A launcher that has lost the connection says it again.
-    shared.finish.command.send_if_modified(|command| command.is_none() && command.replace(status).is_none());
-    let (progress, heard) = mpsc::channel(1);
-    let mut outcome = shared.finish.outcome.subscribe();
-    tokio::spawn(async move {
-        loop {
-            let outcome = match timeout(PROGRESS, outcome.wait_for(Option::is_some)).await {
-                Ok(Ok(outcome)) => outcome.clone(),
-                Ok(Err(_)) => return,
-                Err(_) => None,
-            };
-            let is_last = outcome.is_some();
-            if progress.send(Ok(FinishProgress { outcome })).await.is_err() || is_last {
-                return;
+    /// The command has ended with this wait status: answers with how the run is getting on until it is over.
+    pub(super) fn tell(&self, wait_status: i32) -> mpsc::Receiver<Result<FinishProgress, Status>> {
+        let status = i32::from(shell_status(ExitStatus::from_raw(wait_status)));
+        // A launcher that has lost the connection says it again.
+        self.command.send_if_modified(|command| command.is_none() && command.replace(status).is_none());
+        let (progress, heard) = mpsc::channel(1);
+        let mut outcome = self.outcome.subscribe();
+        tokio::spawn(async move {
+            loop {
+                let outcome = match timeout(PROGRESS, outcome.wait_for(Option::is_some)).await {
+                    Ok(Ok(outcome)) => outcome.clone(),
+                    Ok(Err(_)) => return,
+                    Err(_) => None,
+                };
+                let is_last = outcome.is_some();
+                if progress.send(Ok(FinishProgress { outcome })).await.is_err() || is_last {
+                    return;
+                }
             }
-        }
-    });
-    heard
+        });
+        heard
+    }
 }

@@ -13,9 +13,9 @@ use probe_proto::v1::Cost;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Shared;
 use super::agent::Agent;
 use super::events::{Event, Severity};
+use super::shared::Shared;
 
 /// Between two looks at the agents, who report as often.
 const LOOK: Duration = Duration::from_millis(500);

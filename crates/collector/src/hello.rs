@@ -6,7 +6,8 @@ use probe_proto::{PROTOCOL, VERSION, tables, v1};
 use probe_store::{Identity, Mapping, Store};
 use prost::Message;
 
-use super::agent::{About, cut};
+use super::agent::About;
+use crate::truncate::{LONGEST_TEXT, cut};
 
 /// Longest name of a host, a version, an instance (bytes).
 const LONGEST_NAME: usize = 256;
@@ -98,7 +99,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         let (table, mut refused) = match known {
             None if !tables::custom::is_reserved(&schema.name) => match store.declare(&schema) {
                 Ok(table) => (Some(table), None),
-                Err(why) => (None, Some(cut(why, super::agent::LONGEST_TEXT))),
+                Err(why) => (None, Some(cut(why, LONGEST_TEXT))),
             },
             known => (known, None),
         };
@@ -106,7 +107,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
             Ok(mapping) => mapping,
             // Another version's: its other tables are as good as ever.
             Err(error) => {
-                refused = Some(cut(format!("{error} ({VERSION})"), super::agent::LONGEST_TEXT));
+                refused = Some(cut(format!("{error} ({VERSION})"), LONGEST_TEXT));
                 Mapping::of(None, &schema).map_err(|error| Unwelcome::Malformed(error.to_string()))?
             }
         };
@@ -136,7 +137,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         identity: Arc::new(Identity::of_hello(run, &hello)),
         tables,
         unix_ns: hello.unix_ns,
-        remark: cut(remarks.join("; "), super::agent::LONGEST_TEXT),
+        remark: cut(remarks.join("; "), LONGEST_TEXT),
         instance: hello.instance.clone(),
         about: About::of_hello(hello),
     })

@@ -1,7 +1,7 @@
 //! Rows that the collector itself finds out about a process: kept like the agent's own, with the same identity, in the
 //! same store, journal and files.
 //!
-//! They come in under an instance of the collector's ([`is_local`]), so that their batches have numbers of their own.
+//! They come in under an instance of the collector's ([`is_local`](super::instance::is_local)), so that their batches have numbers of their own.
 //! Such an instance is nobody who is or was connected, and [`Registry`](super::registry::Registry) does not list it.
 
 use std::collections::HashMap;
@@ -17,18 +17,11 @@ use probe_store::journal::Journal;
 use probe_store::{Identity, Mapping, Rows, Store, Strings};
 
 use super::agent::{About, Agent, Keep, Source};
+use super::instance::PREFIX;
 use super::registry::Registry;
-
-/// What the collector's instances begin with. An agent's are random hexadecimal.
-const PREFIX: &str = "collector:";
 
 /// Feeds that are remembered; a run has at most so many identities, but for one of whom agents come and go for ever.
 const MOST_FEEDS: usize = 4096;
-
-/// Whether an instance is the collector's own.
-pub(crate) fn is_local(instance: &str) -> bool {
-    instance.starts_with(PREFIX)
-}
 
 /// Takes rows of one table.
 #[derive(Debug)]

@@ -21,6 +21,7 @@ use super::hello::{DeclaredTable, understand};
 use super::pending::PendingTable;
 use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
+use super::written::{AllWritten, written_batches};
 use crate::eval::Log;
 use crate::server::Audit;
 
@@ -142,25 +143,6 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
     Ok(Recovered { store, registry, log, events, queries, begin, remarks, left_over })
 }
 
-/// What files have of one agent and table.
-#[derive(Debug, Default, Clone)]
-pub struct Written {
-    /// Batches, by number.
-    pub ranges: Ranges,
-    pub rows: u64,
-    /// Whose they are.
-    identity: Option<Arc<Identity>>,
-}
-
-impl Written {
-    fn hello(&self) -> v1::Hello {
-        self.identity.as_ref().map(|identity| identity.to_hello()).unwrap_or_default()
-    }
-}
-
-/// By instance and table.
-pub(crate) type AllWritten = HashMap<(String, String), Written>;
-
 /// The journal's records on their way into the store.
 struct Taking<'a> {
     run: &'a Arc<str>,
@@ -246,19 +228,4 @@ impl Take for Taking<'_> {
             _ => {}
         }
     }
-}
-
-/// Batches in files, by agent and table.
-fn written_batches(store: &Store) -> AllWritten {
-    let mut found = AllWritten::new();
-    for (table, snapshot) in store.tables().into_iter().zip(store.snapshot()) {
-        for group in snapshot.all_files().flat_map(|file| &file.groups) {
-            let Some(first) = group.origins.first() else { continue };
-            let written = found.entry((first.instance.to_string(), table.full_name())).or_default();
-            written.ranges.extend(group.origins.iter().map(|origin| (origin.first_seq, origin.last_seq)));
-            written.rows += group.rows as u64;
-            written.identity.clone_from(&group.identity);
-        }
-    }
-    found
 }

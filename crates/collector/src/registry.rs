@@ -10,8 +10,8 @@ use probe_store::journal::Ledger;
 use tokio::sync::watch;
 
 use super::agent::{About, Agent, Downlink, Presence};
-use super::local::is_local;
-use super::recovery::AllWritten;
+use super::instance::is_local;
+use super::written::AllWritten;
 
 /// Agents that may be connected at a time.
 pub(crate) const MOST_LIVE: usize = 1024;

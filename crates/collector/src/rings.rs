@@ -15,7 +15,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::agent::{Agent, Presence};
-use super::{Shared, session};
+use super::session;
+use super::shared::Shared;
 
 /// The file's name, as the kernel shows it.
 const NAME: &str = "/memfd:probe-rings";

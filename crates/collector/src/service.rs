@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Shared, ends, session};
+use super::shared::Shared;
+use super::{ends, stream};
 use crate::server::peer::Caller;
 
 /// Frames that may wait for an agent to take them.
@@ -33,7 +34,7 @@ impl Agent for AgentService {
             let _ = downlink.try_send(Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) }));
         } else {
             let peer = ends::Peer::of(request.extensions());
-            tokio::spawn(session::serve(Arc::clone(&self.0), request.into_inner(), downlink, peer, gone));
+            tokio::spawn(stream::serve(Arc::clone(&self.0), request.into_inner(), downlink, peer, gone));
         }
         Ok(Response::new(ReceiverStream::new(frames)))
     }

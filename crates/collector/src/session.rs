@@ -1,33 +1,27 @@
-//! One stream of an agent, from its Hello to its end: what it sends is checked and stored, and answered.
+//! What one connection of an agent says: checked, stored and answered. What a process that is gone had recorded and not sent
+//! is taken in the same way.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use probe_common::clock;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame, record, said};
 use probe_proto::{MAX_ROWS, VERSION};
 use probe_store::{Identity, Rows, Strings};
 use probe_trace::recover::Recovered;
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status, Streaming};
+use tonic::Status;
 
-use super::Shared;
-use super::agent::{Agent, Downlink, Keep, LONGEST_TEXT, Source, Superseded, cut, cut_status};
-use super::ends::{self, Peer};
+use super::agent::{Agent, Downlink, Keep, Source, Superseded, cut_status};
 use super::events::{Event, Severity};
 use super::hello::{DeclaredTable, Unwelcome, cut_hello, understand};
+use super::shared::Shared;
+use crate::truncate::{LONGEST_TEXT, cut};
 
-/// A stream that says nothing at first is closed after this long.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// When its process has ended, what an agent had sent is read at once; this long without anything, and that was all.
-const REST_TIMEOUT: Duration = Duration::from_millis(200);
 /// How far behind a sequence number may jump and still be believed when its batch is lost.
 const LONGEST_GAP: u64 = 1 << 20;
 
 /// How a stream ends.
 #[derive(Debug)]
-enum End {
+pub(super) enum End {
     /// The agent said Bye.
     Bye,
     /// The agent is gone.
@@ -45,106 +39,6 @@ enum End {
 impl From<Superseded> for End {
     fn from(_: Superseded) -> Self {
         Self::Closed(Status::aborted("a newer connection of the same agent took over"))
-    }
-}
-
-/// Speaks with an agent until the stream ends, or its token is `gone`.
-pub(crate) async fn serve(
-    shared: Arc<Shared>,
-    mut inbound: Streaming<AgentFrame>,
-    downlink: Downlink,
-    peer: Peer,
-    gone: CancellationToken,
-) {
-    let _open = shared.registry.open();
-    let connection = shared.registry.new_connection();
-    let mut session = None;
-    let end = tokio::select! {
-        end = speak(&shared, &mut inbound, &downlink, (connection, peer), &mut session) => end,
-        () = gone.cancelled() => End::Closed(Status::permission_denied("the token was revoked")),
-        () = shared.stopping.cancelled() => End::Closed(Status::unavailable("the collector is stopping")),
-    };
-    if let Some(session) = &session {
-        session.note(&end, &shared);
-        let bye = matches!(end, End::Bye);
-        let closed = v1::Closed { connection, bye, unix_ns: clock::unix_ns() };
-        shared.journal.record(record::Record::Closed(closed));
-        if shared.registry.disconnect(&session.agent, connection, matches!(end, End::Bye)) {
-            shared.routes.gone(session.agent.key);
-        }
-    }
-    let last = match end {
-        End::Bye | End::Broken => return,
-        End::Closed(status) => Err(status),
-        End::Malformed(problem) | End::BadBatch(problem) => {
-            tracing::warn!("closed the stream of an agent that sent a malformed frame: {problem}");
-            Err(Status::invalid_argument(format!("malformed frame: {problem}")))
-        }
-        End::Refused(refused) => {
-            tracing::warn!("refused an agent: {}", refused.message);
-            Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) })
-        }
-    };
-    // Whoever does not read what is sent down does not hear the reason either.
-    let _ = downlink.try_send(last);
-}
-
-async fn speak(
-    shared: &Arc<Shared>,
-    inbound: &mut Streaming<AgentFrame>,
-    downlink: &Downlink,
-    (connection, peer): (u64, Peer),
-    session: &mut Option<Session>,
-) -> End {
-    let first = match timeout(HELLO_TIMEOUT, inbound.message()).await {
-        Ok(first) => first,
-        Err(_) => return End::Closed(Status::deadline_exceeded("no Hello came")),
-    };
-    let hello = match first {
-        Ok(Some(AgentFrame { frame: Some(agent_frame::Frame::Hello(hello)) })) => hello,
-        Ok(Some(_)) => return End::Malformed("the first frame is not Hello".into()),
-        Ok(None) => return End::Broken,
-        Err(status) => return broken(status),
-    };
-    let begun = match Session::begin(shared, hello, downlink, connection) {
-        Ok(begun) => begun,
-        Err(end) => return end,
-    };
-    let session = session.insert(begun);
-    ends::watch(shared, &session.agent, &peer);
-    let over = session.agent.over.clone();
-    let mut durable = shared.journal.durable();
-    loop {
-        let frame = tokio::select! {
-            frame = inbound.message() => frame,
-            // A process that it forked may hold the connection open for longer than it lives itself.
-            () = over.cancelled() => match timeout(REST_TIMEOUT, inbound.message()).await {
-                Ok(frame) => frame,
-                Err(_) => return End::Broken,
-            },
-            changed = durable.changed() => {
-                if changed.is_err() {
-                    return End::Closed(Status::unavailable("the collector is stopping"));
-                }
-                let position = durable.borrow_and_update().position;
-                session.acknowledge(position, downlink);
-                continue;
-            }
-        };
-        match frame {
-            Ok(Some(frame)) => {
-                if let Err(end) = session.take(shared, frame) {
-                    return end;
-                }
-            }
-            Ok(None) => return End::Broken,
-            Err(status) => return broken(status),
-        }
-        // One that brings more than memory or the disk takes waits here, and keeps the rest on its side.
-        shared.store.room().await;
-        shared.journal.room().await;
-        // One that floods takes turns with everybody else.
-        tokio::task::consume_budget().await;
     }
 }
 
@@ -192,21 +86,9 @@ pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Reco
     taken.map_err(wrong)
 }
 
-/// What is wrong with a stream that ended in an error: the frame, or the connection.
-fn broken(status: Status) -> End {
-    // Errors of the connection carry their cause; those of decoding a frame are tonic's own words.
-    let of_the_frame = std::error::Error::source(&status).is_none();
-    match status.code() {
-        Code::Internal | Code::OutOfRange | Code::ResourceExhausted if of_the_frame => {
-            End::Malformed(status.message().to_owned())
-        }
-        _ => End::Broken,
-    }
-}
-
 /// The state of a stream after its first Hello.
-struct Session {
-    agent: Arc<Agent>,
+pub(super) struct Session {
+    pub(super) agent: Arc<Agent>,
     connection: u64,
     instance: String,
     identity: Arc<Identity>,
@@ -221,7 +103,7 @@ struct Session {
 }
 
 impl Session {
-    fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
+    pub(super) fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
         let hello = cut_hello(hello);
         let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
         let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
@@ -298,7 +180,7 @@ impl Session {
     }
 
     /// Keeps what was wrong with what the agent sent.
-    fn note(&self, end: &End, shared: &Shared) {
+    pub(super) fn note(&self, end: &End, shared: &Shared) {
         let (End::Malformed(problem) | End::BadBatch(problem)) = end else { return };
         let mut state = self.agent.state();
         state.remark(cut(format!("sent a malformed frame: {problem}"), LONGEST_TEXT));
@@ -332,7 +214,7 @@ impl Session {
         self.take(shared, AgentFrame { frame: Some(frame) })
     }
 
-    fn take(&mut self, shared: &Shared, frame: AgentFrame) -> Result<(), End> {
+    pub(super) fn take(&mut self, shared: &Shared, frame: AgentFrame) -> Result<(), End> {
         use agent_frame::Frame;
         match frame.frame {
             Some(Frame::Batch(batch)) => self.batch(shared, batch),
@@ -454,7 +336,7 @@ impl Session {
 
     /// Says what need not be kept any more, now that the journal is on disk up to `position`. What does not fit the
     /// way down now is said with the next.
-    fn acknowledge(&mut self, position: u64, downlink: &Downlink) {
+    pub(super) fn acknowledge(&mut self, position: u64, downlink: &Downlink) {
         let seq = self.agent.settled(position);
         let ack = collector_frame::Frame::Ack(v1::Ack { seq });
         if seq > self.acknowledged && downlink.try_send(Ok(CollectorFrame { frame: Some(ack) })).is_ok() {

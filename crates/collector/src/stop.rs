@@ -10,7 +10,9 @@ use probe_store::runs::{RunInfo, State, last_step, size_of_files};
 use probe_store::{journal, write_system};
 use tokio::time::timeout;
 
-use super::{Collector, Shared, ends};
+use super::collector::Collector;
+use super::ends;
+use super::shared::Shared;
 
 /// How long live agents are given to send what they have and say Bye.
 const BYE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -52,19 +54,6 @@ impl Collector {
         servers.stop(CALLS_TIMEOUT).await;
         drop(reservation);
         written
-    }
-}
-
-impl Shared {
-    /// Resolves when `holds` does; looked at whenever an agent comes, goes or reports.
-    pub(super) async fn until(&self, holds: impl Fn(&Self) -> bool) {
-        let mut changes = self.registry.changes();
-        loop {
-            changes.mark_unchanged();
-            if holds(self) || changes.changed().await.is_err() {
-                return;
-            }
-        }
     }
 }
 

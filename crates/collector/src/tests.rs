@@ -24,8 +24,9 @@ use proptest::test_runner::TestCaseError;
 use tokio::sync::mpsc;
 
 use super::agent::{Agent, Keep, Source};
+use super::collector::{Begun, begin};
 use super::hello::understand;
-use super::{Begun, begin, recovery};
+use super::recovery;
 
 mod disk;
 

@@ -6,7 +6,7 @@ use probe_proto::v1;
 use probe_store::journal::MOST_ENTRIES;
 use prost::Message;
 
-use super::{LONGEST_TEXT, cut};
+use crate::truncate::{LONGEST_TEXT, cut};
 
 /// Process groups of an agent whose state is kept, and pending operations of each.
 const MOST_GROUPS: usize = 1024;

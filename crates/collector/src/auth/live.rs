@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
-use super::Scopes;
+use super::scope::Scopes;
 use super::tokens::{Named, TokenFile, hash};
 
 /// Which file was read: each change makes another one.

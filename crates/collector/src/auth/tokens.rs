@@ -18,7 +18,7 @@ use probe_common::error::{Error, Result};
 use probe_common::paths::{Places, named, only_ours_to_change};
 use sha2::{Digest, Sha256};
 
-use super::Scopes;
+use super::scope::Scopes;
 
 /// Longest file that is read (bytes): some ten thousand tokens.
 const LONGEST: u64 = 1 << 20;

@@ -10,12 +10,15 @@ use probe_proto::v1::{self, At, EvalCall, Outcome, record};
 use probe_store::journal::{Journal, Newest, Numbered};
 use probe_store::{SystemRows, SystemTable};
 
-use super::{LONGEST_CODE, LONGEST_SESSION_NAME};
-use crate::agent::cut;
 use crate::server::audit::hash;
 use crate::server::pace::Pace;
 use crate::server::peer::Asker;
+use crate::truncate::cut;
 
+/// Longest snippet (bytes).
+pub(super) const LONGEST_CODE: usize = 1 << 20;
+/// Longest name of a session (bytes).
+pub(super) const LONGEST_SESSION_NAME: usize = 64;
 /// A row of `probe.evals`.
 #[derive(Debug, Clone)]
 pub struct Record {

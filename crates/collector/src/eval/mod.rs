@@ -4,7 +4,9 @@
 //! agents by commands and answers ([`routes`]), and passes on what they say ([`feed`]). All of it is in `probe.evals`
 //! ([`log`]).
 
+mod broker;
 mod complete;
+mod context;
 mod feed;
 mod group;
 mod log;
@@ -13,167 +15,7 @@ mod routes;
 mod snippet;
 mod verdict;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use probe_common::error::{Error, Result};
-use probe_proto::v1::{At, EvalCall, EvalEvent, Outcome};
-use tokio::sync::{Mutex, Semaphore, mpsc};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
-
+pub use broker::{Broker, Events};
 pub use log::Log;
 pub use printed::printed;
 pub use routes::Routes;
-
-use crate::agent::cut;
-use crate::registry::Registry;
-use crate::server::peer::Asker;
-use snippet::Snippet;
-
-/// Longest snippet (bytes).
-const LONGEST_CODE: usize = 1 << 20;
-/// Deadline where none is asked for, and the longest (seconds).
-const DEFAULT_TIMEOUT: f64 = 30.0;
-const LONGEST_TIMEOUT: f64 = 86_400.0;
-/// Output where no limit is asked for, and the largest (bytes).
-const DEFAULT_OUTPUT: u64 = 16 << 20;
-const LARGEST_OUTPUT: u64 = 64 << 20;
-/// Longest name of a session (bytes).
-const LONGEST_SESSION_NAME: usize = 64;
-/// Snippets that may be under way at a time.
-const MOST_RUNNING: usize = 32;
-/// Events between a snippet and the client's connection; what more there is waits in the feed, which is bounded.
-const EVENTS_AHEAD: usize = 16;
-
-/// What a client gets.
-pub type Events = mpsc::Receiver<Result<EvalEvent, Status>>;
-
-/// Brings snippets to agents.
-#[derive(Debug)]
-pub struct Broker {
-    run: Arc<str>,
-    registry: Arc<Registry>,
-    routes: Arc<Routes>,
-    log: Arc<Log>,
-    /// Held by the one snippet that is between two steps: two of them could make ranks wait for each other.
-    turn: Arc<Mutex<()>>,
-    running: Arc<Semaphore>,
-}
-
-impl Broker {
-    pub fn new(run: Arc<str>, registry: Arc<Registry>, routes: Arc<Routes>, log: Arc<Log>) -> Self {
-        let running = Arc::new(Semaphore::new(MOST_RUNNING));
-        Self { run, registry, routes, log, turn: Arc::default(), running }
-    }
-
-    /// Resolves when it is the caller's turn ([`Log::turn`]). What a key asks for is not written down.
-    pub async fn turn(&self, call: &EvalCall, asked_by: &Asker) {
-        if call.complete.is_empty() || !call.code.is_empty() {
-            self.log.turn(asked_by, &call.code).await;
-        }
-    }
-
-    /// Starts a snippet; dropping what is returned cancels it. Errors are of the call: nothing has run. One that came
-    /// `over_tcp` runs only in processes that allow it.
-    pub fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker, over_tcp: bool) -> Result<Events> {
-        // What a key asks for runs no code of anybody, so it is no row.
-        let listed = call.complete.is_empty() || !call.code.is_empty();
-        let mut entry = if listed { self.log.begin(asked_by, &call) } else { self.log.unlisted(asked_by, &call) };
-        let started = self.prepare(call).and_then(|call| {
-            let group = group::choose(&self.registry.live(), &call, &self.run)?;
-            if over_tcp {
-                group.check_over_tcp()?;
-            }
-            let permit = Arc::clone(&self.running).try_acquire_owned();
-            let permit = permit.map_err(|_| Error::limit(format!("{MOST_RUNNING} snippets are running already")))?;
-            Ok((call, group, permit))
-        });
-        let (call, group, permit) = match started {
-            Ok(started) => started,
-            Err(error) => {
-                entry.finish(Outcome::Refused, &error.to_string());
-                return Err(error);
-            }
-        };
-        let (client, events) = mpsc::channel(EVENTS_AHEAD);
-        let snippet = Snippet::new(Arc::clone(self), call, over_tcp, group, entry, client);
-        tokio::spawn(snippet.run(permit));
-        Ok(events)
-    }
-
-    /// What a snippet of the collector's own prints in one process.
-    ///
-    /// # Errors
-    /// It could not be begun, or did not end well; in a few words.
-    pub async fn printed(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Vec<u8>> {
-        let events = ReceiverStream::new(self.ask(call, asked_by, false)?);
-        match printed(events).await? {
-            (printed, Some(finished)) if finished.outcome() == Outcome::Ok => Ok(printed),
-            (_, Some(finished)) => {
-                let last = finished.error.lines().rev().find(|line| !line.trim().is_empty());
-                Err(Error::failed(last.unwrap_or("the agent does not answer").trim()))
-            }
-            (_, None) => Err(Error::failed("the agent went away")),
-        }
-    }
-
-    /// Whether a snippet is between two steps, where training waits for it.
-    pub fn is_between_steps(&self) -> bool {
-        self.turn.try_lock().is_err()
-    }
-
-    /// Keeps a call that was refused before it came here.
-    pub fn refused(&self, call: &EvalCall, asked_by: &Asker, why: &str) {
-        self.log.refuse(asked_by, call, why);
-    }
-
-    fn prepare(&self, mut call: EvalCall) -> Result<EvalCall> {
-        if !is_session_name(&call.session) {
-            let session = cut(call.session, LONGEST_SESSION_NAME);
-            return Err(Error::usage(format!("'{session}' can't name a session"))
-                .hint(format!("a name has letters, digits and . _ -, {LONGEST_SESSION_NAME} of them at most")));
-        }
-        if call.end_session && call.session.is_empty() {
-            return Err(Error::usage("which session is to be ended is not said").hint("name it: --session NAME"));
-        }
-        if !call.complete.is_empty() {
-            complete::check(&call)?;
-            call.at = At::Now.into();
-        }
-        if call.code.trim().is_empty() && !call.end_session && call.complete.is_empty() {
-            return Err(Error::usage("there is no code to run"));
-        }
-        if call.code.len() > LONGEST_CODE {
-            return Err(Error::usage(format!(
-                "a snippet has at most {LONGEST_CODE} bytes, this one has {}",
-                call.code.len()
-            )));
-        }
-        if At::try_from(call.at).is_err() {
-            return Err(Error::usage("a snippet runs at auto, now or step"));
-        }
-        if call.timeout_s == 0.0 {
-            call.timeout_s = DEFAULT_TIMEOUT;
-        }
-        if !(call.timeout_s > 0.0 && call.timeout_s <= LONGEST_TIMEOUT) {
-            let longest = Duration::from_secs_f64(LONGEST_TIMEOUT).as_secs();
-            return Err(Error::usage(format!(
-                "a deadline is above 0 and at most {longest} s, not {} s",
-                call.timeout_s
-            )));
-        }
-        if call.max_output == 0 {
-            call.max_output = DEFAULT_OUTPUT;
-        }
-        if call.max_output > LARGEST_OUTPUT {
-            return Err(Error::usage(format!("output can be limited to at most {LARGEST_OUTPUT} bytes")));
-        }
-        Ok(call)
-    }
-}
-
-/// Whether a session can have this name; the empty one means none.
-fn is_session_name(name: &str) -> bool {
-    name.len() <= LONGEST_SESSION_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-}

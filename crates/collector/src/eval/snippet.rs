@@ -3,6 +3,7 @@
 mod agreement;
 mod between;
 mod ending;
+mod patience;
 mod silence;
 
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, mpsc};
 use tokio::time::{sleep_until, timeout};
 use tonic::Status;
 
-use super::Broker;
+use super::context::Context;
 use super::feed::{Feed, Hungup};
 use super::group::{self, Group};
 use super::log::Entry;
 use super::routes::{FromAgent, Route, What};
-use crate::agent::cut;
+use crate::truncate::cut;
 
 /// Agents end a snippet at its deadline, and say more about it than we can; they get this much longer.
 const GRACE: Duration = Duration::from_secs(2);
@@ -31,7 +32,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 const LONGEST_ERROR: usize = 1 << 20;
 
 pub(super) struct Snippet {
-    broker: Arc<Broker>,
+    context: Arc<Context>,
     call: EvalCall,
     over_tcp: bool,
     group: Group,
@@ -72,7 +73,7 @@ enum Said {
 
 impl Snippet {
     pub(super) fn new(
-        broker: Arc<Broker>,
+        context: Arc<Context>,
         call: EvalCall,
         over_tcp: bool,
         group: Group,
@@ -85,7 +86,7 @@ impl Snippet {
         let done = vec![None; group.targets.len()];
         let (attempt, heard, named_at, turn) = (None, Vec::new(), None, None);
         Self {
-            broker,
+            context,
             call,
             over_tcp,
             group,
@@ -197,7 +198,7 @@ impl Snippet {
             let from = tokio::select! {
                 Some(from) = self.inbox.recv() => from,
                 Hungup = self.feed.pump() => return Err(Stop::Hungup),
-                () = silence::until(self.named_at) => {
+                () = patience::until(self.named_at) => {
                     self.name_the_silent();
                     continue;
                 }
@@ -239,9 +240,9 @@ impl Snippet {
     }
 
     fn begin_attempt(&mut self) {
-        self.attempt = Some((self.broker.routes.open(&self.to_inbox), vec![false; self.group.targets.len()]));
+        self.attempt = Some((self.context.routes.open(&self.to_inbox), vec![false; self.group.targets.len()]));
         self.heard = vec![false; self.group.targets.len()];
-        self.named_at = Some(Instant::now() + silence::PATIENCE);
+        self.named_at = Some(Instant::now() + patience::PATIENCE);
     }
 
     fn seconds_left(&self) -> f64 {

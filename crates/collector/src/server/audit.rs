@@ -15,7 +15,7 @@ use probe_store::{SystemRows, SystemTable};
 
 use super::pace::Pace;
 use super::peer::Asker;
-use crate::agent::cut;
+use crate::truncate::cut;
 
 /// Longest query of which all text is kept (bytes); of a longer one the hash is of all of it.
 const LONGEST_TEXT: usize = 64 << 10;

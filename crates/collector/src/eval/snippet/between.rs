@@ -76,7 +76,7 @@ impl Snippet {
     }
 
     async fn wait_for_turn(&mut self) -> Result<OwnedMutexGuard<()>, Stop> {
-        let turn = Arc::clone(&self.broker.turn);
+        let turn = Arc::clone(&self.context.turn);
         tokio::select! {
             guard = turn.lock_owned() => Ok(guard),
             Hungup = self.feed.pump() => Err(Stop::Hungup),
@@ -92,10 +92,10 @@ impl Snippet {
     /// connect a moment before the others.
     async fn wait_for_ranks(&mut self) -> Result<(), Stop> {
         let until = self.deadline.min(Instant::now() + RANKS_TIMEOUT);
-        let mut changes = self.broker.registry.changes();
+        let mut changes = self.context.registry.changes();
         loop {
             changes.mark_unchanged();
-            let group = group::choose(&self.broker.registry.live(), &self.call, &self.broker.run);
+            let group = group::choose(&self.context.registry.live(), &self.call, &self.context.run);
             self.group = group.map_err(|error| refused(&error))?;
             self.done = vec![None; self.group.targets.len()];
             if self.group.missing.is_empty() {

@@ -1,25 +1,15 @@
 //! Processes that say nothing about a snippet. Their agent takes it without the GIL and answers with it, so silence
 //! means that nobody there gets the GIL, or that the process stands still.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use probe_proto::v1::{self, eval_event::Event};
-use tokio::time::sleep_until;
 
 use super::Snippet;
+use super::patience::PATIENCE;
 
-/// Who has said nothing for so long is named to whoever waits.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Agents report every half second, without the GIL.
 const REPORTED_WITHIN: Duration = Duration::from_secs(3);
-
-/// Until then; for ever where there is none.
-pub(super) async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at.into()).await,
-        None => std::future::pending().await,
-    }
-}
 
 impl Snippet {
     /// Names, once, who has said nothing about the attempt under way.

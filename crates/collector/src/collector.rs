@@ -1,0 +1,266 @@
+//! [`Collector`]: starts all services of a run.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use probe_common::clock;
+use probe_common::error::{Error, Result};
+use probe_common::paths::{Listen, Places};
+use probe_proto::MAX_FRAME;
+use probe_proto::credentials::Pin;
+use probe_proto::v1::agent_server::AgentServer;
+use probe_proto::v1::control_server::ControlServer;
+use probe_query::{Engine, Limits};
+use probe_store::journal::{self, Journal};
+use probe_store::runs::{Reservation, RunInfo};
+use probe_store::{Keeper, Store, SystemTable};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::service::Routes as Services;
+
+use super::events::Events;
+use super::finish::Finish;
+use super::recovery::{self, Recovered};
+use super::registry::Registry;
+use super::settings::Settings;
+use super::shared::Shared;
+use super::{control, governor, gpus, hang, idle, local, service, stacks};
+use crate::auth::{Protection, TokenFile, Tokens};
+use crate::eval::{Broker, Log};
+use crate::server::{Audit, Bound, Gatekeeper, Locks, Servers, flight};
+
+/// What a collector is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The run's name: without a number, or with it where a run is to go on.
+    pub run: String,
+    /// What `probe run` starts; empty for `probe serve`.
+    pub command: String,
+    /// Where to listen, beside the run's own socket in the runtime directory, which is always there.
+    pub listen: Vec<Listen>,
+    /// Go on with this run ("gpt@2"), whose collector died, instead of beginning one.
+    pub resume: bool,
+    /// Bytes that rows may take in memory.
+    pub memory: usize,
+    /// Bytes that the run may take on disk.
+    pub disk: u64,
+    /// How TCP is protected; it needs a token in any case.
+    pub protection: Protection,
+    /// Snippets may come over TCP.
+    pub allow_eval: bool,
+}
+
+/// A running collector. Dropped without [`Collector::stop`] it writes nothing, and its run counts as lost.
+#[derive(Debug)]
+pub struct Collector {
+    pub(super) shared: Arc<Shared>,
+    pub(super) keeper: Keeper,
+    pub(super) system: Vec<Arc<dyn SystemTable>>,
+    engine: Arc<Engine>,
+    pub(super) reservation: Reservation,
+    pub(super) info: RunInfo,
+    pub(super) servers: Servers,
+    endpoint: Listen,
+    pin: Option<Pin>,
+    /// Dropped, streams of agents end.
+    _stopping: DropGuard,
+}
+
+impl Collector {
+    /// Takes the run's directory, listens, serves. Call it within a tokio runtime.
+    ///
+    /// # Errors
+    /// A run of that name is live; the name, the tokens, the certificate or a place to listen at is refused; the file system's.
+    pub async fn start(options: Options) -> Result<Self> {
+        Self::start_in(&Places::from_environment()?, options).await
+    }
+
+    /// Starts a collector with run directories and sockets in given places.
+    ///
+    /// # Errors
+    /// As [`Collector::start`].
+    pub async fn start_in(places: &Places, options: Options) -> Result<Self> {
+        let limits = Limits::of_collector(options.memory)?;
+        let hang_after = hang::after()?;
+        let gpu_interval = gpus::interval()?;
+        let file = TokenFile::of(places);
+        let over_tcp = options.listen.iter().any(|listen| matches!(listen, Listen::Tcp(_)));
+        let locks = Locks {
+            has_tokens: over_tcp && !file.read()?.is_empty(),
+            insecure: options.protection == Protection::InsecureNoTls,
+            identity: if over_tcp { options.protection.identity(places)? } else { None },
+        };
+        let reservation = match options.resume {
+            true => Reservation::resume(places, &options.run)?,
+            false => Reservation::take(places, &options.run)?,
+        };
+        let run = reservation.name().to_string();
+        let run: Arc<str> = run.into();
+        let listeners = match bind(places, &run, &options.listen, &locks).await {
+            Ok(listeners) => listeners,
+            Err(error) => {
+                reservation.abandon();
+                return Err(error);
+            }
+        };
+        let directory = reservation.directory().to_owned();
+        let info = match options.resume {
+            true => RunInfo::read(&directory)?.resumed(),
+            false => RunInfo::begin(reservation.name(), &options.command),
+        };
+        info.write(&directory)?;
+        // One budget for both.
+        let memory = options.memory.saturating_sub(limits.memory).max(options.memory / 2);
+        let name = Arc::clone(&run);
+        let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
+        let Begun { store, registry, log, events, queries, journal, keeper } =
+            recovering.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())))?;
+        let shared = Arc::new(Shared {
+            run,
+            directory: reservation.directory().to_owned(),
+            command: info.command.clone(),
+            started_unix_ns: clock::unix_ns(),
+            listening: OnceLock::from(listeners.iter().map(|bound| bound.listen().to_string()).collect::<Vec<_>>()),
+            store: Arc::clone(&store),
+            journal,
+            registry,
+            events,
+            settings: Settings::default(),
+            routes: Arc::default(),
+            finish: Finish::default(),
+            stopping: CancellationToken::new(),
+        });
+        let registry = Arc::clone(&shared.registry);
+        let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events, &queries);
+        let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
+        let events = Arc::clone(&shared.events);
+        let gate = Gatekeeper::new(Tokens::new(file), Arc::clone(&queries), Arc::clone(&log), events);
+        let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
+        let agent = service::AgentService(Arc::clone(&shared));
+        let captures = if options.resume { stacks::captures(&engine).await? } else { 0 };
+        let keep = |table| {
+            let (store, journal) = (Arc::clone(&shared.store), Arc::clone(&shared.journal));
+            local::Local::new(table, store, journal, Arc::clone(&shared.registry))
+        };
+        let stacks = stacks::Stacks::new(
+            Arc::clone(&shared.registry),
+            Arc::clone(&broker),
+            keep(&probe_proto::tables::stacks::TABLE),
+            Arc::clone(&shared.run),
+            captures,
+        );
+        let stacks = Arc::new(stacks);
+        let hangs = Arc::new(hang::Hangs {
+            registry: Arc::clone(&shared.registry),
+            stacks: Arc::clone(&stacks),
+            broker: Arc::clone(&broker),
+            events: Arc::clone(&shared.events),
+        });
+        if let Some(after) = hang_after {
+            tokio::spawn(Arc::clone(&hangs).watch(after, shared.stopping.clone()));
+        }
+        if let Some(interval) = gpu_interval {
+            let (registry, events) = (Arc::clone(&shared.registry), Arc::clone(&shared.events));
+            let kept = keep(&probe_proto::tables::gpu_metrics::TABLE);
+            let sampler = gpus::Sampler::new(registry, events, kept, Arc::clone(&shared.run));
+            tokio::spawn(Arc::new(sampler).watch(interval, shared.stopping.clone()));
+        }
+        let eval_over_tcp = options.allow_eval;
+        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs, eval_over_tcp };
+        let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
+            .add_service(ControlServer::new(control))
+            .add_service(flight::service(Arc::clone(&engine), queries));
+        // What was asked for is what is told; the run's own socket otherwise.
+        let unix = listeners.iter().rev().map(Bound::listen).find(|listen| matches!(listen, Listen::Unix(_)));
+        let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
+        let servers = Servers::start(listeners, &services, &gate);
+        let _stopping = shared.stopping.clone().drop_guard();
+        tokio::spawn(governor::run(Arc::clone(&shared)));
+        let pin = locks.identity.map(|identity| identity.pin);
+        Ok(Self { shared, keeper, system, engine, reservation, info, servers, endpoint, pin, _stopping })
+    }
+
+    /// The run with its number: "gpt@2".
+    pub fn run(&self) -> &str {
+        &self.shared.run
+    }
+
+    /// Where agents and commands of this machine reach it: "unix:/…".
+    pub fn endpoint(&self) -> String {
+        self.endpoint.to_string()
+    }
+
+    /// Everywhere it listens.
+    pub fn listening(&self) -> &[String] {
+        self.shared.listening.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// SHA-256 of the certificate that it shows over TCP; None without TLS.
+    pub fn pin(&self) -> Option<&Pin> {
+        self.pin.as_ref()
+    }
+
+    /// What answers SQL here.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Agents that are or were connected.
+    pub fn agent_count(&self) -> usize {
+        self.shared.registry.all().len()
+    }
+
+    /// Resolves when nobody needs it any more: there was an agent and none has been live for `quiet`, or none came within
+    /// `first`.
+    pub async fn idle(&self, quiet: Duration, first: Duration) {
+        idle::wait(&self.shared.registry, quiet, first).await;
+    }
+
+    /// Resolves when its launcher says that the command has ended, with the command's exit status as a shell says it.
+    pub async fn command_ended(&self) -> i32 {
+        self.shared.finish.command_ended().await
+    }
+}
+
+/// What a collector keeps rows with.
+pub(super) struct Begun {
+    pub(super) store: Arc<Store>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) log: Arc<Log>,
+    pub(super) events: Arc<Events>,
+    pub(super) queries: Arc<Audit>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) keeper: Keeper,
+}
+
+/// Takes up what a run's directory has, which for a new run is nothing.
+pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
+    let recovered = recovery::recover(directory, run, disk)?;
+    let Recovered { store, registry, log, events, queries, begin, remarks, left_over } = recovered;
+    for remark in remarks {
+        tracing::warn!("{run}: {remark}");
+    }
+    left_over.set_aside()?;
+    let journal = Journal::begin(&journal::directory(directory), begin)?;
+    log.keep(Arc::clone(&journal));
+    events.keep(Arc::clone(&journal));
+    queries.keep(Arc::clone(&journal));
+    let keeper = store.keep(directory, Arc::clone(&journal), memory, disk)?;
+    if journal.overdue().is_some() {
+        // What the collector before has left is past the journal's share of the disk: its rows become files first.
+        // Where they can't, the keeper's thread says so.
+        let _ = store.keep_up(true);
+    }
+    Ok(Begun { store, registry, log, events, queries, journal, keeper })
+}
+
+/// The run's own socket first, then what was asked for.
+async fn bind(places: &Places, run: &str, listen: &[Listen], locks: &Locks) -> Result<Vec<Bound>> {
+    places.checked_runtime()?;
+    let own = Listen::Unix(places.socket_for(run));
+    let mut listeners = Vec::with_capacity(1 + listen.len());
+    for listen in std::iter::once(&own).chain(listen.iter().filter(|listen| **listen != own)) {
+        listeners.push(Bound::bind(listen, locks).await?);
+    }
+    Ok(listeners)
+}

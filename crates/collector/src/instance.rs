@@ -1,0 +1,9 @@
+//! Names of instances. An agent's is random hexadecimal; the collector has some for rows that it adds itself.
+
+/// What the collector's instances begin with. An agent's are random hexadecimal.
+pub(crate) const PREFIX: &str = "collector:";
+
+/// Whether an instance is the collector's own.
+pub(crate) fn is_local(instance: &str) -> bool {
+    instance.starts_with(PREFIX)
+}

@@ -1,0 +1,50 @@
+//! [`Shared`]: what all services of a collector have together.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use probe_store::Store;
+use probe_store::journal::Journal;
+use tokio_util::sync::CancellationToken;
+
+use super::events::Events;
+use super::finish::Finish;
+use super::registry::Registry;
+use super::settings::Settings;
+use crate::eval::Routes;
+
+/// What all services of a collector share.
+#[derive(Debug)]
+pub struct Shared {
+    /// With its number.
+    pub(super) run: Arc<str>,
+    pub(super) directory: PathBuf,
+    pub(super) command: String,
+    pub(super) started_unix_ns: i64,
+    /// Known when all of them are bound.
+    pub(super) listening: OnceLock<Vec<String>>,
+    pub(super) store: Arc<Store>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) registry: Arc<Registry>,
+    /// What happened; [`Events::note`] adds to it.
+    pub(super) events: Arc<Events>,
+    pub(super) settings: Settings,
+    pub(super) routes: Arc<Routes>,
+    /// The end of the command, and of the run.
+    pub(super) finish: Finish,
+    /// Cancelled when streams of agents are to end.
+    pub(super) stopping: CancellationToken,
+}
+
+impl Shared {
+    /// Resolves when `holds` does; looked at whenever an agent comes, goes or reports.
+    pub(super) async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        let mut changes = self.registry.changes();
+        loop {
+            changes.mark_unchanged();
+            if holds(self) || changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! One stream of an agent, from its Hello to its end: each frame goes to its [`Session`], which answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use probe_common::clock;
+use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame, record};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status, Streaming};
+
+use super::agent::Downlink;
+use super::ends::{self, Peer};
+use super::session::{End, Session};
+use super::shared::Shared;
+
+/// A stream that says nothing at first is closed after this long.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// When its process has ended, what an agent had sent is read at once; this long without anything, and that was all.
+const REST_TIMEOUT: Duration = Duration::from_millis(200);
+/// Speaks with an agent until the stream ends, or its token is `gone`.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    mut inbound: Streaming<AgentFrame>,
+    downlink: Downlink,
+    peer: Peer,
+    gone: CancellationToken,
+) {
+    let _open = shared.registry.open();
+    let connection = shared.registry.new_connection();
+    let mut session = None;
+    let end = tokio::select! {
+        end = speak(&shared, &mut inbound, &downlink, (connection, peer), &mut session) => end,
+        () = gone.cancelled() => End::Closed(Status::permission_denied("the token was revoked")),
+        () = shared.stopping.cancelled() => End::Closed(Status::unavailable("the collector is stopping")),
+    };
+    if let Some(session) = &session {
+        session.note(&end, &shared);
+        let bye = matches!(end, End::Bye);
+        let closed = v1::Closed { connection, bye, unix_ns: clock::unix_ns() };
+        shared.journal.record(record::Record::Closed(closed));
+        if shared.registry.disconnect(&session.agent, connection, matches!(end, End::Bye)) {
+            shared.routes.gone(session.agent.key);
+        }
+    }
+    let last = match end {
+        End::Bye | End::Broken => return,
+        End::Closed(status) => Err(status),
+        End::Malformed(problem) | End::BadBatch(problem) => {
+            tracing::warn!("closed the stream of an agent that sent a malformed frame: {problem}");
+            Err(Status::invalid_argument(format!("malformed frame: {problem}")))
+        }
+        End::Refused(refused) => {
+            tracing::warn!("refused an agent: {}", refused.message);
+            Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) })
+        }
+    };
+    // Whoever does not read what is sent down does not hear the reason either.
+    let _ = downlink.try_send(last);
+}
+
+async fn speak(
+    shared: &Arc<Shared>,
+    inbound: &mut Streaming<AgentFrame>,
+    downlink: &Downlink,
+    (connection, peer): (u64, Peer),
+    session: &mut Option<Session>,
+) -> End {
+    let first = match timeout(HELLO_TIMEOUT, inbound.message()).await {
+        Ok(first) => first,
+        Err(_) => return End::Closed(Status::deadline_exceeded("no Hello came")),
+    };
+    let hello = match first {
+        Ok(Some(AgentFrame { frame: Some(agent_frame::Frame::Hello(hello)) })) => hello,
+        Ok(Some(_)) => return End::Malformed("the first frame is not Hello".into()),
+        Ok(None) => return End::Broken,
+        Err(status) => return broken(status),
+    };
+    let begun = match Session::begin(shared, hello, downlink, connection) {
+        Ok(begun) => begun,
+        Err(end) => return end,
+    };
+    let session = session.insert(begun);
+    ends::watch(shared, &session.agent, &peer);
+    let over = session.agent.over.clone();
+    let mut durable = shared.journal.durable();
+    loop {
+        let frame = tokio::select! {
+            frame = inbound.message() => frame,
+            // A process that it forked may hold the connection open for longer than it lives itself.
+            () = over.cancelled() => match timeout(REST_TIMEOUT, inbound.message()).await {
+                Ok(frame) => frame,
+                Err(_) => return End::Broken,
+            },
+            changed = durable.changed() => {
+                if changed.is_err() {
+                    return End::Closed(Status::unavailable("the collector is stopping"));
+                }
+                let position = durable.borrow_and_update().position;
+                session.acknowledge(position, downlink);
+                continue;
+            }
+        };
+        match frame {
+            Ok(Some(frame)) => {
+                if let Err(end) = session.take(shared, frame) {
+                    return end;
+                }
+            }
+            Ok(None) => return End::Broken,
+            Err(status) => return broken(status),
+        }
+        // One that brings more than memory or the disk takes waits here, and keeps the rest on its side.
+        shared.store.room().await;
+        shared.journal.room().await;
+        // One that floods takes turns with everybody else.
+        tokio::task::consume_budget().await;
+    }
+}
+
+/// What is wrong with a stream that ended in an error: the frame, or the connection.
+fn broken(status: Status) -> End {
+    // Errors of the connection carry their cause; those of decoding a frame are tonic's own words.
+    let of_the_frame = std::error::Error::source(&status).is_none();
+    match status.code() {
+        Code::Internal | Code::OutOfRange | Code::ResourceExhausted if of_the_frame => {
+            End::Malformed(status.message().to_owned())
+        }
+        _ => End::Broken,
+    }
+}
