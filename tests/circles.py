@@ -24,7 +24,7 @@ KNOWN = {
     "crates/trace": 12,
     "proto": 0,
     "python_agent": 44,
-    ".": 17,
+    ".": 2,
 }
 
 Module = tuple[str, ...]

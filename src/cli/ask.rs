@@ -1,15 +1,16 @@
 //! What `query`, `eval` and `config` share: finding ENDPOINT, connecting, and being interrupted.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use probe_client::Client;
 use probe_client::discover;
 use probe_client::endpoint::{Place, Target};
-use probe_common::error::Result;
+use probe_common::error::{Error, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{INTERRUPTED, Status};
+use super::status::{INTERRUPTED, Status};
 
 /// Options of every command that connects.
 #[derive(Debug, clap::Args)]
@@ -105,6 +106,18 @@ pub(super) async fn unless<T>(interrupt: &mut Signal, work: impl Future<Output =
         _ = interrupt.recv() => Ok(None),
         done = work => done.map(Some),
     }
+}
+
+/// What is asked knows the time it may take, and says so when that is over: this is for where nothing at all comes.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Waits for `asked`, but ends with an error soon after `timeout`.
+pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Output = Result<T>>) -> Result<T> {
+    let Some(timeout) = timeout else { return asked.await };
+    tokio::time::timeout(timeout.saturating_add(GRACE), asked).await.unwrap_or_else(|_| {
+        Err(Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
+            .hint("ask for fewer rows or steps; allow more with --timeout"))
+    })
 }
 
 /// A runtime for a command that mostly waits.

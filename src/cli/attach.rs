@@ -13,7 +13,8 @@ use probe_proto::config;
 
 use self::collector::{Found, Known};
 use self::whom::Whom;
-use super::{Status, ask, report};
+use super::status::Status;
+use super::{ask, report};
 
 /// Put the agent into a running Python process
 ///
@@ -46,7 +47,7 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
     /// How long to wait for the process's main thread
-    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "30s")]
     timeout: Duration,
     /// Directory with the package probe_agent, for a Python without it [default: the one beside this command]
     #[arg(long, value_name = "DIR")]

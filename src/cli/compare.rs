@@ -5,7 +5,8 @@ use probe_client::endpoint::Target;
 use probe_common::error::{Error, Result};
 
 use super::ask::{self, Connection};
-use super::{INTERRUPTED, Status, report};
+use super::report;
+use super::status::{INTERRUPTED, Status};
 use crate::compare::{self, FEWEST, LAST_STEPS, Row, Side, Verdict};
 use crate::output::{Format, rows};
 use crate::step_window::Window;

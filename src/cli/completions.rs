@@ -1,10 +1,9 @@
 //! `probe completions SHELL`.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 use probe_common::error::Result;
 
-use super::{Probe, Status};
+use super::status::Status;
 use crate::output;
 
 /// Print the completion script of a shell
@@ -18,9 +17,9 @@ pub(super) struct Args {
     shell: Shell,
 }
 
-pub(super) fn run(args: Args) -> Result<Status> {
+pub(super) fn run(args: Args, mut command: clap::Command) -> Result<Status> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Probe::command(), "probe", &mut script);
+    clap_complete::generate(args.shell, &mut command, "probe", &mut script);
     output::unless_closed(std::io::Write::write_all(&mut std::io::stdout(), &script))?;
     Ok(0)
 }

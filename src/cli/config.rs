@@ -7,7 +7,8 @@ use probe_proto::config::{self, KEYS};
 use probe_proto::v1::AgentConfig;
 
 use super::ask::{Connection, ask};
-use super::{Status, report};
+use super::report;
+use super::status::Status;
 use crate::output::{Format, rows};
 
 /// Show or change what agents record while they run

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use probe_common::error::Result;
 use serde_json::json;
 
-use super::Status;
 use super::ask::{Connection, ask};
+use super::status::Status;
 use crate::crash::{self, Account, Crash};
 use crate::output::{self, Format, Terminal, rows};
 

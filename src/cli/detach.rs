@@ -11,7 +11,8 @@ use probe_proto::v1;
 
 use super::ask::Connection;
 use super::eval::{self, At};
-use super::{Status, ask, report};
+use super::status::Status;
+use super::{ask, report};
 
 /// Take the agent out of a process, or out of all processes of a run
 ///
@@ -26,7 +27,7 @@ pub(super) struct Args {
     #[arg(value_name = "PID|RUN")]
     whom: String,
     /// How long to wait for the process's main thread to reach a place where hooks can be removed
-    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "30s")]
     timeout: Duration,
     #[command(flatten)]
     connection: Connection,

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::Status;
 use super::ask::{Connection, ask};
+use super::status::Status;
 use crate::diagnose::{self, Diagnosis, FEWEST, Severity, rule};
 use crate::output;
 use crate::step_window::Window;

@@ -4,14 +4,13 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use clap::CommandFactory;
 use probe_common::error::{Error, Result};
 use probe_proto::env;
 use probe_proto::table::{IDENTITY, Source, Table};
 use probe_query::relations;
 
+use super::status::Status;
 use super::tables::type_name;
-use super::{Probe, Status};
 
 /// Write the generated pages of the documentation
 #[derive(Debug, clap::Args)]
@@ -26,8 +25,8 @@ pub(super) struct Args {
 
 const GENERATED: &str = "<!-- Written by `probe generate-docs docs`; change what it is made from. -->\n\n";
 
-pub(super) fn run(args: Args) -> Result<Status> {
-    for (name, text) in [("cli.md", command_line()), ("tables.md", all_tables())] {
+pub(super) fn run(args: Args, command: clap::Command) -> Result<Status> {
+    for (name, text) in [("cli.md", command_line(command)), ("tables.md", all_tables())] {
         let path = args.directory.join(name);
         if !args.check {
             fs::write(&path, text).map_err(|error| Error::failed(format!("{}: {error}", path.display())))?;
@@ -40,9 +39,9 @@ pub(super) fn run(args: Args) -> Result<Status> {
 }
 
 /// docs/cli.md: every command's `--help`, and the environment.
-fn command_line() -> String {
+fn command_line(command: clap::Command) -> String {
     let mut out = format!("{GENERATED}# Command line\n\n");
-    let mut root = Probe::command().term_width(100).color(clap::ColorChoice::Never);
+    let mut root = command.term_width(100).color(clap::ColorChoice::Never);
     root.build();
     let _ = write!(out, "```text\n{}\n```\n", clean(&root.render_long_help().to_string()));
     for command in root.get_subcommands_mut().filter(|command| !command.is_hide_set() && command.get_name() != "help") {

@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use probe_common::error::Result;
 
 use self::checks::Finding;
-use super::Status;
+use super::status::Status;
 use crate::output::{self, Format, rows};
 
 /// Check what works on this machine

@@ -12,7 +12,8 @@ use probe_proto::v1::{self, eval_event::Event};
 
 use self::printer::Printer;
 use super::ask::{Connection, ask};
-use super::{Status, input};
+use super::input;
+use super::status::Status;
 
 /// Run Python in the training process
 ///
@@ -55,10 +56,10 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value_t)]
     at: At,
     /// Cancel the snippet after this long (30s, 2m)
-    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "30s")]
     timeout: Duration,
     /// End the snippet when it has printed this much (64K, 16M; at most 64M)
-    #[arg(long, value_name = "BYTES", value_parser = super::bytes, default_value = "16M")]
+    #[arg(long, value_name = "BYTES", value_parser = super::amounts::bytes, default_value = "16M")]
     max_output: u64,
     #[command(flatten)]
     connection: Connection,

@@ -9,9 +9,10 @@ use probe_inspect::stacks::flame::{self, Choice};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use super::ask::{self, Connection};
+use super::report;
 use super::stack::whom::Whom;
 use super::stack::{RATE, status};
-use super::{INTERRUPTED, Status, report};
+use super::status::{INTERRUPTED, Status};
 use crate::output;
 
 /// Sample stacks and draw a flame graph
@@ -35,7 +36,7 @@ pub(super) struct Args {
     #[arg(long, value_enum, hide_default_value = true)]
     format: Option<Shape>,
     /// How long to sample
-    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "10s")]
     duration: Duration,
     /// Samples a second
     #[arg(long, value_name = "N", default_value_t = RATE)]

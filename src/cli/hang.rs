@@ -7,8 +7,8 @@ use probe_proto::v1::{HangAnswer, RankState};
 
 mod page;
 
-use super::Status;
 use super::ask::{Connection, ask};
+use super::status::Status;
 use crate::output::{self, Format, rows};
 use page::page;
 

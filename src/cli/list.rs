@@ -13,7 +13,8 @@ use probe_inspect::stacks::without_agent;
 use probe_proto::v1;
 use probe_store::runs;
 
-use super::{Status, ask, report};
+use super::status::Status;
+use super::{ask, report};
 use crate::output::{Format, rows};
 
 /// How long a collector may take to say who is there.

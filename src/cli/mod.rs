@@ -1,7 +1,9 @@
 //! The command line: `probe [ENDPOINT] COMMAND …`, one file a command.
 //!
-//! A new command is a file here with its `Args` and its `run`, a variant of [`Command`] and an arm in [`dispatch`].
+//! A new command is a file here with its `Args` and its `run`, a variant of [`Command`] and an arm in [`dispatch`]. No
+//! command names this module: what several of them need is in a file of its own (`status`, `amounts`, `ask`, `report`).
 
+mod amounts;
 mod ask;
 mod attach;
 mod compare;
@@ -29,6 +31,7 @@ mod runs;
 mod serve;
 mod signals;
 mod stack;
+mod status;
 mod tables;
 mod token;
 mod watch;
@@ -37,8 +40,10 @@ mod words;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use probe_common::error::{Error, Result};
+
+use self::status::Status;
 
 /// SQL and Python inside a live PyTorch training run.
 #[derive(Debug, Parser)]
@@ -81,17 +86,11 @@ enum Command {
     GenerateDocs(docs::Args),
 }
 
-/// How a command that did not fail ends: 0, or what it passes on (the snippet's 1, a child's own status).
-type Status = u8;
-
-/// Ended by Ctrl-C, as shells say it: 128 + SIGINT.
-const INTERRUPTED: Status = 130;
-
 /// The whole `probe` process.
 pub fn main() -> ExitCode {
     log::to_stderr();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let status = match words::split(words).and_then(|split| parse_and_run(&split)) {
+    let status = match words::split(words, &Probe::command()).and_then(|split| parse_and_run(&split)) {
         Ok(status) => status,
         Err(error) => report::error(&error),
     };
@@ -142,58 +141,18 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Runs(args) => without("runs").and_then(|()| runs::run(args)),
         Command::Token(args) => without("token").and_then(|()| token::run(args)),
         Command::Doctor(args) => without("doctor").and_then(|()| doctor::run(&args)),
-        Command::Completions(args) => without("completions").and_then(|()| completions::run(args)),
-        Command::GenerateDocs(args) => without("generate-docs").and_then(|()| docs::run(args)),
+        Command::Completions(args) => without("completions").and_then(|()| completions::run(args, Probe::command())),
+        Command::GenerateDocs(args) => without("generate-docs").and_then(|()| docs::run(args, Probe::command())),
     }
-}
-
-/// A duration as people write it: 30s, 500ms, 2m; a number alone is seconds.
-fn duration(text: &str) -> Result<std::time::Duration, String> {
-    let parsed = match text.parse::<f64>() {
-        Ok(seconds) => std::time::Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
-        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
-    };
-    match parsed {
-        Ok(duration) if duration.is_zero() => Err("it has to be more than nothing".into()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}; write it like 30s, 500ms or 2m")),
-    }
-}
-
-/// A number of bytes as people write it: 65536, 512K, 16M.
-fn bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let factor = match text[digits.len()..].trim_end_matches("iB").trim_end_matches('B').to_ascii_uppercase().as_str() {
-        "" => Some(1_u64),
-        "K" => Some(1 << 10),
-        "M" => Some(1 << 20),
-        "G" => Some(1 << 30),
-        _ => None,
-    };
-    let number = digits.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
-    number.ok_or_else(|| "write it like 65536, 512K or 16M".into())
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_sound() {
         Probe::command().debug_assert();
-    }
-
-    #[test]
-    fn amounts_are_read_as_people_write_them() {
-        assert_eq!(duration("1.5").unwrap().as_millis(), 1500);
-        assert_eq!(duration("2m").unwrap().as_secs(), 120);
-        assert!(["0", "-1", "1e400", "soon", "NaN"].iter().all(|text| duration(text).is_err()));
-        assert_eq!(bytes("16M"), Ok(16 << 20));
-        assert_eq!(bytes("512KiB"), Ok(512 << 10));
-        assert_eq!(bytes("7"), Ok(7));
-        assert!(["", "M", "1X", "99999999999G", "-1"].iter().all(|text| bytes(text).is_err()));
     }
 
     #[test]

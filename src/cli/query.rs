@@ -8,9 +8,11 @@ use probe_client::endpoint::Target;
 use probe_client::{Bounds, Client};
 use probe_common::error::{Error, Result};
 
-use super::ask::{self, Connection};
+use super::amounts::count;
+use super::ask::{self, Connection, within};
+use super::status::{INTERRUPTED, Status};
 use super::watch::{self, Watch};
-use super::{INTERRUPTED, Status, input, report};
+use super::{input, report};
 use crate::output::{self, Format, Printed};
 
 /// Query a run in SQL
@@ -55,14 +57,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME=ENDPOINT", value_parser = other_run)]
     with: Vec<(String, String)>,
     /// Cancel the query after this long (30s, 2m) [default and maximum: the collector's PROBE_QUERY_TIMEOUT]
-    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration)]
     timeout: Option<Duration>,
     /// Fail with exit status 5 if the result has more rows [default and maximum: the collector's PROBE_QUERY_ROWS]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_rows: Option<u64>,
     /// Fail with exit status 5 if the result is larger (512M, 2G) [default and maximum: the collector's
     /// PROBE_QUERY_BYTES]
-    #[arg(long, value_name = "SIZE", value_parser = super::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = super::amounts::bytes)]
     max_bytes: Option<u64>,
     #[command(flatten)]
     connection: Connection,
@@ -126,18 +128,6 @@ fn other_run(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), endpoint.to_owned()))
 }
 
-/// What is asked knows the time it may take, and says so when that is over: this is for where nothing at all comes.
-const GRACE: Duration = Duration::from_millis(500);
-
-/// Waits for `asked`, but ends with an error soon after `timeout`.
-pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Output = Result<T>>) -> Result<T> {
-    let Some(timeout) = timeout else { return asked.await };
-    tokio::time::timeout(timeout.saturating_add(GRACE), asked).await.unwrap_or_else(|_| {
-        Err(Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
-            .hint("ask for fewer rows or steps; allow more with --timeout"))
-    })
-}
-
 async fn answer(mut client: Client, sql: &str, format: Format, limit: Option<usize>, args: &Args) -> Result<Status> {
     let began = Instant::now();
     let answer = client.query(sql).await?;
@@ -177,9 +167,4 @@ fn cut(printed: Printed, args: &Args) -> Error {
         "--limit-rows N has more of them, and 0 all; the other formats have no limit of their own"
     };
     Error::limit(format!("the answer was cut by {which}: {first}")).hint(hint)
-}
-
-/// "1 row", "2 rows".
-pub(super) fn count(rows: usize) -> String {
-    if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") }
 }

@@ -7,7 +7,8 @@ use probe_common::error::{Error, Kind, Result};
 use probe_common::paths::Places;
 use probe_store::runs::{self, Run, State};
 
-use super::{Status, report};
+use super::report;
+use super::status::Status;
 
 /// Remove recorded runs
 ///
@@ -25,7 +26,7 @@ pub(super) struct Args {
     #[arg(value_name = "NAME", required_unless_present = "older_than", conflicts_with = "older_than")]
     names: Vec<String>,
     /// Remove every run that ended longer ago than this (12h, 7d, 2weeks)
-    #[arg(long, value_name = "AGE", value_parser = super::duration)]
+    #[arg(long, value_name = "AGE", value_parser = super::amounts::duration)]
     older_than: Option<Duration>,
     /// Only print what would be removed
     #[arg(long)]

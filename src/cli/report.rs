@@ -6,7 +6,7 @@ use std::io::Write;
 use anstyle::{AnsiColor, Style};
 use probe_common::error::Error;
 
-use super::Status;
+use super::status::Status;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();

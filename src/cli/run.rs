@@ -24,7 +24,8 @@ use self::seen::Seen;
 use super::launch::{self, Missing};
 use super::listen::Listening;
 use super::signals::{Signals, child_had_it};
-use super::{Status, ask, report};
+use super::status::Status;
+use super::{ask, report};
 
 /// What to do where no process was heard of.
 const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show probe-agent, with the Python that trains, says whether it has";

@@ -13,7 +13,8 @@ use probe_common::error::Result;
 use probe_common::paths::Places;
 use probe_store::runs::{self, Reached, Run, State};
 
-use super::{Status, ask, remove, report};
+use super::status::Status;
+use super::{ask, remove, report};
 use crate::output::{Format, rows};
 
 /// How long a live run is waited for, which knows better than its file how far it is.

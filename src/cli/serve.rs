@@ -11,7 +11,8 @@ use probe_common::error::Result;
 use super::listen::{self, Listening};
 use super::run::greeting::{self, Launch, Ready};
 use super::signals::Signals;
-use super::{Status, ask, report};
+use super::status::Status;
+use super::{ask, report};
 
 /// How long the first process is waited for where the collector is to end when it is idle.
 const FIRST_AGENT: Duration = Duration::from_secs(60);
@@ -41,7 +42,7 @@ pub(super) struct Args {
     #[command(flatten)]
     listening: Listening,
     /// Exit when no process has been connected for this long
-    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration)]
     exit_when_idle: Option<Duration>,
     /// Started by probe run, which says the rest on standard input and hears on standard output where the collector is
     #[arg(long, hide = true)]

@@ -12,8 +12,8 @@ use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use self::whom::Whom;
 use super::ask::{self, Connection};
+use super::status::{INTERRUPTED, Status};
 use super::watch::{INTERVAL, Screen};
-use super::{INTERRUPTED, Status};
 use crate::output::{self, Format, Terminal};
 
 /// The default rate, in samples a second.
@@ -48,13 +48,13 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "duration")]
     ask_agent: bool,
     /// Sample for this long, and show where time was spent (10s, 1m)
-    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration)]
     duration: Option<Duration>,
     /// Samples a second
     #[arg(long, value_name = "N", default_value_t = RATE, requires = "duration")]
     rate: f64,
     /// Repeat every INTERVAL (2s if not given), until Ctrl-C
-    #[arg(long, value_name = "INTERVAL", value_parser = super::duration, num_args = 0..=1, default_missing_value = INTERVAL, conflicts_with = "duration")]
+    #[arg(long, value_name = "INTERVAL", value_parser = super::amounts::duration, num_args = 0..=1, default_missing_value = INTERVAL, conflicts_with = "duration")]
     watch: Option<Duration>,
     /// Output format: a page to read, or rows like those of python.stacks
     #[arg(long, value_enum, default_value_t)]

@@ -10,8 +10,8 @@ use probe_proto::table::{Column, ColumnType, Table};
 use probe_proto::tables::TABLES;
 use probe_query::relations;
 
-use super::Status;
 use super::ask::{Connection, ask};
+use super::status::Status;
 use crate::output::{self, Format, Terminal, rows};
 
 /// List tables, or the columns of one

@@ -10,7 +10,8 @@ use probe_common::error::{Error, Result};
 use probe_common::paths::Places;
 use probe_proto::credentials::{Credentials, Pin};
 
-use super::{Status, report};
+use super::report;
+use super::status::Status;
 use crate::output::{Format, rows};
 
 /// Make, list and revoke tokens for this user's collectors

@@ -13,8 +13,10 @@ use probe_common::paths::{SocketState, socket_state};
 use tokio::time::MissedTickBehavior;
 use unicode_width::UnicodeWidthStr;
 
-use super::query::{count, within};
-use super::{Status, report};
+use super::amounts::{count, duration};
+use super::ask::within;
+use super::report;
+use super::status::Status;
 use crate::output::{self, Format, Printed, Shape, Terminal, feed};
 
 /// The default interval.
@@ -26,11 +28,11 @@ const FRAME: usize = 4;
 
 /// Understands what stands after `--watch`. It need not be an interval: `--watch "SELECT …"` is SQL with none given.
 pub(super) fn interval(text: String, sql: &mut Option<String>, has_file: bool) -> Result<Duration> {
-    match super::duration(&text) {
+    match duration(&text) {
         Ok(interval) => Ok(interval),
         Err(_) if sql.is_none() && !has_file && text.contains(char::is_whitespace) => {
             *sql = Some(text);
-            super::duration(INTERVAL).map_err(Error::usage)
+            duration(INTERVAL).map_err(Error::usage)
         }
         Err(error) => Err(Error::usage(format!("--watch '{text}' is not an interval: {error}"))),
     }

@@ -3,12 +3,11 @@
 
 use std::ffi::OsString;
 
-use clap::CommandFactory;
 use probe_client::discover;
 use probe_client::endpoint::{self, Endpoint};
 use probe_common::error::{Error, Result};
 
-use super::Probe;
+use super::ask::one_thread;
 
 pub(super) const ENDPOINT_HELP: &str = "\
 ENDPOINT is the run or process to ask: a run's name (gpt, gpt@1), a process id, HOST:PORT,
@@ -54,9 +53,9 @@ pub(super) struct Split {
     pub(super) arguments: Vec<OsString>,
 }
 
-/// Takes the ENDPOINT out, where there is one.
-pub(super) fn split(mut words: Vec<OsString>) -> Result<Split> {
-    let commands = commands();
+/// Takes the ENDPOINT out, where there is one. `root` has the commands.
+pub(super) fn split(mut words: Vec<OsString>, root: &clap::Command) -> Result<Split> {
+    let commands = commands(root);
     let is_command = |word: &OsString| commands.iter().any(|command| **command == **word);
     let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
     let Some(first) = words.first() else { return Ok(Split { endpoint: None, arguments: words }) };
@@ -72,36 +71,37 @@ pub(super) fn split(mut words: Vec<OsString>) -> Result<Split> {
             Ok(Split { endpoint: Some(endpoint), arguments: words })
         }
         // `probe gpt` opens the console. A word that is nearly a command is mistyped, unless a run is called so.
-        None if Endpoint::parse(&endpoint).is_ok() && (nearest(&endpoint).is_none() || is_there(&endpoint)) => {
+        None if Endpoint::parse(&endpoint).is_ok()
+            && (nearest(&endpoint, &commands).is_none() || is_there(&endpoint)) =>
+        {
             Ok(Split { endpoint: Some(endpoint), arguments: vec![OsString::from("console")] })
         }
-        second => Err(no_command(&endpoint, second.map(|word| word.to_string_lossy()).as_deref())),
+        second => Err(no_command(&endpoint, second.map(|word| word.to_string_lossy()).as_deref(), &commands)),
     }
 }
 
 /// Whether an ENDPOINT can be found.
 fn is_there(endpoint: &str) -> bool {
-    super::ask::one_thread().is_ok_and(|runtime| runtime.block_on(discover::find(Some(endpoint))).is_ok())
+    one_thread().is_ok_and(|runtime| runtime.block_on(discover::find(Some(endpoint))).is_ok())
 }
 
-fn commands() -> Vec<String> {
-    let commands = Probe::command();
-    let named = commands.get_subcommands().map(|command| command.get_name().to_owned());
+fn commands(root: &clap::Command) -> Vec<String> {
+    let named = root.get_subcommands().map(|command| command.get_name().to_owned());
     named.chain([String::from("help")]).collect()
 }
 
 /// What to say where a command should have stood: was it mistyped, or left out?
-fn no_command(first: &str, second: Option<&str>) -> Error {
+fn no_command(first: &str, second: Option<&str>, commands: &[String]) -> Error {
     let live = endpoint::live_hint;
     if let Some(second) = second {
         // `probe gpt qurey …`
-        if let Some(nearest) = nearest(second) {
+        if let Some(nearest) = nearest(second, commands) {
             return Error::usage(format!("there is no command '{second}'"))
                 .hint(format!("did you mean probe {first} {nearest} …?"));
         }
     }
     // `probe qurey …`
-    if let Some(nearest) = nearest(first) {
+    if let Some(nearest) = nearest(first, commands) {
         return Error::usage(format!("'{first}' is neither a command nor followed by one"))
             .hint(format!("did you mean probe {nearest} …? ({})", live()));
     }
@@ -116,10 +116,10 @@ fn no_command(first: &str, second: Option<&str>) -> Error {
 }
 
 /// The command that a mistyped word is nearest to, where one is near enough.
-fn nearest(word: &str) -> Option<String> {
-    let visible = commands().into_iter().filter(|command| command != "generate-docs");
+fn nearest<'a>(word: &str, commands: &'a [String]) -> Option<&'a str> {
+    let visible = commands.iter().map(String::as_str).filter(|command| *command != "generate-docs");
     let (distance, command) = visible
-        .map(|command| (strsim::damerau_levenshtein(word, &command), command))
+        .map(|command| (strsim::damerau_levenshtein(word, command), command))
         .min_by_key(|(distance, _)| *distance)?;
     (distance <= (command.len() / 3).max(1)).then_some(command)
 }
@@ -131,6 +131,10 @@ mod tests {
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()
+    }
+
+    fn root() -> clap::Command {
+        clap::Command::new("probe").subcommands(["run", "eval", "list", "query", "console"].map(clap::Command::new))
     }
 
     #[test]
@@ -148,7 +152,7 @@ mod tests {
             ("run x query", None, "run x query"),
         ] {
             let expected = Split { endpoint: endpoint.map(Into::into), arguments: words(rest) };
-            assert_eq!(split(words(line)).unwrap(), expected, "{line}");
+            assert_eq!(split(words(line), &root()).unwrap(), expected, "{line}");
         }
     }
 
@@ -160,7 +164,7 @@ mod tests {
             ("gpt qurey X", "did you mean probe gpt query"),
             ("gpt frobnicate", "probe --help"),
         ] {
-            let error = split(words(line)).unwrap_err();
+            let error = split(words(line), &root()).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{line}");
             assert!(error.hint_text().unwrap().contains(says), "{line}: {error:?}");
         }

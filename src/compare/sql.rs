@@ -12,7 +12,7 @@ use futures::StreamExt;
 use probe_client::{Answer, Client};
 use probe_common::error::{Error, Result};
 
-use super::{LAST_STEPS, PARTS, Side};
+use super::side::{LAST_STEPS, PARTS, Side};
 use crate::step_window::Window;
 
 /// Steps that a side may have: their sums by module are held in memory.
@@ -85,7 +85,11 @@ async fn steps(client: &mut Client, window: Option<Window>) -> Result<Side> {
 }
 
 /// `python.torch_trace`: a module's time in a step is the sum of its calls, of which each has to be timed.
-async fn modules(client: &mut Client, window: Window, steps: &[i64]) -> Result<BTreeMap<super::Key, Vec<Option<f64>>>> {
+async fn modules(
+    client: &mut Client,
+    window: Window,
+    steps: &[i64],
+) -> Result<BTreeMap<super::side::Key, Vec<Option<f64>>>> {
     let sql = format!(
         "SELECT module, stage, step, CASE WHEN COUNT(seconds) = COUNT(*) THEN AVG(seconds) END AS seconds FROM ( \
            SELECT module, stage, step, host, pid, CASE WHEN COUNT(duration) = COUNT(*) THEN SUM(duration) END AS seconds \
@@ -94,7 +98,7 @@ async fn modules(client: &mut Client, window: Window, steps: &[i64]) -> Result<B
         window.condition()
     );
     let places: HashMap<i64, usize> = steps.iter().enumerate().map(|(place, step)| (*step, place)).collect();
-    let mut found: BTreeMap<super::Key, Vec<Option<f64>>> = BTreeMap::new();
+    let mut found: BTreeMap<super::side::Key, Vec<Option<f64>>> = BTreeMap::new();
     each(client.query(&sql).await?, |batch| {
         let (module, stage) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
         let (step, seconds) =

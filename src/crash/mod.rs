@@ -1,135 +1,14 @@
 //! The account of processes that ended badly: told by queries alone, so that it is the same of a live run, of one that
 //! has ended, and of a directory.
 
+mod account;
 mod ask;
 mod kept;
 mod page;
+mod rows;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use account::{Account, Crash};
 pub(crate) use ask::ask;
-use kept::KeptByModules;
 pub(crate) use page::page;
-
-/// Processes of which everything is asked; of more only how they ended.
-pub(crate) const MOST: usize = 32;
-
-/// What became of a run's processes.
-#[derive(Debug, Default)]
-pub(crate) struct Crash {
-    /// Those that ended badly, in the order in which they ended.
-    pub(crate) accounts: Vec<Account>,
-    /// How many there are that did not.
-    pub(crate) well: usize,
-    /// Of them, how many are live.
-    pub(crate) live: usize,
-}
-
-/// A process that ended badly.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Account {
-    pub(crate) host: String,
-    pub(crate) pid: i64,
-    pub(crate) rank: Option<i64>,
-    /// As in probe.agents.
-    pub(crate) state: String,
-    pub(crate) ended: Option<i64>,
-    pub(crate) exit_status: Option<i64>,
-    pub(crate) signal: Option<String>,
-    pub(crate) cause: Option<String>,
-    pub(crate) last_seen: i64,
-    /// Steps finished, by its last report.
-    pub(crate) steps: i64,
-    /// When its newest step was over (ns since 1970).
-    pub(crate) last_step: Option<i64>,
-    pub(crate) module: Option<Interval>,
-    pub(crate) collective: Option<Collective>,
-    pub(crate) memory: Vec<Memory>,
-    pub(crate) kept: Option<KeptByModules>,
-    /// Name, value and step.
-    pub(crate) metrics: Vec<(String, Option<f64>, i64)>,
-    /// Name, duration (s) and step.
-    pub(crate) spans: Vec<(String, f64, i64)>,
-    pub(crate) exceptions: Vec<Raised>,
-    /// Frames of the main thread in the newest capture, innermost first, and when that was taken.
-    pub(crate) stack: Vec<String>,
-    pub(crate) captured: Option<i64>,
-    /// What the collector had noticed of it before.
-    pub(crate) events: Vec<(i64, String)>,
-}
-
-/// The module that was entered last and not left; where there was none, or that is not known, the one whose interval was
-/// recorded last.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Interval {
-    pub(crate) module: String,
-    pub(crate) stage: String,
-    pub(crate) step: i64,
-    /// It was not left.
-    pub(crate) inside: bool,
-}
-
-/// The collective that was issued last; one that has not finished before one that has.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Collective {
-    pub(crate) operation_type: String,
-    pub(crate) group: String,
-    pub(crate) seq: i64,
-    pub(crate) bytes: i64,
-    pub(crate) status: String,
-    pub(crate) step: i64,
-}
-
-/// Memory of a device, or of the host (cpu), in MB.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Memory {
-    pub(crate) device: String,
-    pub(crate) first: Option<f64>,
-    /// A minute before the last.
-    pub(crate) before: Option<f64>,
-    pub(crate) last: Option<f64>,
-    pub(crate) peak: Option<f64>,
-}
-
-/// An exception.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Raised {
-    pub(crate) ts: i64,
-    pub(crate) exception: String,
-    pub(crate) message: String,
-    pub(crate) traceback: String,
-    pub(crate) uncaught: bool,
-    pub(crate) main: bool,
-    pub(crate) module: Option<String>,
-    pub(crate) stage: Option<String>,
-    pub(crate) place: Option<String>,
-    pub(crate) memory: Option<String>,
-}
-
-impl Account {
-    /// "was ended by SIGKILL".
-    pub(crate) fn how(&self) -> String {
-        match (&self.signal, self.exit_status) {
-            (Some(signal), _) => format!("was ended by {signal}"),
-            (None, Some(status)) => format!("ended with exit status {status}"),
-            (None, None) => "was lost, and how it ended is not known".to_owned(),
-        }
-    }
-
-    /// The exception that is worth a word: the one that ended it, else the newest.
-    pub(crate) fn exception(&self) -> Option<&Raised> {
-        self.exceptions.iter().find(|raised| raised.uncaught && raised.main).or(self.exceptions.first())
-    }
-
-    /// What those have in common whose accounts are one.
-    fn key(&self) -> impl PartialEq + '_ {
-        let exception = self.exception().map(|raised| (&raised.exception, &raised.place));
-        let module = self.module.as_ref().map(|interval| (&interval.module, &interval.stage, interval.inside));
-        (self.how(), self.cause.is_some(), self.steps, exception, module)
-    }
-
-    /// Whether another one's account would say the same.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}

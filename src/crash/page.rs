@@ -5,7 +5,7 @@ use std::fmt::Write;
 use probe_inspect::stacks::fold::{Owner, names};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Account, Crash, MOST, Memory};
+use super::account::{Account, Crash, MOST, Memory};
 
 /// What stands before a line's facts.
 const LABEL: usize = 13;

@@ -1,8 +1,8 @@
 //! How accounts are folded and worded. That they are told of real processes is tested in tests/e2e.
 
+use super::account::{Account, Collective, Crash, Interval, Memory, Raised};
 use super::kept::KeptByModules;
 use super::page;
-use super::{Account, Collective, Crash, Interval, Memory, Raised};
 
 const START: i64 = 1_767_225_600_000_000_000;
 

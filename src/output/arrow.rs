@@ -7,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::StreamWriter;
 
 use super::names::{distinct, renamed};
-use super::{Out, Writer, io_error};
+use super::writer::{Out, Writer, io_error};
 
 /// Writes an Arrow IPC stream.
 pub(super) struct IpcWriter<'a> {

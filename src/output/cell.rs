@@ -11,7 +11,8 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use probe_proto::table::IDENTITY;
 use probe_proto::tables::TABLES;
 
-use super::{io_error, number};
+use super::number;
+use super::writer::io_error;
 
 /// How NULL is shown.
 pub(super) const NULL: &str = "NULL";

@@ -8,7 +8,7 @@ use arrow::csv::WriterBuilder;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use super::{Out, Writer, io_error, time_formats};
+use super::writer::{Out, Writer, io_error, time_formats};
 
 /// Writes CSV.
 pub(super) struct CsvWriter<'a> {

@@ -9,7 +9,7 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{JsonFormat, LineDelimited, Writer as ArrowWriter, WriterBuilder};
 
 use super::names::{distinct, renamed};
-use super::{Out, Writer, io_error, time_formats};
+use super::writer::{Out, Writer, io_error, time_formats};
 
 /// Writes JSON of either shape.
 pub(super) struct JsonWriter<W: Write, F: JsonFormat> {

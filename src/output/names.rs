@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 
-use super::io_error;
+use super::writer::io_error;
 
 /// A second column of one name (SELECT a.step, b.step …) would overwrite the first in an object, or make a file that
 /// many readers refuse: it becomes `step_2`.

@@ -12,7 +12,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
 use super::names::{distinct, renamed};
-use super::{Out, Writer};
+use super::writer::{Out, Writer};
 
 /// Rows of a row group: what a reader's filter can skip.
 const ROWS: usize = 1 << 17;

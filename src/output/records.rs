@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::Terminal;
 use super::cell::NULL;
-use super::table::{Column, styles};
+use super::column::{Column, styles};
+use super::terminal::Terminal;
 
 /// Writes every row of `columns`.
 pub(super) fn write(out: &mut dyn Write, columns: &[Column], terminal: Terminal) -> io::Result<()> {

@@ -9,7 +9,11 @@ use arrow::array::{
 };
 use probe_common::error::Result;
 
-use super::{Format, Terminal, table, unless_closed};
+use super::format::Format;
+use super::print::unless_closed;
+use super::table;
+use super::terminal::Terminal;
+use super::writer::io_error;
 
 /// A column of text.
 pub fn text<S: AsRef<str>>(values: impl IntoIterator<Item = Option<S>>) -> ArrayRef {
@@ -66,7 +70,7 @@ pub fn show_what_fits<'a>(
 /// Writes named columns, all of one length, to standard output.
 pub fn show(columns: Vec<(&str, ArrayRef)>, format: Format) -> Result<()> {
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));
-    let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(super::io_error)?;
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(io_error)?;
     format.check_stdout()?;
     let written = format.writer(batch.schema(), Terminal::of_stdout(), Box::new(io::stdout()));
     unless_closed(written.and_then(|mut writer| writer.batch(&batch).and_then(|()| writer.finish()))).map(|_| ())

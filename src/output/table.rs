@@ -3,42 +3,17 @@
 
 use std::io::{self, Write};
 
-use anstyle::{Effects, Style};
+use anstyle::Style;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, SchemaRef};
 use unicode_width::UnicodeWidthStr;
 
 use super::cell::{self, Align, NULL};
+use super::column::{Column, styles};
 use super::layout::{self, Measure, Plan};
-use super::{Out, Shape, Terminal, Writer, records};
-
-pub(super) const HEADER: Style = Style::new().effects(Effects::BOLD);
-pub(super) const FAINT: Style = Style::new().effects(Effects::DIMMED);
-
-/// A column with all its cells.
-pub(super) struct Column {
-    pub(super) name: String,
-    align: Align,
-    /// Whether cells may be cut where the terminal is narrow.
-    may_cut: bool,
-    /// Whether integers get their thousands apart.
-    group: bool,
-    pub(super) cells: Vec<Option<String>>,
-}
-
-impl Column {
-    /// One without cells yet.
-    fn new(field: &Field, terminal: Terminal) -> Self {
-        Self {
-            name: field.name().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
-            align: Align::of(field.data_type()),
-            may_cut: cell::may_cut(field.data_type()),
-            // What a program may read gets plain digits.
-            group: terminal.is_terminal() && cell::is_amount(field),
-            cells: Vec::new(),
-        }
-    }
-}
+use super::records;
+use super::terminal::{Shape, Terminal};
+use super::writer::{Out, Writer};
 
 /// Writes a table, or records where the table does not fit the terminal.
 pub(super) struct TableWriter<'a> {
@@ -130,11 +105,6 @@ impl TableWriter<'_> {
         }
         Ok(())
     }
-}
-
-/// The styles of headers and of what is in the background.
-pub(super) fn styles(terminal: Terminal) -> (Style, Style) {
-    if terminal.colour { (HEADER, FAINT) } else { (Style::new(), Style::new()) }
 }
 
 fn measure(column: &Column) -> Measure<'_> {

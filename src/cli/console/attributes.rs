@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use probe_client::Client;
 use probe_collector::eval;
 use probe_proto::v1::EvalCall;
-use tokio::task::JoinHandle;
 
-use super::session::Session;
+use super::session::{Asked, Session};
 
 /// A completion that takes longer than this is cancelled: a key press must have a prompt effect.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -25,13 +24,6 @@ pub(super) fn complete(session: &mut Session, line: &str) -> (usize, Vec<String>
         return (start, Vec::new());
     }
     (start, ask(session, chain).unwrap_or_default())
-}
-
-/// Names that were asked for.
-pub(super) struct Asked {
-    chain: String,
-    at: Instant,
-    names: JoinHandle<Option<Vec<String>>>,
 }
 
 fn ask(session: &mut Session, chain: &str) -> Option<Vec<String>> {

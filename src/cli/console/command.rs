@@ -87,7 +87,7 @@ pub(super) fn parse(line: &str) -> Result<Command> {
         r"\d" => Command::Describe((!plain.is_empty()).then(|| plain.to_owned())),
         r"\watch" => {
             let interval = if plain.is_empty() { watch::INTERVAL } else { plain };
-            let parsed = crate::cli::duration(interval);
+            let parsed = crate::cli::amounts::duration(interval);
             Command::Watch(parsed.map_err(|error| Error::usage(format!("'{interval}' is not an interval: {error}")))?)
         }
         r"\plot" => Command::Plot(match plain {
@@ -117,7 +117,7 @@ pub(super) fn parse(line: &str) -> Result<Command> {
         r"\timeout" => Command::Switch(Switch::Timeout(match rest {
             "" => None,
             "off" => Some(None),
-            text => Some(Some(crate::cli::duration(text).map_err(|error| wrong("30s, or off").hint(error))?)),
+            text => Some(Some(crate::cli::amounts::duration(text).map_err(|error| wrong("30s, or off").hint(error))?)),
         })),
         r"\frame" => Command::Switch(Switch::Frame(match rest {
             "" => None,

@@ -18,8 +18,9 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::input::{self, Mode, Piece};
 use super::session::{Session, Then};
-use super::{attributes, perform, python, words};
-use crate::cli::{Status, report};
+use super::{attributes, python, words};
+use crate::cli::report;
+use crate::cli::status::Status;
 
 /// Entries of the history.
 const HISTORY: usize = 10_000;
@@ -75,13 +76,13 @@ fn all(session: &mut Session, line: &str) -> Then {
     // As in Python, SQLite, DuckDB and MySQL.
     match line {
         "exit" | "quit" => return Then::Quit,
-        "help" => return perform(session, Piece::Command { line: r"\?".into(), sql: String::new() }),
+        "help" => return session.perform_and_report(Piece::Command { line: r"\?".into(), sql: String::new() }),
         _ => {}
     }
     let mut rest = line;
     while let Some((piece, end)) = input::next(rest, session.mode, true) {
         rest = &rest[end..];
-        match perform(session, piece) {
+        match session.perform_and_report(piece) {
             Then::Next(0) => {}
             then => return then,
         }

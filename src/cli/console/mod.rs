@@ -21,10 +21,9 @@ use std::io::{self, BufRead, IsTerminal};
 use probe_common::error::{Error, Result};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use self::input::Piece;
 use self::session::{Session, Then};
 use super::ask::Connection;
-use super::{INTERRUPTED, Status, report};
+use super::status::{INTERRUPTED, Status};
 
 /// Open a console: SQL and Python at a prompt
 ///
@@ -67,7 +66,7 @@ fn lines(session: &mut Session) -> Result<Status> {
         pending.extend(line);
         while let Some((piece, end)) = input::next(&pending, session.mode, over) {
             pending.drain(..end);
-            match perform(session, piece) {
+            match session.perform_and_report(piece) {
                 Then::Next(0) => {}
                 Then::Next(status) => return Ok(status),
                 Then::Quit => return Ok(0),
@@ -94,9 +93,4 @@ fn read_lines() -> Receiver<Result<String>> {
         }
     });
     receiver
-}
-
-/// Does one thing; what went wrong is said.
-fn perform(session: &mut Session, piece: Piece) -> Then {
-    session.perform(piece).unwrap_or_else(|error| Then::Next(report::error(&error)))
 }

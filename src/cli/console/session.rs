@@ -8,17 +8,18 @@ use probe_client::endpoint::Place;
 use probe_client::{Answer, Bounds};
 use probe_common::error::{Error, Kind, Result};
 use probe_proto::v1::EvalCall;
+use tokio::task::JoinHandle;
 
-use super::attributes::Asked;
 use super::command::{self, Command};
 use super::input::{Mode, Piece};
 use super::link::Link;
 use super::switches::{SNIPPET, Switches};
 use super::{pager, show};
+use crate::cli::amounts::count;
 use crate::cli::eval::{self, At, Rank};
-use crate::cli::query::count;
+use crate::cli::status::{INTERRUPTED, Status};
 use crate::cli::watch::Watch;
-use crate::cli::{INTERRUPTED, Status, report, tables};
+use crate::cli::{report, tables};
 use crate::output::{Format, chart};
 
 /// How much a snippet may print.
@@ -36,6 +37,13 @@ pub(super) enum Then {
     Next(Status),
     /// Nothing.
     Quit,
+}
+
+/// Names of attributes that a key asked for, which may not be there yet.
+pub(super) struct Asked {
+    pub(super) chain: String,
+    pub(super) at: Instant,
+    pub(super) names: JoinHandle<Option<Vec<String>>>,
 }
 
 pub(super) struct Session {
@@ -73,8 +81,13 @@ impl Session {
         self.link.target.pid.map_or_else(|| name.clone(), |pid| format!("{name}/{pid}"))
     }
 
+    /// Does one thing; what went wrong is said.
+    pub(super) fn perform_and_report(&mut self, piece: Piece) -> Then {
+        self.perform(piece).unwrap_or_else(|error| Then::Next(report::error(&error)))
+    }
+
     /// Does one thing. What it ends with is said where it is no error.
-    pub(super) fn perform(&mut self, piece: Piece) -> Result<Then> {
+    fn perform(&mut self, piece: Piece) -> Result<Then> {
         let began = Instant::now();
         match piece {
             Piece::Sql(sql) if sql.is_empty() => Ok(Then::Next(0)),

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, Outcome};
 
-use crate::cli::{Status, report};
+use crate::cli::report;
+use crate::cli::status::Status;
 use crate::output;
 
 /// A rank (None without a process group) and whether it is its standard error.

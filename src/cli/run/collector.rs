@@ -21,7 +21,8 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::greeting::{Launch, Ready};
-use crate::cli::{Status, report};
+use crate::cli::report;
+use crate::cli::status::Status;
 
 /// A collector that gives no sign of life for so long is not waited for: it is stopped, or too busy to say one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

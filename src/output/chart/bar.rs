@@ -2,8 +2,10 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::{Series, bounds, left_out};
-use crate::output::{Terminal, cell::NULL, layout, number};
+use super::series::{Series, bounds, left_out};
+use crate::output::cell::NULL;
+use crate::output::terminal::Terminal;
+use crate::output::{layout, number};
 
 /// Labels are not wider than this.
 const LABEL: usize = 40;

@@ -5,8 +5,10 @@ use arrow::datatypes::DataType;
 use probe_common::error::Result;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Series, bounds, left_out, values};
-use crate::output::{Terminal, cell, number};
+use super::series::{Series, bounds, left_out, values};
+use crate::output::terminal::Terminal;
+use crate::output::writer::io_error;
+use crate::output::{cell, number};
 
 /// Lines of a picture, where the terminal has room for them.
 const HEIGHT: usize = 12;
@@ -26,7 +28,7 @@ impl Axis {
             // To the second: a picture shows no microseconds.
             DataType::Timestamp(_, zone) => {
                 let kind = DataType::Timestamp(arrow::datatypes::TimeUnit::Second, zone.clone());
-                Some(arrow::compute::cast(column, &kind).map_err(super::io_error)?)
+                Some(arrow::compute::cast(column, &kind).map_err(io_error)?)
             }
             _ => None,
         };

@@ -6,13 +6,17 @@
 
 mod bar;
 mod line;
+mod series;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef};
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, SchemaRef};
 use probe_common::error::{Error, Result};
 
-use super::{Terminal, cell, io_error};
+use self::series::{Series, values};
+use super::cell;
+use super::terminal::Terminal;
+use super::writer::io_error;
 
 /// How to draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +29,6 @@ pub enum Kind {
 
 /// Columns that are drawn of one answer.
 const SERIES: usize = 4;
-
-/// A column of numbers to draw; None is what can't be.
-struct Series {
-    name: String,
-    values: Vec<Option<f64>>,
-}
 
 /// Draws the rows of an answer.
 ///
@@ -85,33 +83,6 @@ pub fn draw(schema: &SchemaRef, batches: &[RecordBatch], kind: Option<Kind>, ter
         out.push_str(&format!("not drawn: {}\n", names.join(", ")));
     }
     Ok(out)
-}
-
-/// A column's numbers; of times, nanoseconds.
-fn values(column: &ArrayRef) -> Result<Vec<Option<f64>>> {
-    if matches!(column.data_type(), DataType::Timestamp(..)) {
-        let whole = cast(column, &DataType::Int64).map_err(io_error)?;
-        return Ok(whole.as_primitive::<Int64Type>().iter().map(|value| value.map(|value| value as f64)).collect());
-    }
-    let floats = cast(column, &DataType::Float64).map_err(io_error)?;
-    Ok(floats.as_primitive::<Float64Type>().iter().map(|value| value.filter(|value| value.is_finite())).collect())
-}
-
-/// The least and the greatest.
-fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    values.fold(None, |bounds, value| match bounds {
-        None => Some((value, value)),
-        Some((least, most)) => Some((f64::min(least, value), f64::max(most, value))),
-    })
-}
-
-/// What could not be drawn, in words.
-fn left_out(count: usize) -> String {
-    match count {
-        0 => String::new(),
-        1 => "  (1 value is NULL or not finite)".to_owned(),
-        count => format!("  ({count} values are NULL or not finite)"),
-    }
 }
 
 #[cfg(test)]

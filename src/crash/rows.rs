@@ -1,0 +1,48 @@
+//! Rows of small answers, a value at a time.
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use futures::StreamExt;
+use probe_client::Client;
+use probe_common::error::Result;
+
+/// A row of an answer that is known to be small.
+pub(super) struct Row {
+    batch: RecordBatch,
+    place: usize,
+}
+
+impl Row {
+    pub(super) fn text(&self, column: usize) -> Option<String> {
+        let column = self.batch.column(column);
+        let texts = cast(column, &DataType::Utf8).ok()?;
+        texts.is_valid(self.place).then(|| texts.as_string::<i32>().value(self.place).to_owned())
+    }
+
+    /// Of integers, and of times, which are nanoseconds since 1970.
+    pub(super) fn int(&self, column: usize) -> Option<i64> {
+        let numbers = cast(self.batch.column(column), &DataType::Int64).ok()?;
+        numbers.is_valid(self.place).then(|| numbers.as_primitive::<Int64Type>().value(self.place))
+    }
+
+    pub(super) fn float(&self, column: usize) -> Option<f64> {
+        let numbers = cast(self.batch.column(column), &DataType::Float64).ok()?;
+        numbers.is_valid(self.place).then(|| numbers.as_primitive::<Float64Type>().value(self.place))
+    }
+
+    pub(super) fn flag(&self, column: usize) -> bool {
+        let column = self.batch.column(column);
+        column.as_boolean_opt().is_some_and(|flags| flags.is_valid(self.place) && flags.value(self.place))
+    }
+}
+
+pub(super) async fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>> {
+    let mut answer = client.query(sql).await?;
+    let mut found = Vec::new();
+    while let Some(batch) = answer.batches.next().await {
+        let batch = batch?;
+        found.extend((0..batch.num_rows()).map(|place| Row { batch: batch.clone(), place }));
+    }
+    Ok(found)
+}

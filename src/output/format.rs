@@ -1,0 +1,94 @@
+//! `--format`: which writer rows get.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use ::arrow::datatypes::SchemaRef;
+use probe_common::error::{Error, Result};
+
+use super::terminal::Terminal;
+use super::writer::{Out, Writer};
+use super::{arrow, csv, json, parquet, table};
+
+/// `--format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Format {
+    /// Aligned columns; floats rounded to 6 significant digits
+    #[default]
+    Table,
+    /// Comma-separated with a header line; exact values
+    Csv,
+    /// An array of objects, one per row; exact values
+    Json,
+    /// One object per line; exact values
+    Ndjson,
+    /// An Arrow IPC stream, for pyarrow.ipc.open_stream and Polars
+    Arrow,
+    /// A Parquet file, compressed with zstd
+    Parquet,
+}
+
+/// Rows that the table format shows where `--limit-rows` does not say.
+pub const TABLE_ROWS: usize = 10_000;
+
+impl Format {
+    /// Rows to show where nobody says: the table format holds them all before it can set widths.
+    pub fn default_rows(self) -> Option<usize> {
+        (self == Self::Table).then_some(TABLE_ROWS)
+    }
+
+    /// Whether it is for programs alone.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Self::Arrow | Self::Parquet)
+    }
+
+    /// The format that a file's name asks for by its ending, where it does.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "csv" => Some(Self::Csv),
+            "json" => Some(Self::Json),
+            "ndjson" | "jsonl" => Some(Self::Ndjson),
+            "arrow" | "arrows" => Some(Self::Arrow),
+            "parquet" => Some(Self::Parquet),
+            _ => None,
+        }
+    }
+
+    /// Refuses to write to a terminal what no terminal shows.
+    pub fn check_stdout(self) -> Result<()> {
+        if !self.is_binary() || !io::stdout().is_terminal() {
+            return Ok(());
+        }
+        let name = if self == Self::Arrow { "arrow" } else { "parquet" };
+        Err(Error::usage(format!("{name} is not text, and standard output is a terminal"))
+            .hint(format!("write it to a file: > rows.{name}, or query -o rows.{name}")))
+    }
+
+    /// A writer of this format for rows of `schema`; fails where the format has no such type, or where it begins with
+    /// something that can't be written.
+    pub fn writer<'a>(self, schema: SchemaRef, terminal: Terminal, out: Out<'a>) -> io::Result<Box<dyn Writer + 'a>> {
+        Ok(match self {
+            Self::Table => Box::new(table::TableWriter::new(schema, terminal, out)),
+            Self::Csv => Box::new(csv::CsvWriter::new(schema, out)),
+            Self::Json => Box::new(json::JsonWriter::array(&schema, out)),
+            Self::Ndjson => Box::new(json::JsonWriter::lines(&schema, out)),
+            Self::Arrow => Box::new(arrow::IpcWriter::new(&schema, out)?),
+            Self::Parquet => Box::new(parquet::ParquetWriter::new(&schema, out)?),
+        })
+    }
+}
+
+impl Format {
+    /// A writer for one answer more to the same columns, after others: CSV has its header once.
+    pub fn next_writer<'a>(
+        self,
+        schema: SchemaRef,
+        terminal: Terminal,
+        out: Out<'a>,
+    ) -> io::Result<Box<dyn Writer + 'a>> {
+        match self {
+            Self::Csv => Ok(Box::new(csv::CsvWriter::continued(schema, out))),
+            format => format.writer(schema, terminal, out),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Answers to standard output and to files.
+
+use std::io;
+use std::path::Path;
+
+use futures::StreamExt;
+use probe_client::Answer;
+use probe_common::error::{Error, Result};
+
+use super::file::Unfinished;
+use super::format::Format;
+use super::terminal::Terminal;
+use super::writer::Writer;
+
+/// What was written of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Printed {
+    /// Rows.
+    pub rows: usize,
+    /// Whether there are more that a limit kept back.
+    pub more: bool,
+}
+
+/// Writes an answer, or its first `limit` rows, to standard output as it comes.
+///
+/// # Errors
+/// The answer's, or what went wrong with standard output.
+pub async fn print(answer: Answer, format: Format, limit: Option<usize>) -> Result<Printed> {
+    format.check_stdout()?;
+    let out = Box::new(io::BufWriter::with_capacity(1 << 16, io::stdout()));
+    let mut printed = Printed::default();
+    let written = match format.writer(answer.schema.clone(), Terminal::of_stdout(), out) {
+        Ok(mut writer) => feed(answer, limit, writer.as_mut(), &mut printed).await?,
+        Err(error) => Err(error),
+    };
+    // Who has stopped reading need not be told that there is more.
+    printed.more &= unless_closed(written)?;
+    Ok(printed)
+}
+
+/// Writes an answer, or its first `limit` rows, to a file, which appears whole or not at all.
+///
+/// # Errors
+/// The answer's, or what went wrong with the file; it is then as it was before.
+pub async fn save(answer: Answer, format: Format, limit: Option<usize>, path: &Path) -> Result<Printed> {
+    let unfinished = Unfinished::create(path)?;
+    let out = Box::new(io::BufWriter::with_capacity(1 << 16, unfinished.file()?));
+    let failed = |error: io::Error| unfinished.failed(&error);
+    let mut writer = format.writer(answer.schema.clone(), Terminal::default(), out).map_err(failed)?;
+    let mut printed = Printed::default();
+    feed(answer, limit, writer.as_mut(), &mut printed).await?.map_err(failed)?;
+    drop(writer);
+    unfinished.finish()?;
+    Ok(printed)
+}
+
+/// Gives an answer's first `limit` rows to a writer. The answer's error is the outer one, the writer's the inner one;
+/// `printed` says how far it came.
+pub async fn feed(
+    mut answer: Answer,
+    limit: Option<usize>,
+    writer: &mut dyn Writer,
+    printed: &mut Printed,
+) -> Result<io::Result<()>> {
+    while let Some(batch) = answer.batches.next().await {
+        let batch = batch?;
+        let room = limit.map_or(usize::MAX, |limit| limit - printed.rows);
+        printed.more = batch.num_rows() > room;
+        let batch = batch.slice(0, batch.num_rows().min(room));
+        printed.rows += batch.num_rows();
+        if batch.num_rows() > 0
+            && let Err(error) = writer.batch(&batch)
+        {
+            return Ok(Err(error));
+        }
+        if printed.more {
+            break;
+        }
+        // An answer whose rows are always there would leave no moment for a deadline or Ctrl-C.
+        tokio::task::yield_now().await;
+    }
+    Ok(writer.finish())
+}
+
+/// Whether standard output took it: false where its reader has gone (`| head`), which is no error.
+pub fn unless_closed(written: io::Result<()>) -> Result<bool> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Error::failed(format!("standard output: {error}"))),
+    }
+}
