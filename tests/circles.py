@@ -1,7 +1,7 @@
 """Circles of imports between the modules of each Rust crate: `make check` fails where there are more than the known ones.
 
 Between crates cargo refuses a circle. Inside a crate this script reads `use` declarations and paths that begin with `crate`,
-`self` or `super`, without the code of tests. A module that declares a child depends on it only where it also names it.
+`self`, `super` or a child module, without the code of tests. A module that declares a child depends on it only where it also names it.
 
     circles.py          fails if the modules in circles are not those counted in KNOWN
     circles.py --list   prints every circle
@@ -21,9 +21,9 @@ KNOWN = {
     "crates/inspect": 0,
     "crates/query": 0,
     "crates/store": 0,
-    "crates/trace": 12,
+    "crates/trace": 13,
     "proto": 0,
-    "python_agent": 44,
+    "python_agent": 53,
     ".": 2,
 }
 
@@ -35,6 +35,7 @@ def without_comments(text: str) -> str:
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r'"(?:\\.|[^"\\])*"', '""', text, flags=re.S)
     text = re.sub(r"'(?:\\.|[^'\\])'", "''", text)
+    text = re.sub(r"\bpub\(in [\w:]+\)", "pub", text)
     return re.sub(r"//[^\n]*", "", text)
 
 
@@ -86,7 +87,9 @@ def imports(module: Module, file: Path, known: dict[Module, Path]) -> set[Module
     text = without_tests(without_comments(file.read_text()))
     declarations = re.findall(r"\buse\s+([^;]+);", text)
     paths = [path for declaration in declarations for path in paths_of(declaration)]
-    paths += re.findall(r"\b(?:crate|super|self)(?:::\w+)+", re.sub(r"\buse\s+[^;]+;", "", text))
+    code = re.sub(r"\buse\s+[^;]+;", "", text)
+    paths += re.findall(r"\b(?:crate|super|self)(?:::\w+)+", code)
+    paths += re.findall(r"(?<![\w:])[a-z_]\w*(?:::\w+)+", code)
     named = set()
     for path in paths:
         names = [name.strip() for name in path.split("::")]

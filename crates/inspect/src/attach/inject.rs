@@ -17,6 +17,7 @@ use probe_common::error::{Error, Result};
 
 use super::interpreter::Places;
 use super::trace::{Saved, Stop, Thread};
+use super::tracer::{traced, tracer};
 use super::{machine, maps, threads};
 
 /// How long a thread that may be borrowed is looked for: one that computes has to come by the interpreter.
@@ -303,8 +304,8 @@ pub(super) fn system_call(
 
 /// Why a thread may not be traced: somebody else does, or we may not.
 fn not_permitted(id: i32) -> Error {
-    match super::tracer(id) {
-        Some(tracer) => super::traced(id, tracer),
+    match tracer(id) {
+        Some(tracer) => traced(id, tracer),
         None => crate::stacks::permission::denied_to_trace(id),
     }
 }

@@ -22,9 +22,12 @@ mod remote_debugging;
 mod tests;
 mod threads;
 mod trace;
+mod tracer;
 
 pub use bootstrap::{Desk, Report, Settings};
 pub use interpreter::{Interpreter, Method};
+
+use self::tracer::{traced, tracer};
 
 /// A statement is on its way: it runs when the main thread comes to it.
 #[derive(Debug, Default)]
@@ -81,18 +84,6 @@ pub fn check(pid: i32) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn traced(pid: i32, tracer: i32) -> Error {
-    Error::denied(format!("process {tracer} traces process {pid} already"))
-        .hint("a process has one debugger at a time: end gdb, strace or the other probe attach")
-}
-
-/// Who traces it.
-fn tracer(pid: i32) -> Option<i32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
-    (tracer != 0).then_some(tracer)
 }
 
 fn state(pid: i32) -> Option<char> {
