@@ -80,7 +80,7 @@ RELEASES ?=
 test-layouts: setup ## what the agent takes for granted of the C++ of each release of torch (0.9 GB to fetch each; RELEASES="2.13.0" for one)
 	$(BIN)/python tests/torch_layout.py $(RELEASES)
 
-check: setup ## format, lints, types, stale generated pages, broken links
+check: setup ## format, lints, types, circles of imports, stale generated pages, broken links
 	cargo fmt --all -- --check
 	tests/one_build.sh
 	$(BIN)/python tests/testing_page.py --check
@@ -90,6 +90,7 @@ check: setup ## format, lints, types, stale generated pages, broken links
 	$(BIN)/ruff check $(PYTHONS)
 	$(BIN)/ruff format --check $(PYTHONS)
 	cd python_agent && $(BIN)/mypy probe_agent
+	cd python_agent && $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/probe generate-docs --check docs
 
 format: setup ## rewrite to the house format, and the generated pages

@@ -3,4 +3,11 @@ process the file twice; the import makes it once."""
 
 from probe_agent import activation
 
-activation.begin()
+
+def _install() -> None:
+    from probe_agent import agent  # only once torch is there: it loads what torch alone needs
+
+    agent.install()
+
+
+activation.begin(_install)

@@ -14,15 +14,15 @@ from probe_agent.imports import Finder
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any
+    from typing import Any, Callable
 
 _begun = False
 #: Ends of imports that are waited for: one at most.
 _awaited: list[_EndOfImport] = []
 
 
-def begin() -> None:
-    """Makes the agent come up once torch has been imported, where this kind of process may need it. Never raises."""
+def begin(install: Callable[[], None]) -> None:
+    """Has `install` called once torch has been imported, where this kind of process may need the agent. Never raises."""
     global _begun
     if _begun:
         return
@@ -30,7 +30,11 @@ def begin() -> None:
     if kind == "none":
         return
     _begun = True
-    when_imported = _trainer if kind == "trainer" else _child
+    begin_recording = _trainer if kind == "trainer" else _child
+
+    def when_imported() -> None:
+        begin_recording(install)
+
     torch = sys.modules.get("torch")
     if torch is None:
         sys.meta_path.insert(0, _TorchFinder(when_imported))
@@ -53,14 +57,14 @@ def waiting() -> bool:
     return bool(_awaited) or any(isinstance(finder, _TorchFinder) for finder in sys.meta_path)
 
 
-def _trainer() -> None:
-    from probe_agent import agent, presence
+def _trainer(install: Callable[[], None]) -> None:
+    from probe_agent import presence
 
     presence.note("has called no module, stepped no optimizer and joined no process group since")
-    agent.install()
+    install()
 
 
-def _child() -> None:
+def _child(install: Callable[[], None]) -> None:
     """A process that multiprocessing spawned trains if it joins a process group; a DataLoader's worker never does."""
     import functools
 
@@ -80,7 +84,7 @@ def _child() -> None:
         for module in (distributed, distributed_c10d):
             if module.init_process_group is init_process_group:
                 module.init_process_group = original
-        _trainer()
+        _trainer(install)
         # Looked up again: what was installed just now has its own.
         return distributed_c10d.init_process_group(*args, **kwargs)
 

@@ -221,7 +221,7 @@ def start(run: str | None, address: str | None, detail: str | None) -> None:
         # A process that multiprocessing made imports the script too, which is nobody's wish to have it recorded.
         is_child = process.kind() == "child"
         _state.at_install = not is_child or process.runs_its_own_work()
-        activation.begin()
+        activation.begin(install)
         if is_child and _state.at_install and "torch" in sys.modules:
             install()
         if not _state.installed or not _state.at_install:

@@ -134,14 +134,14 @@ print(torch.__spec__.loader.exec_module.__qualname__)
 
 IN_THE_MIDDLE = """
 import sys
-from probe_agent import activation
+from probe_agent import activation, agent
 
 class InTheMiddle:
     def find_spec(self, name, path, target=None):
         if name == "torch.nn":
             sys.meta_path.remove(self)
             assert sys.modules["torch"].__spec__._initializing
-            activation.begin()
+            activation.begin(agent.install)
             assert activation.waiting()
             {more}
 

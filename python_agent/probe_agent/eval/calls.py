@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import sys
-from typing import TYPE_CHECKING
 
 from probe_agent.eval import rules, values
+from probe_agent.eval.policy import BetweenSteps, Walk, words
 from probe_agent.eval.values import BUILTIN, CONTAINERS, LIBRARY, LIVE, OWN, READING_METHODS, Value, holding, live, own
 
-if TYPE_CHECKING:
-    from probe_agent.eval.placement import _Walk
 
-
-def call(walk: _Walk, node: ast.Call, callee: ast.expr) -> Value:
+def call(walk: Walk, node: ast.Call, callee: ast.expr) -> Value:
     """The value of a call; raises BetweenSteps where it must not run beside training."""
     receiver = walk.expression(callee.value) if isinstance(callee, ast.Attribute) else None
     function = walk.expression(callee)
@@ -38,30 +35,22 @@ def call(walk: _Walk, node: ast.Call, callee: ast.expr) -> Value:
     return own()
 
 
-def _found(words: str) -> Value:
-    from probe_agent.eval.placement import BetweenSteps
-
-    raise BetweenSteps(words)
-
-
-def _words(node: ast.AST) -> str:
-    from probe_agent.eval.placement import words
-
-    return words(node)
+def _found(what: str) -> Value:
+    raise BetweenSteps(what)
 
 
 def _reached(callee: ast.expr) -> str:
     if isinstance(callee, ast.Name):
         return f"calls {callee.id}, which is a live object"
-    return f"calls {_words(callee)}, which is reached from a live object"
+    return f"calls {words(callee)}, which is reached from a live object"
 
 
 def _nothing_live(node: ast.Call, every: list[Value]) -> None:
     if any(value.whose == LIVE for value in every):
-        _found(f"gives a live object to {_words(node.func)}")
+        _found(f"gives a live object to {words(node.func)}")
 
 
-def _builtin(walk: _Walk, node: ast.Call, name: str, given: list[Value], named: dict[str | None, Value]) -> Value:
+def _builtin(walk: Walk, node: ast.Call, name: str, given: list[Value], named: dict[str | None, Value]) -> Value:
     every = [*given, *named.values()]
     if name in rules.UNSEEN:
         _found(f"calls {name}, which runs what cannot be seen")
@@ -70,14 +59,14 @@ def _builtin(walk: _Walk, node: ast.Call, name: str, given: list[Value], named: 
             _found("prints into a live object")
         return own()
     if name in ("setattr", "delattr") and given and given[0].whose != OWN and not given[0].fresh:
-        _found(f"changes {_words(node.args[0])}, which is not the snippet's own")
+        _found(f"changes {words(node.args[0])}, which is not the snippet's own")
     if name == "setattr" and len(given) == 3 and given[2].whose == LIVE:
         walk.now_holds(node.args[0])
     if name in rules.ITERATING:
         return _iterating(node, name, given, named)
     if name == "next" and given:
         if given[0].whose == LIVE and not given[0].fresh:
-            _found(f"takes the next of {_words(node.args[0])}, which is a live object")
+            _found(f"takes the next of {words(node.args[0])}, which is a live object")
         return live() if given[0].whose == LIVE else own()
     if name in rules.READING:
         if name in ("globals", "locals") or (name == "vars" and not given):
@@ -117,16 +106,16 @@ def _iterating(node: ast.Call, name: str, given: list[Value], named: dict[str | 
         for argument, value in through:
             part = values.element(value) if not isinstance(argument, ast.Starred) else value
             if part is None:
-                _found(f"goes through {_words(argument)}, which may run its code")
+                _found(f"goes through {words(argument)}, which may run its code")
             else:
                 parts.append(part)
     parts += [value for key, value in named.items() if key != "key"]
     for function in functions:
         if function.whose == LIVE and not function.function:
-            _found(f"calls {_words(node)} with a live function")
+            _found(f"calls {words(node)} with a live function")
         reads = function.function or function.known is None or _reads(function)
         if not reads and any(part.whose == LIVE for part in parts):
-            _found(f"gives live objects to a function in {_words(node)}")
+            _found(f"gives live objects to a function in {words(node)}")
     if name in ("min", "max", "next"):
         result = parts[0] if parts else own()
         for part in parts[1:]:
@@ -147,7 +136,7 @@ def _reads(function: Value) -> bool:
 def _library(node: ast.Call, function: Value, every: list[Value]) -> Value:
     path = function.path
     if not path:
-        _found(f"calls {_words(node.func)}, which may be any function")
+        _found(f"calls {words(node.func)}, which may be any function")
     if rules.talks(path):
         _found(f"calls {path}, which speaks with other ranks")
     if rules.trains(path):
@@ -166,14 +155,14 @@ def _library(node: ast.Call, function: Value, every: list[Value]) -> Value:
     return Value(OWN, type=made)
 
 
-def _method(walk: _Walk, node: ast.Call, callee: ast.Attribute, receiver: Value, every: list[Value]) -> Value:
+def _method(walk: Walk, node: ast.Call, callee: ast.Attribute, receiver: Value, every: list[Value]) -> Value:
     name = callee.attr
     holds_live = any(value.whose == LIVE for value in every)
     if receiver.whose == OWN:
         if receiver.type is str or (receiver.type is not None and receiver.type in values.SCALARS):
             return own(str if receiver.type is str and name not in ("split", "splitlines", "encode") else None)
         if name == "backward":
-            _found(f"calls {_words(callee)}, a backward pass")
+            _found(f"calls {words(callee)}, a backward pass")
         _trains(receiver, callee, name)
         if holds_live:
             if receiver.type not in CONTAINERS:
@@ -199,6 +188,6 @@ def _trains(value: Value, callee: ast.expr, method: str | None = None) -> None:
     if torch is None or not isinstance(value.type, type):
         return
     if issubclass(value.type, torch.nn.Module) and method in (None, "forward"):
-        _found(f"runs {_words(callee)}, a module")
+        _found(f"runs {words(callee)}, a module")
     if issubclass(value.type, torch.optim.Optimizer) and method == "step":
-        _found(f"steps {_words(callee)}, an optimizer")
+        _found(f"steps {words(callee)}, an optimizer")

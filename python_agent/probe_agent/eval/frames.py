@@ -10,6 +10,7 @@ import os
 from types import FrameType
 from typing import Any
 
+from probe_agent import user_code
 from probe_agent.eval import namespace
 
 # Lines of a listing; of a deeper stack the outer and the inner ones are shown.
@@ -31,7 +32,7 @@ def of(thread: int) -> list[FrameType]:
         file = frame.f_code.co_filename
         if file.startswith(_EVAL):
             break
-        if not namespace.is_ours(file):
+        if not user_code.is_ours(file):
             found.append(frame)
     return found
 
@@ -60,7 +61,7 @@ def listing(frames: list[FrameType]) -> str:
         known = {*code.co_varnames, *code.co_cellvars, *code.co_freevars, *frame.f_globals}
         seen = [name for name in known if name.isidentifier() and not name.startswith("__")]
         place = f"{_short(code.co_filename)}:{frame.f_lineno}"
-        rows.append((str(number), function, place, str(len(seen)), "" if namespace.is_user_frame(frame) else "library"))
+        rows.append((str(number), function, place, str(len(seen)), "" if user_code.is_user_frame(frame) else "library"))
     cut = len(rows) - MOST_LINES
     if cut > 0:
         half = MOST_LINES // 2

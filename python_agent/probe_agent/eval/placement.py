@@ -13,6 +13,7 @@ import ast
 from typing import Any, NamedTuple
 
 from probe_agent.eval import calls, values
+from probe_agent.eval.policy import BetweenSteps, words
 from probe_agent.eval.values import LIBRARY, LIVE, OWN, UNKNOWN, Value, holding, live, own
 
 
@@ -21,10 +22,6 @@ class Placement(NamedTuple):
 
     at: str
     why: str
-
-
-class BetweenSteps(Exception):
-    """Found something that must not run beside training; the words say what."""
 
 
 def place(tree: ast.Module, names: dict[str, Any]) -> Placement:
@@ -36,12 +33,6 @@ def place(tree: ast.Module, names: dict[str, Any]) -> Placement:
     except RecursionError:
         return Placement("step", "it is nested too deeply to be understood")
     return Placement("now", "it only reads")
-
-
-def words(node: ast.AST) -> str:
-    """Source of a node, short."""
-    text = " ".join(ast.unparse(node).split())
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class _Walk:

@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from importlib.machinery import PathFinder
 from typing import Any
 
-from probe_agent.eval import namespace
+from probe_agent import user_code
 from probe_agent.eval.rules import REACHING_THINGS
 
 # Whose a value is, from harmless to not: made by the snippet, a builtin, of a library, reached from the training code.
@@ -123,7 +123,7 @@ def classify(thing: Any) -> Value:
 
 def of_module(module: types.ModuleType) -> Value:
     """A module: a library's, or the user's own, which is as live as anything in it."""
-    if namespace.is_user_module(module):
+    if user_code.is_user_module(module):
         return live(module)
     return Value(LIBRARY, getattr(module, "__name__", ""), known=module)
 
@@ -139,7 +139,7 @@ def _callable(thing: Any) -> Value:
     if module == "builtins":
         return Value(BUILTIN, name, known=thing)
     found = sys.modules.get(module) if isinstance(module, str) else None
-    if found is None or "<locals>" in name or namespace.is_user_module(found):
+    if found is None or "<locals>" in name or user_code.is_user_module(found):
         return live(thing)
     return Value(LIBRARY, f"{module}.{name}", known=thing)
 
@@ -151,12 +151,12 @@ def imported(name: str) -> Value:
         return of_module(module)
     top = sys.modules.get(name.partition(".")[0])
     if top is not None:
-        return live() if namespace.is_user_module(top) else Value(LIBRARY, name)
+        return live() if user_code.is_user_module(top) else Value(LIBRARY, name)
     try:
         spec = PathFinder.find_spec(name.partition(".")[0])
     except Exception:
         spec = None
-    mine = spec is not None and spec.origin is not None and namespace.is_user_file(spec.origin)
+    mine = spec is not None and spec.origin is not None and user_code.is_user_file(spec.origin)
     return live() if mine else Value(LIBRARY, name)
 
 

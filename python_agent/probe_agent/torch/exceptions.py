@@ -192,7 +192,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _user_line(frames: list[tuple[FrameType, int]]) -> tuple[str, str, int] | None:
-    from probe_agent.eval.namespace import is_user_frame
+    from probe_agent.user_code import is_user_frame
 
     for frame, line in reversed(frames):
         if is_user_frame(frame):
