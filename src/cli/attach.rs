@@ -1,7 +1,7 @@
 //! `probe attach PID`: the agent into a process that runs already.
 
 mod collector;
-mod whom;
+mod targets;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use probe_inspect::attach::{self, Desk, Method, Report, Settings};
 use probe_proto::config;
 
 use self::collector::{Found, Known};
-use self::whom::Whom;
+use self::targets::AttachTarget;
 use super::status::Status;
 use super::{ask, report};
 
@@ -60,7 +60,7 @@ const MORE: Duration = Duration::from_secs(60);
 pub(super) fn run(args: Args) -> Result<Status> {
     let finding = ask::one_thread()?;
     let known = finding.block_on(collector::known())?;
-    let everyone = whom::find(args.pid)?;
+    let everyone = targets::find(args.pid)?;
     let mut to_do = Vec::new();
     let asked = Instant::now();
     for one in everyone {
@@ -87,7 +87,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     if to_do.is_empty() {
         return Ok(0);
     }
-    to_do.iter().try_for_each(Whom::check)?;
+    to_do.iter().try_for_each(AttachTarget::check)?;
     for one in &to_do {
         report::note(one.plan(args.dry_run));
     }
@@ -95,7 +95,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         return Ok(0);
     }
     let mut found = finding.block_on(collector::find_or_start(args.name.as_deref(), &to_do, &known))?;
-    let packages: Vec<PathBuf> = args.agent.clone().map_or_else(whom::packages, |directory| vec![directory]);
+    let packages: Vec<PathBuf> = args.agent.clone().map_or_else(targets::packages, |directory| vec![directory]);
     let mut failed = None;
     let mut attached = Vec::new();
     for one in &to_do {
@@ -132,7 +132,7 @@ enum State {
     Other,
 }
 
-fn attach_to(one: &Whom, found: &Found, args: &Args, packages: &[PathBuf]) -> Result<State> {
+fn attach_to(one: &AttachTarget, found: &Found, args: &Args, packages: &[PathBuf]) -> Result<State> {
     let pid = one.pid as i32;
     let desk = Desk::set_up(&paths::runtime_dir()?, pid)?;
     let patience_s = args.timeout.as_secs_f64();
@@ -156,7 +156,7 @@ fn attach_to(one: &Whom, found: &Found, args: &Args, packages: &[PathBuf]) -> Re
 }
 
 /// Says how it went.
-fn tell(one: &Whom, report: &Report, sent: &attach::Sent, found: &Found) -> Result<State> {
+fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &Found) -> Result<State> {
     let pid = one.pid;
     if let Some(error) = &report.error {
         let hint = match error.contains("probe_agent") {
@@ -211,7 +211,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-impl Whom {
+impl AttachTarget {
     /// What would be done with it, or is about to be.
     fn plan(&self, dry: bool) -> String {
         let Self { pid, interpreter, .. } = self;

@@ -10,7 +10,7 @@ use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use super::ask::{self, Connection};
 use super::report;
-use super::stack::whom::Whom;
+use super::stack::target::StackTarget;
 use super::stack::{RATE, status};
 use super::status::{INTERRUPTED, Status};
 use crate::output;
@@ -86,14 +86,14 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         pid: None,
     };
     ask::interruptible_alone(INTERRUPTED, async {
-        let mut whom = Whom::find(endpoint, &args.connection).await?;
+        let mut target = StackTarget::find(endpoint, &args.connection).await?;
         report::note(format_args!(
             "sampling {} for {}, {} times a second",
-            whom.name(),
+            target.name(),
             humantime::format_duration(args.duration),
             args.rate
         ));
-        let answer = whom.stacks(call).await?;
+        let answer = target.stacks(call).await?;
         for process in answer.processes.iter().filter(|process| !process.problem.is_empty()) {
             report::note(format_args!("process {}: {}", process.pid, process.problem));
             if !process.hint.is_empty() {
@@ -103,7 +103,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         if answer.processes.iter().all(|process| process.threads.is_empty()) {
             return status(&answer);
         }
-        let drawn = draw(&answer, shape, Choice { by_rank: args.by_rank, idle: args.idle }, whom.name())?;
+        let drawn = draw(&answer, shape, Choice { by_rank: args.by_rank, idle: args.idle }, target.name())?;
         match &args.output {
             Some(path) => {
                 write(path, &drawn)?;

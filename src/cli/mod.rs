@@ -15,6 +15,7 @@ mod detach;
 mod diagnose;
 mod docs;
 mod doctor;
+mod endpoint_arg;
 mod eval;
 mod flamegraph;
 mod hang;
@@ -35,7 +36,6 @@ mod status;
 mod tables;
 mod token;
 mod watch;
-mod words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -53,8 +53,8 @@ use self::status::Status;
     max_term_width = 100,
     override_usage = "probe [ENDPOINT] <COMMAND> [OPTIONS]",
     subcommand_required = true,
-    after_help = words::ENDPOINT_HELP,
-    after_long_help = words::ENDPOINT_LONG_HELP
+    after_help = endpoint_arg::ENDPOINT_HELP,
+    after_long_help = endpoint_arg::ENDPOINT_LONG_HELP
 )]
 struct Probe {
     #[command(subcommand)]
@@ -90,14 +90,14 @@ enum Command {
 pub fn main() -> ExitCode {
     log::to_stderr();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let status = match words::split(words, &Probe::command()).and_then(|split| parse_and_run(&split)) {
+    let status = match endpoint_arg::split(words, &Probe::command()).and_then(|split| parse_and_run(&split)) {
         Ok(status) => status,
         Err(error) => report::error(&error),
     };
     ExitCode::from(status)
 }
 
-fn parse_and_run(split: &words::Split) -> Result<Status> {
+fn parse_and_run(split: &endpoint_arg::Split) -> Result<Status> {
     let arguments = std::iter::once(OsString::from("probe")).chain(split.arguments.iter().cloned());
     match Probe::try_parse_from(arguments) {
         Ok(probe) => dispatch(probe.command, split.endpoint.as_deref()),

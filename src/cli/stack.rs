@@ -1,7 +1,7 @@
 //! `probe [ENDPOINT] stack`.
 
 mod rows;
-pub(super) mod whom;
+pub(super) mod target;
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use probe_common::error::{Error, Kind, Result};
 use probe_inspect::stacks::page;
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
-use self::whom::Whom;
+use self::target::StackTarget;
 use super::ask::{self, Connection};
 use super::status::{INTERRUPTED, Status};
 use super::watch::{INTERVAL, Screen};
@@ -90,19 +90,19 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     // Watching has no end of its own: to interrupt it is to end it well.
     let interrupted = if args.watch.is_some() { 0 } else { INTERRUPTED };
     ask::interruptible_alone(interrupted, async {
-        let mut whom = Whom::find(endpoint, &args.connection).await?;
+        let mut target = StackTarget::find(endpoint, &args.connection).await?;
         let Some(interval) = args.watch else {
-            let answer = whom.stacks(call).await?;
+            let answer = target.stacks(call).await?;
             let Args { format, .. } = args;
-            show(&answer, &whom, format)?;
+            show(&answer, &target, format)?;
             return status(&answer);
         };
         let mut screen = Screen::default();
         let mut ticks = tokio::time::interval(interval);
         loop {
             ticks.tick().await;
-            let answer = whom.stacks(call).await?;
-            let page = page::page(&answer, whom.name());
+            let answer = target.stacks(call).await?;
+            let page = page::page(&answer, target.name());
             let terminal = Terminal::of_stdout();
             let read = if terminal.is_terminal() {
                 let room = terminal.height.saturating_sub(1).max(1);
@@ -117,12 +117,12 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     })
 }
 
-fn show(answer: &StacksAnswer, whom: &Whom, format: Format) -> Result<()> {
+fn show(answer: &StacksAnswer, target: &StackTarget, format: Format) -> Result<()> {
     if format != Format::Table {
         return rows::show(answer, format);
     }
     let sampled = answer.processes.iter().any(|process| process.samples > 1);
-    let page = if sampled { page::sampled(answer, whom.name()) } else { page::page(answer, whom.name()) };
+    let page = if sampled { page::sampled(answer, target.name()) } else { page::page(answer, target.name()) };
     output::unless_closed(write!(io::stdout(), "{page}")).map(|_| ())
 }
 

@@ -2,13 +2,13 @@
 //! has ended, and of a directory.
 
 mod account;
-mod ask;
 mod kept;
 mod page;
+mod queries;
 mod rows;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use account::{Account, Crash};
-pub(crate) use ask::ask;
 pub(crate) use page::page;
+pub(crate) use queries::ask;

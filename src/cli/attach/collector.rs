@@ -14,7 +14,7 @@ use probe_common::error::{Error, Kind, Result};
 use probe_common::paths;
 use probe_proto::env;
 
-use super::whom::Whom;
+use super::targets::AttachTarget;
 use crate::cli::launch;
 
 /// How long a collector may take to listen.
@@ -93,8 +93,8 @@ pub(super) async fn known() -> Result<Vec<Known>> {
 }
 
 /// The live run called `name`; without a name that which one of them was in before. Else a new one.
-pub(super) async fn find_or_start(name: Option<&str>, whom: &[Whom], known: &[Known]) -> Result<Found> {
-    let before = known.iter().rfind(|known| whom.iter().any(|one| one.pid == known.pid));
+pub(super) async fn find_or_start(name: Option<&str>, targets: &[AttachTarget], known: &[Known]) -> Result<Found> {
+    let before = known.iter().rfind(|known| targets.iter().any(|one| one.pid == known.pid));
     if let Some(name) = name.or(before.map(|known| known.run.as_str())) {
         match discover::find(Some(name)).await {
             Ok(Target { place: Place::Socket(socket), .. }) => {
@@ -110,7 +110,7 @@ pub(super) async fn find_or_start(name: Option<&str>, whom: &[Whom], known: &[Kn
             Err(error) => return Err(error),
         }
     }
-    let Some(first) = whom.first() else { return Err(Error::usage("there is no process to attach to")) };
+    let Some(first) = targets.first() else { return Err(Error::usage("there is no process to attach to")) };
     let name =
         name.map_or_else(|| launch::name_of(&first.command), |name| name.split('@').next().unwrap_or(name).to_owned());
     start(&name, first.pid).await

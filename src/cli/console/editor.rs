@@ -18,7 +18,7 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::input::{self, Mode, Piece};
 use super::session::{Session, Then};
-use super::{attributes, python, words};
+use super::{attributes, python, sql_completion};
 use crate::cli::report;
 use crate::cli::status::Status;
 
@@ -148,8 +148,8 @@ impl Completer for Prompt {
                 (text.len(), vec![" ".repeat(4)])
             }
             What::Python => attributes::complete(&mut session, text),
-            What::Command => (0, words::commands(text)),
-            What::Sql => words::complete(text, after),
+            What::Command => (0, sql_completion::commands(text)),
+            What::Sql => sql_completion::complete(text, after),
         };
         let pair = |word: String| Pair { display: word.clone(), replacement: word };
         Ok((begin + start, found.into_iter().map(pair).collect()))

@@ -2,7 +2,7 @@
 //!
 //! What was typed is taken apart by `input` (statements), `python` (snippets) and `command` (what begins with a
 //! backslash), done by `session` as `switches` say over its `link`, and shown by `show` and `pager`. `editor` is the
-//! prompt, with `words` and `attributes` for completion.
+//! prompt, with `sql_completion` and `attributes` for completion.
 
 mod attributes;
 mod command;
@@ -13,8 +13,8 @@ mod pager;
 mod python;
 mod session;
 mod show;
+mod sql_completion;
 mod switches;
-mod words;
 
 use std::io::{self, BufRead, IsTerminal};
 

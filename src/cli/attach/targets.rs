@@ -16,14 +16,14 @@ const TO_GO: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A process to attach to.
-pub(super) struct Whom {
+pub(super) struct AttachTarget {
     pub(super) pid: u32,
     pub(super) interpreter: Interpreter,
     pub(super) command: Vec<OsString>,
 }
 
 /// The process itself, or the training processes below it if it is a launcher or a shell.
-pub(super) fn find(pid: u32) -> Result<Vec<Whom>> {
+pub(super) fn find(pid: u32) -> Result<Vec<AttachTarget>> {
     let number = i32::try_from(pid).map_err(|_| Error::unreachable(format!("there is no process {pid}")))?;
     check_user(pid)?;
     attach::check(number)?;
@@ -31,7 +31,7 @@ pub(super) fn find(pid: u32) -> Result<Vec<Whom>> {
     let interpreter = Interpreter::find(number);
     let is_launcher = is_launcher(&command);
     if !is_launcher && let Ok(interpreter) = interpreter {
-        return Ok(vec![Whom { pid, interpreter, command }]);
+        return Ok(vec![AttachTarget { pid, interpreter, command }]);
     }
     let below = below(pid);
     match interpreter {
@@ -46,7 +46,7 @@ pub(super) fn find(pid: u32) -> Result<Vec<Whom>> {
     for pid in below {
         match attach::check(pid as i32).and_then(|()| Interpreter::find(pid as i32)) {
             Ok(interpreter) => {
-                found.push(Whom { pid, interpreter, command: processes::command(pid).unwrap_or_default() })
+                found.push(AttachTarget { pid, interpreter, command: processes::command(pid).unwrap_or_default() })
             }
             // It has ended since.
             Err(error) if error.kind() == Kind::Unreachable => {}
@@ -88,7 +88,7 @@ fn check_user(pid: u32) -> Result<()> {
     .hint(format!("as that user: sudo -u '#{theirs}' probe attach {pid}")))
 }
 
-impl Whom {
+impl AttachTarget {
     /// Whether it can be attached to on this machine, and may be.
     pub(super) fn check(&self) -> Result<()> {
         attach::check_machine(&self.interpreter)?;

@@ -16,12 +16,12 @@ use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 use super::super::ask::Connection;
 
 /// The target of `probe stack`: a run through its collector, or one process.
-pub(in crate::cli) enum Whom {
+pub(in crate::cli) enum StackTarget {
     Run { client: Box<Client>, name: String },
     Process { subject: Subject, name: String, readers: Arc<Readers> },
 }
 
-impl Whom {
+impl StackTarget {
     /// Finds ENDPOINT.
     pub(in crate::cli) async fn find(endpoint: Option<&str>, connection: &Connection) -> Result<Self> {
         let target = match discover::find(endpoint).await {
