@@ -20,7 +20,7 @@ use tonic::Status;
 
 use self::pace::Pace;
 use self::status::MOST_LATE;
-pub(crate) use self::status::cut_status;
+pub(crate) use self::status::truncate_status;
 use super::written::AllWritten;
 
 /// Frames on their way down to an agent.
@@ -377,7 +377,7 @@ impl Agent {
         state.durable_seq
     }
 
-    /// Takes a report, which is [cut](cut_status). Returns plans that came late and that no report had said before.
+    /// Takes a report, which is [cut](truncate_status). Returns plans that came late and that no report had said before.
     pub fn report(&self, status: v1::Status) -> Vec<v1::LatePlan> {
         let now = clock::unix_ns();
         let mut state = self.state();

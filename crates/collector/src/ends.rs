@@ -19,7 +19,7 @@ use super::agent::{Agent, Life, Presence};
 use super::events::{Event, Severity};
 use super::rings::{Left, Rings};
 use super::shared::Shared;
-use crate::truncate::{LONGEST_TEXT, cut};
+use crate::truncate::{MAX_TEXT, truncate};
 
 /// At the end of a collector, processes that are known to go are waited for this long.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -107,7 +107,7 @@ fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), left: &Left
         unix_ns: ended_ns,
         exit_status: end.exit_status,
         signal: end.signal.clone(),
-        cause: end.cause.clone().map(|cause| cut(cause, LONGEST_TEXT)),
+        cause: end.cause.clone().map(|cause| truncate(cause, MAX_TEXT)),
     };
     let event = {
         let mut state = agent.state();

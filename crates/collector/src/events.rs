@@ -13,7 +13,7 @@ use probe_store::Identity;
 use probe_store::journal::{Journal, Newest};
 use probe_store::{SystemRows, SystemTable};
 
-use crate::truncate::cut;
+use crate::truncate::truncate;
 
 /// Longest message and longest details (bytes), so that what is kept is bounded.
 const LONGEST_MESSAGE: usize = 1024;
@@ -51,7 +51,7 @@ impl Event {
             ts: clock::unix_ns(),
             kind: kind.to_owned(),
             severity: severity.as_str().to_owned(),
-            message: cut(message.into(), LONGEST_MESSAGE),
+            message: truncate(message.into(), LONGEST_MESSAGE),
             ..v1::Event::default()
         })
     }

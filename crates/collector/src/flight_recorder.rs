@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::eval::Broker;
 use crate::server::peer::Asker;
-use crate::truncate::cut;
+use crate::truncate::truncate;
 
 /// Whoever keeps its GIL does not answer.
 const SECONDS: f64 = 2.0;
@@ -125,7 +125,7 @@ impl Recorded {
         }
         // It comes from the process, and is for a line of a terminal.
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        cut(line, LONGEST)
+        truncate(line, LONGEST)
     }
 }
 

@@ -7,7 +7,7 @@ use probe_store::{Identity, Mapping, Store};
 use prost::Message;
 
 use super::agent::About;
-use crate::truncate::{LONGEST_TEXT, cut};
+use crate::truncate::{MAX_TEXT, truncate};
 
 /// Longest name of a host, a version, an instance (bytes).
 const LONGEST_NAME: usize = 256;
@@ -50,15 +50,15 @@ pub(crate) enum Unwelcome {
 }
 
 /// A Hello as it is kept, here and in the journal: with no text that is longer than what is shown of it.
-pub(crate) fn cut_hello(hello: v1::Hello) -> v1::Hello {
+pub(crate) fn truncate_hello(hello: v1::Hello) -> v1::Hello {
     v1::Hello {
-        run: cut(hello.run, LONGEST_NAME),
-        host: cut(hello.host, LONGEST_NAME),
-        role: cut(hello.role, LONGEST_NAME),
-        agent_version: cut(hello.agent_version, LONGEST_NAME),
-        python_version: cut(hello.python_version, LONGEST_NAME),
-        torch_version: cut(hello.torch_version, LONGEST_NAME),
-        command: cut(hello.command, LONGEST_COMMAND),
+        run: truncate(hello.run, LONGEST_NAME),
+        host: truncate(hello.host, LONGEST_NAME),
+        role: truncate(hello.role, LONGEST_NAME),
+        agent_version: truncate(hello.agent_version, LONGEST_NAME),
+        python_version: truncate(hello.python_version, LONGEST_NAME),
+        torch_version: truncate(hello.torch_version, LONGEST_NAME),
+        command: truncate(hello.command, LONGEST_COMMAND),
         ..hello
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn cut_hello(hello: v1::Hello) -> v1::Hello {
 /// Understands a Hello for a collector that keeps `run` in `store`, which takes in the tables that the program declared.
 pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Result<Greeting, Unwelcome> {
     if hello.protocol != PROTOCOL {
-        let (agent, newer) = (cut(hello.agent_version, LONGEST_NAME), hello.protocol > PROTOCOL);
+        let (agent, newer) = (truncate(hello.agent_version, LONGEST_NAME), hello.protocol > PROTOCOL);
         let what = if newer { "a newer probe on the collector's side" } else { "a newer probe_agent" };
         return Err(Unwelcome::Refused(format!(
             "this agent ({agent}) speaks protocol {}, the collector ({VERSION}) protocol {PROTOCOL}; install {what}",
@@ -90,7 +90,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
     }
     let mut remarks = Vec::new();
     if !hello.run.is_empty() && *hello.run != **run && run.split('@').next() != Some(hello.run.as_str()) {
-        let asked = cut(hello.run.clone(), LONGEST_NAME);
+        let asked = truncate(hello.run.clone(), LONGEST_NAME);
         remarks.push(format!("it says that its run is '{asked}'; this collector keeps {run}, and its rows are there"));
     }
     let mut tables = Vec::with_capacity(hello.tables.len());
@@ -99,7 +99,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         let (table, mut refused) = match known {
             None if !tables::custom::is_reserved(&schema.name) => match store.declare(&schema) {
                 Ok(table) => (Some(table), None),
-                Err(why) => (None, Some(cut(why, LONGEST_TEXT))),
+                Err(why) => (None, Some(truncate(why, MAX_TEXT))),
             },
             known => (known, None),
         };
@@ -107,7 +107,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
             Ok(mapping) => mapping,
             // Another version's: its other tables are as good as ever.
             Err(error) => {
-                refused = Some(cut(format!("{error} ({VERSION})"), LONGEST_TEXT));
+                refused = Some(truncate(format!("{error} ({VERSION})"), MAX_TEXT));
                 Mapping::of(None, &schema).map_err(|error| Unwelcome::Malformed(error.to_string()))?
             }
         };
@@ -124,11 +124,11 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
                 columns.join(", ")
             ));
         }
-        tables.push(DeclaredTable { name: cut(schema.name, LONGEST_NAME), mapping, refused });
+        tables.push(DeclaredTable { name: truncate(schema.name, LONGEST_NAME), mapping, refused });
     }
     let hello = v1::Hello {
-        host: cut(hello.host, LONGEST_NAME),
-        role: cut(hello.role, LONGEST_NAME),
+        host: truncate(hello.host, LONGEST_NAME),
+        role: truncate(hello.role, LONGEST_NAME),
         tables: Vec::new(),
         run: String::new(),
         ..hello
@@ -137,7 +137,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         identity: Arc::new(Identity::of_hello(run, &hello)),
         tables,
         unix_ns: hello.unix_ns,
-        remark: cut(remarks.join("; "), LONGEST_TEXT),
+        remark: truncate(remarks.join("; "), MAX_TEXT),
         instance: hello.instance.clone(),
         about: About::of_hello(hello),
     })
@@ -147,10 +147,10 @@ impl About {
     /// What a Hello says.
     pub fn of_hello(hello: v1::Hello) -> Self {
         Self {
-            agent_version: cut(hello.agent_version, LONGEST_NAME),
-            python_version: cut(hello.python_version, LONGEST_NAME),
-            torch_version: cut(hello.torch_version, LONGEST_NAME),
-            command: cut(hello.command, LONGEST_COMMAND),
+            agent_version: truncate(hello.agent_version, LONGEST_NAME),
+            python_version: truncate(hello.python_version, LONGEST_NAME),
+            torch_version: truncate(hello.torch_version, LONGEST_NAME),
+            command: truncate(hello.command, LONGEST_COMMAND),
             eval_over_tcp: hello.eval_over_tcp,
             attached: hello.attached,
             says_arrived: hello.says_arrived,
@@ -198,9 +198,9 @@ mod tests {
     #[test]
     fn what_is_kept_of_a_hello_is_bounded() {
         let long = || "x".repeat(1 << 20);
-        let kept = cut_hello(v1::Hello { command: long(), host: long(), run: long(), role: long(), ..hello() });
+        let kept = truncate_hello(v1::Hello { command: long(), host: long(), run: long(), role: long(), ..hello() });
         assert!(kept.encoded_len() < 3 * LONGEST_NAME + LONGEST_COMMAND + hello().encoded_len() + 100);
-        assert_eq!(cut_hello(hello()), hello());
+        assert_eq!(truncate_hello(hello()), hello());
     }
 
     #[test]

@@ -10,11 +10,11 @@ use probe_store::{Identity, Rows, Strings};
 use probe_trace::recover::Recovered;
 use tonic::Status;
 
-use super::agent::{Agent, Downlink, Keep, Source, Superseded, cut_status};
+use super::agent::{Agent, Downlink, Keep, Source, Superseded, truncate_status};
 use super::events::{Event, Severity};
-use super::hello::{DeclaredTable, Unwelcome, cut_hello, understand};
+use super::hello::{DeclaredTable, Unwelcome, truncate_hello, understand};
 use super::shared::Shared;
-use crate::truncate::{LONGEST_TEXT, cut};
+use crate::truncate::{MAX_TEXT, truncate};
 
 /// How far behind a sequence number may jump and still be believed when its batch is lost.
 const LONGEST_GAP: u64 = 1 << 20;
@@ -104,7 +104,7 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
-        let hello = cut_hello(hello);
+        let hello = truncate_hello(hello);
         let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
         let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
         let connected = shared.registry.connect(
@@ -183,7 +183,7 @@ impl Session {
     pub(super) fn note(&self, end: &End, shared: &Shared) {
         let (End::Malformed(problem) | End::BadBatch(problem)) = end else { return };
         let mut state = self.agent.state();
-        state.remark(cut(format!("sent a malformed frame: {problem}"), LONGEST_TEXT));
+        state.remark(truncate(format!("sent a malformed frame: {problem}"), MAX_TEXT));
         if matches!(end, End::Malformed(_)) {
             state.count_loss("(unknown)", "malformed", 0);
             shared.journal.record(record::Record::Lost(v1::Lost {
@@ -234,7 +234,7 @@ impl Session {
                 if self.agent.state().connection != self.connection {
                     return Err(Superseded.into());
                 }
-                let status = cut_status(status);
+                let status = truncate_status(status);
                 for late in self.agent.report(status.clone()) {
                     shared.events.note(came_late(late, &self.identity));
                 }
@@ -259,7 +259,7 @@ impl Session {
 
     /// Something of the identity has become known: rows from now on belong to the new one.
     fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
-        let hello = cut_hello(hello);
+        let hello = truncate_hello(hello);
         let opened = v1::Opened { connection: self.connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
         let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
         if greeting.instance != self.instance {

@@ -6,7 +6,7 @@ use probe_proto::v1;
 use probe_store::journal::MOST_ENTRIES;
 use prost::Message;
 
-use crate::truncate::{LONGEST_TEXT, cut};
+use crate::truncate::{MAX_TEXT, truncate};
 
 /// Process groups of an agent whose state is kept, and pending operations of each.
 const MOST_GROUPS: usize = 1024;
@@ -19,17 +19,17 @@ pub(super) const MOST_LATE: usize = 8;
 const LONGEST: usize = 64 << 10;
 
 /// A report as it is kept.
-pub(crate) fn cut_status(status: v1::Status) -> v1::Status {
+pub(crate) fn truncate_status(status: v1::Status) -> v1::Status {
     let drops = status.drops.into_iter().take(MOST_ENTRIES);
     let late = status.late.len().saturating_sub(MOST_LATE);
     let mut status = v1::Status {
-        problem: cut(status.problem, LONGEST_TEXT),
+        problem: truncate(status.problem, MAX_TEXT),
         layers: few(status.layers, short),
         config: few(status.config, short),
         recorded: few(status.recorded, |rows| rows),
         drops: drops.map(|drop| v1::Drop { table: short(drop.table), reason: short(drop.reason), ..drop }).collect(),
         late: status.late.into_iter().skip(late).collect(),
-        groups: status.groups.into_iter().take(MOST_GROUPS).map(cut_group).collect(),
+        groups: status.groups.into_iter().take(MOST_GROUPS).map(truncate_group).collect(),
         ..status
     };
     while status.encoded_len() > LONGEST && !status.groups.is_empty() {
@@ -48,7 +48,7 @@ pub(crate) fn cut_status(status: v1::Status) -> v1::Status {
 }
 
 /// What an agent says of a group, no longer than it should be.
-fn cut_group(mut group: v1::GroupState) -> v1::GroupState {
+fn truncate_group(mut group: v1::GroupState) -> v1::GroupState {
     group.name = short(group.name);
     group.pending.truncate(MOST_PENDING);
     for operation in &mut group.pending {
@@ -60,7 +60,7 @@ fn cut_group(mut group: v1::GroupState) -> v1::GroupState {
 }
 
 fn short(text: String) -> String {
-    cut(text, LONGEST_TEXT)
+    truncate(text, MAX_TEXT)
 }
 
 fn few<V, W>(map: HashMap<String, V>, value: impl Fn(V) -> W) -> HashMap<String, W> {
@@ -89,13 +89,13 @@ mod tests {
             groups: vec![group; 100],
             ..v1::Status::default()
         };
-        let kept = cut_status(status);
-        assert!(kept.encoded_len() <= LONGEST && kept.step == 7 && kept.problem.len() == LONGEST_TEXT);
+        let kept = truncate_status(status);
+        assert!(kept.encoded_len() <= LONGEST && kept.step == 7 && kept.problem.len() == MAX_TEXT);
         let usual = v1::Status {
             groups: vec![v1::GroupState { name: "0".into(), size: 2, issued: 5, pending: Vec::new() }],
             layers: [("forward".to_owned(), "tp_call".to_owned())].into(),
             ..v1::Status::default()
         };
-        assert_eq!(cut_status(usual.clone()), usual);
+        assert_eq!(truncate_status(usual.clone()), usual);
     }
 }

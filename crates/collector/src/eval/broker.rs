@@ -17,7 +17,7 @@ use super::snippet::Snippet;
 use super::{complete, group};
 use crate::registry::Registry;
 use crate::server::peer::Asker;
-use crate::truncate::cut;
+use crate::truncate::truncate;
 
 /// Deadline where none is asked for, and the longest (seconds).
 const DEFAULT_TIMEOUT: f64 = 30.0;
@@ -111,7 +111,7 @@ impl Broker {
 
     fn prepare(&self, mut call: EvalCall) -> Result<EvalCall> {
         if !is_session_name(&call.session) {
-            let session = cut(call.session, LONGEST_SESSION_NAME);
+            let session = truncate(call.session, LONGEST_SESSION_NAME);
             return Err(Error::usage(format!("'{session}' can't name a session"))
                 .hint(format!("a name has letters, digits and . _ -, {LONGEST_SESSION_NAME} of them at most")));
         }

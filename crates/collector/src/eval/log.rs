@@ -13,7 +13,7 @@ use probe_store::{SystemRows, SystemTable};
 use crate::server::audit::hash;
 use crate::server::pace::Pace;
 use crate::server::peer::Asker;
-use crate::truncate::cut;
+use crate::truncate::truncate;
 
 /// Longest snippet (bytes).
 pub(super) const LONGEST_CODE: usize = 1 << 20;
@@ -170,9 +170,9 @@ impl Record {
             id,
             ts: clock::unix_ns(),
             asked_by: asked_by.clone(),
-            code: cut(call.code.clone(), LONGEST_CODE),
+            code: truncate(call.code.clone(), LONGEST_CODE),
             hash: hash(&call.code),
-            session: Some(cut(call.session.clone(), LONGEST_SESSION_NAME)).filter(|name| !name.is_empty()),
+            session: Some(truncate(call.session.clone(), LONGEST_SESSION_NAME)).filter(|name| !name.is_empty()),
             at: call.at(),
             placed: None,
             step: None,

@@ -22,7 +22,7 @@ use super::feed::{Feed, Hungup};
 use super::group::{self, Group};
 use super::log::Entry;
 use super::routes::{FromAgent, Route, What};
-use crate::truncate::cut;
+use crate::truncate::truncate;
 
 /// Agents end a snippet at its deadline, and say more about it than we can; they get this much longer.
 const GRACE: Duration = Duration::from_secs(2);
@@ -316,7 +316,7 @@ impl Snippet {
     }
 
     fn settle(&mut self, place: usize, mut done: Done) {
-        done.error = cut(done.error, LONGEST_ERROR);
+        done.error = truncate(done.error, LONGEST_ERROR);
         let target = &self.group.targets[place];
         if target.shown {
             self.feed.push(Event::RankDone(v1::RankDone { rank: target.rank, done: Some(done.clone()) }));

@@ -15,7 +15,7 @@ use probe_store::{SystemRows, SystemTable};
 
 use super::pace::Pace;
 use super::peer::Asker;
-use crate::truncate::cut;
+use crate::truncate::truncate;
 
 /// Longest query of which all text is kept (bytes); of a longer one the hash is of all of it.
 const LONGEST_TEXT: usize = 64 << 10;
@@ -77,7 +77,7 @@ impl Audit {
     /// A query was asked by somebody who may not ask any.
     pub fn refuse(&self, asker: &Asker, sql: &str, why: &str) {
         let status = "refused".into();
-        let error = Some(cut(why.to_owned(), LONGEST_ERROR));
+        let error = Some(truncate(why.to_owned(), LONGEST_ERROR));
         self.add(v1::Query { status, error, ..question(asker, sql, None) });
     }
 
@@ -103,7 +103,7 @@ fn question(asker: &Asker, sql: &str, pid: Option<i32>) -> v1::Query {
         ts: clock::unix_ns(),
         asked_by: asker.who.clone(),
         peer: asker.peer.clone(),
-        sql: cut(sql.to_owned(), LONGEST_TEXT),
+        sql: truncate(sql.to_owned(), LONGEST_TEXT),
         hash: hash(sql),
         pid,
         ..v1::Query::default()
@@ -118,7 +118,7 @@ fn end(query: &mut v1::Query, error: Option<&Error>) {
         Some(_) => "error",
     }
     .into();
-    query.error = error.map(|error| cut(error.to_string(), LONGEST_ERROR));
+    query.error = error.map(|error| truncate(error.to_string(), LONGEST_ERROR));
 }
 
 /// SHA-256 of a text, in hexadecimal digits: the same for the same text, also where the text itself was cut.
