@@ -54,7 +54,7 @@ pub enum Life {
     /// It is watched, and lives.
     Watched,
     /// It has ended, and what it left in memory is being read.
-    Rescued,
+    Recovering,
     /// It has ended.
     Ended(v1::Ended),
 }
@@ -262,7 +262,7 @@ impl Agent {
     }
 
     /// Its process is gone, and `connection` speaks for what it left: whatever else is still open is cut off.
-    pub fn succeed(&self, connection: u64) {
+    pub fn take_over(&self, connection: u64) {
         let mut state = self.state();
         state.connection = connection;
         state.downlink = None;

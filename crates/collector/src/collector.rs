@@ -24,7 +24,7 @@ use super::recovery::{self, Recovered};
 use super::registry::Registry;
 use super::settings::Settings;
 use super::shared::Shared;
-use super::{control, governor, gpus, hang, idle, local, service, stacks};
+use super::{control, governor, gpus, hang, idle, self_ingest, service, stacks};
 use crate::auth::{Protection, TokenFile, Tokens};
 use crate::eval::{Broker, Log};
 use crate::server::{Audit, Bound, Gatekeeper, Locks, Servers, flight};
@@ -140,7 +140,7 @@ impl Collector {
         let captures = if options.resume { stacks::captures(&engine).await? } else { 0 };
         let keep = |table| {
             let (store, journal) = (Arc::clone(&shared.store), Arc::clone(&shared.journal));
-            local::Local::new(table, store, journal, Arc::clone(&shared.registry))
+            self_ingest::SelfIngest::new(table, store, journal, Arc::clone(&shared.registry))
         };
         let stacks = stacks::Stacks::new(
             Arc::clone(&shared.registry),

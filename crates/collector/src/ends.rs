@@ -24,7 +24,7 @@ use crate::truncate::{MAX_TEXT, truncate};
 /// At the end of a collector, processes that are known to go are waited for this long.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// What those left that are gone is read for this long at most.
-const RESCUE_TIMEOUT: Duration = Duration::from_secs(20);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Threads of which an event says where they were.
 const MOST_OPEN: usize = 8;
 
@@ -71,7 +71,7 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
         agent.over.cancel();
         let left = match rings {
             Some(rings) => {
-                agent.state().life = Life::Rescued;
+                agent.state().life = Life::Recovering;
                 rings.inherit(&shared, &agent).await
             }
             None => Left::default(),
@@ -169,7 +169,7 @@ fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, left: 
 pub(super) fn told(shared: &Shared, pid: u32, wait_status: i32) {
     for agent in shared.registry.all() {
         let mut state = agent.state();
-        if matches!(state.life, Life::Watched | Life::Rescued) && u32::try_from(state.identity.pid) == Ok(pid) {
+        if matches!(state.life, Life::Watched | Life::Recovering) && u32::try_from(state.identity.pid) == Ok(pid) {
             state.wait_status = Some(wait_status);
         }
     }
@@ -186,6 +186,6 @@ pub(super) async fn settle(shared: &Shared) {
     };
     // What is not known by then is NULL.
     let _ = timeout(SETTLE_TIMEOUT, shared.until(settled)).await;
-    let rescued = |shared: &Shared| !shared.registry.all().iter().any(|agent| agent.state().life == Life::Rescued);
-    let _ = timeout(RESCUE_TIMEOUT, shared.until(rescued)).await;
+    let recovered = |shared: &Shared| !shared.registry.all().iter().any(|agent| agent.state().life == Life::Recovering);
+    let _ = timeout(RECOVERY_TIMEOUT, shared.until(recovered)).await;
 }

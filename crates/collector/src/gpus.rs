@@ -17,8 +17,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::events::{Event, Events, Severity};
-use super::local::Local;
 use super::registry::Registry;
+use super::self_ingest::SelfIngest;
 
 /// Between two readings, where nobody says.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub(crate) fn interval() -> Result<Option<Duration>> {
 pub(crate) struct Sampler {
     registry: Arc<Registry>,
     events: Arc<Events>,
-    kept: Local,
+    kept: SelfIngest,
     /// Whose rows they are: the collector's own.
     identity: Arc<Identity>,
     gpus: Mutex<Opened>,
@@ -51,7 +51,7 @@ enum Opened {
 }
 
 impl Sampler {
-    pub(crate) fn new(registry: Arc<Registry>, events: Arc<Events>, kept: Local, run: Arc<str>) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, events: Arc<Events>, kept: SelfIngest, run: Arc<str>) -> Self {
         let identity = Identity {
             run,
             host: host_name().into(),

@@ -20,12 +20,13 @@ pub mod hang_verdict;
 mod hello;
 mod idle;
 mod instance;
-mod local;
+
 mod looks;
-mod pending;
+mod pending_collectives;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 mod rings;
+mod self_ingest;
 pub mod server;
 mod service;
 mod session;

@@ -18,7 +18,7 @@ use probe_store::{Census, Identity, LeftOver, Origin, Rows, Store, Strings};
 use super::budget::memory_limit;
 use super::events::Events;
 use super::hello::{DeclaredTable, understand};
-use super::pending::PendingTable;
+use super::pending_collectives::PendingCollectivesTable;
 use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
 use super::written::{AllWritten, written_batches};
@@ -73,7 +73,7 @@ pub(super) fn system_tables(
         Arc::new(AgentsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
         Arc::new(DropsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
         Arc::new(Census::new(store, run)),
-        Arc::new(PendingTable { registry: Arc::clone(registry) }),
+        Arc::new(PendingCollectivesTable { registry: Arc::clone(registry) }),
         Arc::clone(log) as _,
         Arc::clone(events) as _,
         Arc::clone(queries) as _,

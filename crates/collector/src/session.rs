@@ -54,7 +54,7 @@ pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Reco
         End::Closed(status) => status.message().to_owned(),
         End::Bye | End::Broken => "it ended".to_owned(),
     };
-    let mut session = Session::succeed(shared, agent, left.tables).map_err(wrong)?;
+    let mut session = Session::take_over(shared, agent, left.tables).map_err(wrong)?;
     let taken = async {
         let (mut first, mut rows) = (0, 0);
         while let Some(strings) = left.strings.since(first) {
@@ -158,12 +158,12 @@ impl Session {
     }
 
     /// One with nobody at the other end: what a process left that is gone is taken as if it had sent it.
-    fn succeed(shared: &Shared, agent: &Arc<Agent>, tables: Vec<v1::TableSchema>) -> Result<Self, End> {
+    fn take_over(shared: &Shared, agent: &Arc<Agent>, tables: Vec<v1::TableSchema>) -> Result<Self, End> {
         let connection = shared.registry.new_connection();
         let hello = v1::Hello { tables, ..agent.state().hello.clone() };
         let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
         let greeting = understand(hello, &shared.run, &shared.store)?;
-        agent.succeed(connection);
+        agent.take_over(connection);
         shared.journal.record(record::Record::Opened(opened));
         let done = agent.state().done_seq;
         Ok(Self {

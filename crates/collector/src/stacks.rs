@@ -19,9 +19,9 @@ use probe_query::{Asked, Engine};
 use probe_store::Identity;
 
 use super::agent::AgentState;
-use super::local::Local;
 use super::looks::{Look, Looks};
 use super::registry::Registry;
+use super::self_ingest::SelfIngest;
 use crate::eval::Broker;
 use crate::server::peer::Asker;
 
@@ -38,7 +38,7 @@ pub(crate) struct Stacks {
     registry: Arc<Registry>,
     broker: Arc<Broker>,
     readers: Arc<Readers>,
-    kept: Local,
+    kept: SelfIngest,
     run: Arc<str>,
     host: String,
     looks: Looks,
@@ -57,7 +57,13 @@ struct Of {
 
 impl Stacks {
     /// `captures` there have been already.
-    pub(crate) fn new(registry: Arc<Registry>, broker: Arc<Broker>, kept: Local, run: Arc<str>, captures: i64) -> Self {
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        broker: Arc<Broker>,
+        kept: SelfIngest,
+        run: Arc<str>,
+        captures: i64,
+    ) -> Self {
         let host = host_name();
         let (readers, looks) = (Arc::default(), Looks::default());
         Self { registry, broker, readers, kept, run, host, looks, captures: AtomicI64::new(captures) }

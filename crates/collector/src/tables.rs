@@ -60,7 +60,7 @@ fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut
     let sum = |rows: &mut dyn Iterator<Item = u64>| whole(rows.fold(0, u64::saturating_add));
     let ended = match &state.life {
         Life::Ended(ended) => Some(ended),
-        Life::Unknown | Life::Watched | Life::Rescued => None,
+        Life::Unknown | Life::Watched | Life::Recovering => None,
     };
     agents::Row {
         run: strings.id(&state.identity.run),

@@ -25,7 +25,7 @@ const MOST_FEEDS: usize = 4096;
 
 /// Takes rows of one table.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct SelfIngest {
     table: &'static Table,
     store: Arc<Store>,
     journal: Arc<Journal>,
@@ -47,7 +47,7 @@ struct Feed {
     recorded: u64,
 }
 
-impl Local {
+impl SelfIngest {
     pub(crate) fn new(
         table: &'static Table,
         store: Arc<Store>,

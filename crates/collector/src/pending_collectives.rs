@@ -15,11 +15,11 @@ use super::registry::Registry;
 
 /// The rows with status `pending`.
 #[derive(Debug)]
-pub(crate) struct PendingTable {
+pub(crate) struct PendingCollectivesTable {
     pub registry: Arc<Registry>,
 }
 
-impl SystemTable for PendingTable {
+impl SystemTable for PendingCollectivesTable {
     fn table(&self) -> &'static Table {
         &nccl_trace::TABLE
     }
