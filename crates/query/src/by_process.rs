@@ -25,7 +25,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
-use super::known_sums::{self, KnownGroup};
+use super::footer_aggregates::{self, KnownGroup};
 use super::source::PartsSource;
 
 /// What is known to keep the same state between its two halves however it is computed.
@@ -96,7 +96,8 @@ impl ByProcess {
             return None;
         }
         let aggregates = aggregate.aggr_expr().to_vec();
-        let told = source.without(|part, table, places| known_sums::known(part, table, places, &groups, &aggregates));
+        let told =
+            source.without(|part, table, places| footer_aggregates::known(part, table, places, &groups, &aggregates));
         let (input, known) = match told {
             Some((rest, known)) => {
                 let scan = DataSourceExec::from_data_source(rest);

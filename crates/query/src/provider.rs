@@ -18,8 +18,8 @@ use probe_proto::table::{Source, Table};
 use probe_store::{Segment, TableSnapshot, arrow_schema};
 use probe_store::{SystemTable, segments_beside, system_segment};
 
-use super::part::Part;
 use super::running::Running;
+use super::scan_unit::ScanUnit;
 use super::source::PartsSource;
 
 /// One table at the instant at which the query began.
@@ -50,17 +50,17 @@ impl RowsTable {
     }
 
     /// What the table is made of now: first what is known to be within the scope, then what may have rows of others.
-    fn parts(&self) -> Result<(Vec<Part>, Vec<Part>)> {
-        let mut parts: Vec<Part> = Vec::new();
+    fn parts(&self) -> Result<(Vec<ScanUnit>, Vec<ScanUnit>)> {
+        let mut parts: Vec<ScanUnit> = Vec::new();
         // What was written of one of the collector's own is what it was at some time.
         if self.system.is_none() || self.table.source == Source::Agent {
-            parts.extend(self.snapshot.files.iter().flat_map(Part::of_file));
+            parts.extend(self.snapshot.files.iter().flat_map(ScanUnit::of_file));
         }
         if let Some(system) = &self.system {
-            parts.extend(self.filled(system.as_ref())?.into_iter().map(Part::Segment));
+            parts.extend(self.filled(system.as_ref())?.into_iter().map(ScanUnit::Segment));
         }
-        parts.extend(self.snapshot.all_sealed().cloned().map(Part::Sealed));
-        parts.extend(self.snapshot.active.iter().cloned().map(Part::Segment));
+        parts.extend(self.snapshot.all_sealed().cloned().map(ScanUnit::Sealed));
+        parts.extend(self.snapshot.active.iter().cloned().map(ScanUnit::Segment));
         let Some(pid) = self.pid else { return Ok((parts, Vec::new())) };
         let (known, unknown): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| part.identity().is_some());
         let within = known.into_iter().filter(|part| part.identity().is_some_and(|identity| identity.pid == pid));

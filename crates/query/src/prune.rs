@@ -18,7 +18,7 @@ use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicate
 use probe_proto::table::Table;
 use probe_store::{ParquetFile, Segment, arrow_schema};
 
-use super::part::{Known, OfSegment, Part};
+use super::scan_unit::{Known, OfSegment, ScanUnit};
 
 /// Decides on parts while a scan runs, again whenever its filters have learned something.
 #[derive(Debug, Clone)]
@@ -49,11 +49,11 @@ impl Pruner {
 
     /// Keeps the parts that may have rows for the query. Pruning is never needed for a right answer, so what can't be
     /// decided is kept.
-    pub(super) fn prune(&mut self, parts: &mut Vec<Part>) {
+    pub(super) fn prune(&mut self, parts: &mut Vec<ScanUnit>) {
         self.learn();
         let Some(predicate) = self.predicate.clone() else { return };
         let mut files: Vec<&Arc<ParquetFile>> = Vec::new();
-        for file in parts.iter().filter_map(Part::file) {
+        for file in parts.iter().filter_map(ScanUnit::file) {
             // The groups of a file are neighbours, unless they were sorted.
             if !files.last().is_some_and(|last| Arc::ptr_eq(last, file)) {
                 files.push(file);
@@ -65,7 +65,7 @@ impl Pruner {
                 files.iter().zip(keep).filter(|(_, keep)| !keep).map(|(file, _)| Arc::as_ptr(file)).collect();
             parts.retain(|part| part.file().is_none_or(|file| !skipped.contains(&Arc::as_ptr(file))));
         }
-        let left: Vec<&Part> = parts.iter().collect();
+        let left: Vec<&ScanUnit> = parts.iter().collect();
         if let Some(keep) = self.decide(&predicate, &left) {
             let mut keep = keep.into_iter();
             parts.retain(|_| keep.next().unwrap_or(true));

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder};
 use probe_store::{ParquetFile, Place, Segment};
 
-use super::part::{Known, Part};
 use super::prune::Pruner;
+use super::scan_unit::{Known, ScanUnit};
 
 /// What is to be read next.
 pub(super) enum Taken {
@@ -28,7 +28,7 @@ pub(super) struct Queue {
 #[derive(Debug)]
 struct Left {
     /// The next one last.
-    parts: Vec<Part>,
+    parts: Vec<ScanUnit>,
     pruner: Pruner,
     /// Files of which something has been read, by their addresses, which `Queue::files` keeps from being reused.
     opened: HashSet<usize>,
@@ -50,9 +50,9 @@ struct Counts {
 
 impl Queue {
     /// Of `parts`, in this order, without those that are known not to be needed.
-    pub(super) fn new(mut parts: Vec<Part>, mut pruner: Pruner, metrics: &ExecutionPlanMetricsSet) -> Self {
+    pub(super) fn new(mut parts: Vec<ScanUnit>, mut pruner: Pruner, metrics: &ExecutionPlanMetricsSet) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);
-        let files: HashSet<usize> = parts.iter().filter_map(Part::file).map(address).collect();
+        let files: HashSet<usize> = parts.iter().filter_map(ScanUnit::file).map(address).collect();
         let groups = parts.iter().filter(|part| part.file().is_some());
         let (groups, bytes) = (groups.clone().count(), groups.map(Known::bytes).sum());
         counter("segments_total").add(parts.len() - groups);
@@ -83,15 +83,15 @@ impl Queue {
         let part = parts.pop()?;
         let pruner = pruner.clone();
         let segments = match part {
-            Part::Segment(segment) => vec![segment],
-            Part::Sealed(sealed) => match &*sealed.place() {
+            ScanUnit::Segment(segment) => vec![segment],
+            ScanUnit::Sealed(sealed) => match &*sealed.place() {
                 Place::Memory(segments) => segments.clone(),
                 Place::File(file, number) => {
                     self.counts.segments_scanned.add(1);
                     return Some(Taken::Group { file: Arc::clone(file), number: *number, counted: false });
                 }
             },
-            Part::Group(file, number) => {
+            ScanUnit::Group(file, number) => {
                 self.counts.row_groups_scanned.add(1);
                 if opened.insert(address(&file)) {
                     files.push(Arc::clone(&file));
@@ -119,8 +119,8 @@ impl Queue {
 }
 
 impl Counts {
-    fn prune(&self, pruner: &mut Pruner, parts: &mut Vec<Part>) {
-        let count = |parts: &[Part]| {
+    fn prune(&self, pruner: &mut Pruner, parts: &mut Vec<ScanUnit>) {
+        let count = |parts: &[ScanUnit]| {
             let groups = parts.iter().filter(|part| part.file().is_some()).count();
             (parts.len() - groups, groups)
         };

@@ -23,11 +23,11 @@ use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 use probe_proto::table::Table;
 use probe_store::{arrow_schema, identity_columns};
 
-use super::part::{Known, Part, statistics};
 use super::prune::Pruner;
 use super::queue::Queue;
 use super::running::Running;
 use super::scan::Scan;
+use super::scan_unit::{Known, ScanUnit, statistics};
 
 /// Parts of one table, some of its columns.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub(super) struct PartsSource {
     projected: SchemaRef,
     /// The places in the table's schema of the columns that come out.
     places: Vec<usize>,
-    parts: Arc<Vec<Part>>,
+    parts: Arc<Vec<ScanUnit>>,
     partitions: usize,
     /// Over `projected`; for pruning only, rows are filtered above.
     filters: Vec<Arc<dyn PhysicalExpr>>,
@@ -52,7 +52,7 @@ impl PartsSource {
     /// One that is read by up to `partitions` at a time, each counted in `running`.
     pub(super) fn new(
         table: &'static Table,
-        parts: Vec<Part>,
+        parts: Vec<ScanUnit>,
         projection: Option<&[usize]>,
         partitions: usize,
         running: Running,
@@ -81,7 +81,10 @@ impl PartsSource {
 
     /// Takes out the parts that `known` answers for: what it says of them, and a source of the others. None where not
     /// all rows are wanted, or where nothing is known.
-    pub(super) fn without<T>(&self, known: impl Fn(&Part, &Table, &[usize]) -> Option<T>) -> Option<(Self, Vec<T>)> {
+    pub(super) fn without<T>(
+        &self,
+        known: impl Fn(&ScanUnit, &Table, &[usize]) -> Option<T>,
+    ) -> Option<(Self, Vec<T>)> {
         if self.fetch.is_some() {
             return None;
         }
@@ -205,7 +208,7 @@ impl DataSource for PartsSource {
             return Ok(SortOrderPushdownResult::Unsupported);
         };
         let place = self.places[column];
-        let range = |part: &Part| part.range(self.table, place).0;
+        let range = |part: &ScanUnit| part.range(self.table, place).0;
         let mut parts = self.parts.to_vec();
         // A part whose values are not known may have the first ones: it is read first.
         if descending {

@@ -13,7 +13,7 @@ pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);
 
 /// A unit of a scan: rows in memory or a row group of a file.
 #[derive(Debug, Clone)]
-pub(super) enum Part {
+pub(super) enum ScanUnit {
     /// In memory, and still growing there, or the collector's own.
     Segment(Arc<Segment>),
     /// In memory when the query began; it may be in a file alone when it is read.
@@ -22,7 +22,7 @@ pub(super) enum Part {
     Group(Arc<ParquetFile>, usize),
 }
 
-impl Part {
+impl ScanUnit {
     /// All row groups of a file.
     pub(super) fn of_file(file: &Arc<ParquetFile>) -> impl Iterator<Item = Self> {
         (0..file.groups.len()).map(|number| Self::Group(Arc::clone(file), number))
@@ -76,7 +76,7 @@ impl Known for RowGroup {
     }
 }
 
-impl Known for Part {
+impl Known for ScanUnit {
     fn rows(&self) -> usize {
         match self {
             Self::Segment(segment) => segment.rows,
@@ -124,7 +124,7 @@ impl Known for OfSegment<'_> {
 }
 
 /// What is known of all `parts` together, of the columns at `places`: exact wherever each part's is.
-pub(super) fn statistics(parts: &[Part], table: &Table, places: &[usize]) -> Statistics {
+pub(super) fn statistics(parts: &[ScanUnit], table: &Table, places: &[usize]) -> Statistics {
     let rows = parts.iter().map(Known::rows).sum();
     Statistics {
         num_rows: Precision::Exact(rows),
@@ -133,7 +133,7 @@ pub(super) fn statistics(parts: &[Part], table: &Table, places: &[usize]) -> Sta
     }
 }
 
-fn column(parts: &[Part], table: &Table, place: usize, rows: usize) -> ColumnStatistics {
+fn column(parts: &[ScanUnit], table: &Table, place: usize, rows: usize) -> ColumnStatistics {
     let (bounds, nulls) = together(parts.iter().map(|part| (part.range(table, place), part.rows())));
     let unknown = ColumnStatistics { null_count: Precision::Exact(nulls), ..ColumnStatistics::new_unknown() };
     match bounds {

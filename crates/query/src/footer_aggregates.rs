@@ -11,7 +11,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use probe_proto::table::Table;
 
-use super::part::{Known, Part};
+use super::scan_unit::{Known, ScanUnit};
 
 /// One group: its values, and what every aggregate's accumulator would say of its rows.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub(super) struct KnownGroup {
 
 /// That of a part's rows; None where something of it has to be read. `places` are the scan's columns in the table.
 pub(super) fn known(
-    part: &Part,
+    part: &ScanUnit,
     table: &Table,
     places: &[usize],
     groups: &[usize],
@@ -43,7 +43,12 @@ pub(super) fn known(
     Some(KnownGroup { group, states: states.collect::<Option<_>>()? })
 }
 
-fn state(part: &Part, table: &Table, places: &[usize], aggregate: &AggregateFunctionExpr) -> Option<Vec<ScalarValue>> {
+fn state(
+    part: &ScanUnit,
+    table: &Table,
+    places: &[usize],
+    aggregate: &AggregateFunctionExpr,
+) -> Option<Vec<ScalarValue>> {
     let [argument] = &aggregate.expressions()[..] else { return None };
     let rows = part.rows();
     let (column, nulls) = match argument.downcast_ref::<Column>() {
