@@ -14,7 +14,7 @@ use probe_proto::v1::control_server::ControlServer;
 use probe_query::{Engine, Limits};
 use probe_store::journal::{self, Journal};
 use probe_store::runs::{Reservation, RunInfo};
-use probe_store::{Keeper, Store, SystemTable};
+use probe_store::{Store, StoreWriter, SystemTable};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
@@ -54,7 +54,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Collector {
     pub(super) shared: Arc<Shared>,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: StoreWriter,
     pub(super) system: Vec<Arc<dyn SystemTable>>,
     engine: Arc<Engine>,
     pub(super) reservation: Reservation,
@@ -230,7 +230,7 @@ pub(super) struct Begun {
     pub(super) events: Arc<Events>,
     pub(super) queries: Arc<Audit>,
     pub(super) journal: Arc<Journal>,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: StoreWriter,
 }
 
 /// Takes up what a run's directory has, which for a new run is nothing.

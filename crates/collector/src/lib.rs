@@ -20,7 +20,6 @@ pub mod hang_verdict;
 mod hello;
 mod idle;
 mod instance;
-
 mod looks;
 mod pending_collectives;
 pub(crate) mod recovery;

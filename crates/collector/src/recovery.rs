@@ -13,7 +13,7 @@ use probe_store::SystemTable;
 use probe_store::journal::Begin;
 use probe_store::journal::replay::{self, Ranges, Take};
 use probe_store::runs::RunInfo;
-use probe_store::{Census, Identity, LeftOver, Origin, Rows, Store, Strings};
+use probe_store::{Identity, LeftOver, Origin, Rows, StorageStats, Store, Strings};
 
 use super::budget::memory_limit;
 use super::events::Events;
@@ -72,7 +72,7 @@ pub(super) fn system_tables(
     vec![
         Arc::new(AgentsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
         Arc::new(DropsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
-        Arc::new(Census::new(store, run)),
+        Arc::new(StorageStats::new(store, run)),
         Arc::new(PendingCollectivesTable { registry: Arc::clone(registry) }),
         Arc::clone(log) as _,
         Arc::clone(events) as _,

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use probe_proto::v1::{self, record};
 
-use super::disk_state::Kept;
+use super::disk_state::DiskState;
 use super::file_names::numbers_in;
 use super::files::ParquetFile;
 use super::identity::{Identity, Origin};
@@ -62,7 +62,7 @@ impl Store {
     /// Rows that are in files leave memory until it is below the soft limit, those that were appended first first.
     pub(super) fn unload(&self) {
         while self.memory() > self.soft_limit() {
-            let oldest = |place: &usize| self.tables[*place].snapshot().spilled.first().map(|spilled| spilled.newest);
+            let oldest = |place: &usize| self.tables[*place].snapshot().flushed.first().map(|flushed| flushed.newest);
             let place = (0..self.tables.len()).filter(|place| oldest(place).is_some()).min_by_key(oldest);
             match place {
                 Some(place) if self.tables[place].unload(&self.counters) => {}
@@ -94,19 +94,19 @@ impl Store {
     fn stalest(&self, being_written: impl Fn(u64) -> bool) -> Option<(usize, u64)> {
         let tables = self.snapshot();
         let tables = tables.iter().enumerate();
-        let ages = tables.flat_map(|(place, table)| table.unspilled().map(move |s| (s.newest, place, s.id)));
+        let ages = tables.flat_map(|(place, table)| table.unflushed().map(move |s| (s.newest, place, s.id)));
         ages.filter(|(_, _, id)| !being_written(*id)).min().map(|(_, place, id)| (place, id))
     }
 
     /// Bytes of all files that the store has, and of the one that is being written.
-    fn file_bytes(&self, kept: &Kept) -> u64 {
+    fn file_bytes(&self, kept: &DiskState) -> u64 {
         let tables = self.snapshot();
         let files = tables.iter().flat_map(|table| table.all_files());
         files.map(|file| file.bytes).sum::<u64>() + kept.unfinished.load(Ordering::Relaxed)
     }
 
     /// Whether files may take so many bytes more. Those count that a query holds though they are the store's no more.
-    pub(super) fn has_room(&self, kept: &Kept, more: u64) -> bool {
+    pub(super) fn has_room(&self, kept: &DiskState, more: u64) -> bool {
         let held = kept.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
         let held: u64 = held.iter().map(|file| file.bytes).sum();
         self.file_bytes(kept) + held + more <= kept.most_files()
@@ -114,7 +114,7 @@ impl Store {
 
     /// Takes away the oldest files until there is room for `more` bytes. What only a query still holds goes last, and
     /// that query then ends with an error.
-    pub(super) fn make_room(&self, kept: &Kept, more: u64) {
+    pub(super) fn make_room(&self, kept: &DiskState, more: u64) {
         if self.has_room(kept, more) {
             return;
         }
@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// Files that nobody reads any more go.
-    pub(super) fn bury(kept: &Kept) {
+    pub(super) fn bury(kept: &DiskState) {
         let mut graveyard = kept.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
         // One reference is ours: nobody can come by another one.
         graveyard.retain(|file| Arc::strong_count(file) > 1 || fs::remove_file(&file.path).is_err());
@@ -154,7 +154,7 @@ impl Store {
         files
     }
 
-    fn remove_files(&self, kept: &Kept, files: Vec<(usize, Arc<ParquetFile>)>) {
+    fn remove_files(&self, kept: &DiskState, files: Vec<(usize, Arc<ParquetFile>)>) {
         if files.is_empty() {
             return;
         }

@@ -20,7 +20,7 @@ pub(super) type Graveyard = Vec<Arc<ParquetFile>>;
 
 /// What a store that keeps its rows has.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct DiskState {
     pub(super) directory: PathBuf,
     pub(super) journal: Arc<Journal>,
     /// Bytes that the run may take on disk.
@@ -66,7 +66,7 @@ impl Signal {
     }
 }
 
-impl Kept {
+impl DiskState {
     /// Something may be due.
     pub(super) fn wake(&self) {
         self.signal.wake();

@@ -1,14 +1,13 @@
 //! Where rows live: append-only segments behind snapshots, so that a query sees one instant and ingest never waits.
 //!
 //! [`Strings`], [`Mapping`] and [`Rows`] turn what arrives into columns; [`Store::append`] adds them to the growing
-//! segment of their process and publishes the table's next snapshot. A store that keeps its rows (`keep`) writes
+//! segment of their process and publishes the table's next snapshot. A store that keeps its rows (`flush`) writes
 //! sealed segments to Parquet files of the run directory; [`Store::open`] is such a directory again. Memory and disk
 //! are bounded, and what had to go is counted (`budget`).
 
 mod append;
 mod budget;
 mod cells;
-mod census;
 mod declared;
 mod disk_state;
 mod file_names;
@@ -16,11 +15,11 @@ mod file_notes;
 mod file_reader;
 mod file_writer;
 mod files;
+mod flush;
 mod footer;
 mod growing;
 mod identity;
 pub mod journal;
-mod keep;
 mod mapping;
 mod merge;
 mod range;
@@ -30,6 +29,7 @@ pub mod runs;
 mod schema;
 mod sealed;
 mod segment;
+mod storage_stats;
 mod store;
 mod strings;
 mod sums;
@@ -39,17 +39,17 @@ mod table;
 mod tests;
 mod write;
 
-pub use self::census::Census;
 pub use self::file_reader::GroupReader;
 pub use self::files::ParquetFile;
+pub use self::flush::StoreWriter;
 pub use self::identity::{Identity, Origin};
-pub use self::keep::Keeper;
 pub use self::mapping::Mapping;
 pub use self::row_group::RowGroup;
 pub use self::rows::{Batch, Rows};
 pub use self::schema::{arrow_schema, identity_columns, table_of};
 pub use self::sealed::{Place, Sealed};
 pub use self::segment::Segment;
+pub use self::storage_stats::StorageStats;
 pub use self::store::{Evicted, LeftOver, Store};
 pub use self::strings::Strings;
 pub use self::system::{SystemRows, SystemTable, segments_beside, system_segment};

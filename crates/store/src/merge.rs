@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use probe_common::error::Result;
 
-use super::disk_state::{FILE_ROWS, Kept};
+use super::disk_state::{DiskState, FILE_ROWS};
 use super::file_names::{numbers_in, table_directory};
 use super::file_notes::Note;
 use super::file_reader::GroupReader;
@@ -32,7 +32,7 @@ const BATCH_ROWS: usize = 8192;
 
 impl Store {
     /// Merges what can be merged: `least` files or more at a time.
-    pub(super) fn merge_files(&self, kept: &Kept, least: usize) -> Result<()> {
+    pub(super) fn merge_files(&self, kept: &DiskState, least: usize) -> Result<()> {
         for place in 0..self.tables.len() {
             let most = Most { memory: (self.limit() / 8) as u64, disk: kept.most_file() };
             while let Some(files) = mergeable(&self.tables[place].snapshot(), least, most) {
@@ -47,7 +47,7 @@ impl Store {
         Ok(())
     }
 
-    fn merge_into_one(&self, kept: &Kept, place: usize, files: &[Arc<ParquetFile>]) -> Result<()> {
+    fn merge_into_one(&self, kept: &DiskState, place: usize, files: &[Arc<ParquetFile>]) -> Result<()> {
         let Some(table) = self.declared.get(place) else { return Ok(()) };
         let (Some(first), Some(last)) = (files.first().and_then(numbers), files.last().and_then(numbers)) else {
             return Ok(());
@@ -120,10 +120,10 @@ fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<Place>> {
 
 /// The oldest files that should be one: neighbours, and either all in memory too or none.
 fn mergeable(table: &TableSnapshot, least: usize, most: Most) -> Option<Vec<Arc<ParquetFile>>> {
-    let spilled: Vec<Arc<ParquetFile>> = table.spilled.iter().map(|spilled| Arc::clone(&spilled.file)).collect();
-    let memory: Vec<u64> = table.spilled.iter().map(|spilled| spilled.bytes as u64).collect();
+    let flushed: Vec<Arc<ParquetFile>> = table.flushed.iter().map(|flushed| Arc::clone(&flushed.file)).collect();
+    let memory: Vec<u64> = table.flushed.iter().map(|flushed| flushed.bytes as u64).collect();
     let on_disk = vec![0; table.files.len()];
-    [(&*table.files, on_disk), (&spilled, memory)].into_iter().find_map(|(files, memory)| {
+    [(&*table.files, on_disk), (&flushed, memory)].into_iter().find_map(|(files, memory)| {
         let facts: Vec<Facts> = files
             .iter()
             .map(|file| {

@@ -14,7 +14,7 @@ use probe_proto::v1::TableSchema;
 use tokio::sync::Notify;
 
 use super::declared::{self, Declared};
-use super::disk_state::{Kept, most_file_in_memory};
+use super::disk_state::{DiskState, most_file_in_memory};
 use super::file_names::END_FILE;
 use super::files::{self, ParquetFile};
 use super::identity::Identity;
@@ -77,7 +77,7 @@ pub struct Store {
     /// No segment takes more, so that no file of one segment is too large for the disk.
     pub(super) segment_bytes: AtomicUsize,
     /// Where rows are kept on disk, once that is known.
-    pub(super) kept: OnceLock<Kept>,
+    pub(super) kept: OnceLock<DiskState>,
     /// Memory was made free.
     pub(super) relief: Notify,
     /// Held to read by whoever appends, until the journal has it too.
@@ -103,7 +103,7 @@ impl Store {
     }
 
     /// The same for a run whose collector died. Files that can't be read are left out, and told of with those that
-    /// nobody has finished. Its memory is unlimited until it keeps rows (`keep`), on so many bytes of disk.
+    /// nobody has finished. Its memory is unlimited until it keeps rows (`flush`), on so many bytes of disk.
     ///
     /// # Errors
     /// There is no such directory.

@@ -22,7 +22,7 @@ pub struct TableSnapshot {
     /// Rows that are on disk only.
     pub files: Arc<Vec<Arc<ParquetFile>>>,
     /// Rows in memory that are in a file too.
-    pub spilled: Arc<Vec<Arc<Spilled>>>,
+    pub flushed: Arc<Vec<Arc<Flushed>>>,
     /// Segments that grow no more, and are in no file yet.
     pub sealed: Arc<Vec<Arc<Sealed>>>,
     /// Segments that grow.
@@ -31,7 +31,7 @@ pub struct TableSnapshot {
 
 /// Segments that a file was made of, for as long as memory has room for them.
 #[derive(Debug)]
-pub struct Spilled {
+pub struct Flushed {
     /// By row group of the file.
     pub sealed: Vec<Arc<Sealed>>,
     pub file: Arc<ParquetFile>,
@@ -41,7 +41,7 @@ pub struct Spilled {
     pub bytes: usize,
 }
 
-impl Spilled {
+impl Flushed {
     /// Whoever reads on reads the file.
     fn leave(&self) {
         for (group, sealed) in self.sealed.iter().enumerate() {
@@ -53,23 +53,23 @@ impl Spilled {
 impl TableSnapshot {
     /// All segments in memory.
     pub fn segments(&self) -> impl Iterator<Item = Arc<Segment>> {
-        let spilled = self.spilled.iter().flat_map(|spilled| &spilled.sealed);
-        spilled.flat_map(|sealed| sealed.segments()).chain(self.unspilled())
+        let flushed = self.flushed.iter().flat_map(|flushed| &flushed.sealed);
+        flushed.flat_map(|sealed| sealed.segments()).chain(self.unflushed())
     }
 
     /// Those that are in no file.
-    pub fn unspilled(&self) -> impl Iterator<Item = Arc<Segment>> {
+    pub fn unflushed(&self) -> impl Iterator<Item = Arc<Segment>> {
         self.sealed.iter().flat_map(|sealed| sealed.segments()).chain(self.active.iter().cloned())
     }
 
     /// All that were in memory when this was the table, and grow no more.
     pub fn all_sealed(&self) -> impl Iterator<Item = &Arc<Sealed>> {
-        self.spilled.iter().flat_map(|spilled| &spilled.sealed).chain(&*self.sealed)
+        self.flushed.iter().flat_map(|flushed| &flushed.sealed).chain(&*self.sealed)
     }
 
     /// All files, also those whose rows are in memory.
     pub fn all_files(&self) -> impl Iterator<Item = &Arc<ParquetFile>> {
-        self.files.iter().chain(self.spilled.iter().map(|spilled| &spilled.file))
+        self.files.iter().chain(self.flushed.iter().map(|flushed| &flushed.file))
     }
 }
 
@@ -174,9 +174,9 @@ impl TableStore {
     }
 
     /// Number of the oldest append that is in no file. It may be of another table's: `appends` as it was before.
-    pub(crate) fn oldest_unspilled(&self) -> Option<u64> {
+    pub(crate) fn oldest_unflushed(&self) -> Option<u64> {
         let _writer = self.lock();
-        self.snapshot.load().unspilled().map(|segment| segment.id).min()
+        self.snapshot.load().unflushed().map(|segment| segment.id).min()
     }
 
     /// Seals all growing segments if `which` holds for one of them.
@@ -190,24 +190,24 @@ impl TableStore {
     }
 
     /// `sealed` are in `file` by now, each its row group.
-    pub(crate) fn spilled(&self, sealed: Vec<Arc<Sealed>>, file: Arc<ParquetFile>) {
+    pub(crate) fn flushed(&self, sealed: Vec<Arc<Sealed>>, file: Arc<ParquetFile>) {
         self.change(|next| {
             let written: HashSet<*const Sealed> = sealed.iter().map(Arc::as_ptr).collect();
             Arc::make_mut(&mut next.sealed).retain(|sealed| !written.contains(&Arc::as_ptr(sealed)));
             let segments: Vec<Arc<Segment>> = sealed.iter().flat_map(|sealed| sealed.segments()).collect();
             let newest = segments.iter().map(|segment| segment.newest).max().unwrap_or(0);
             let bytes = segments.iter().map(|segment| segment.bytes).sum();
-            Arc::make_mut(&mut next.spilled).push(Arc::new(Spilled { sealed, file, newest, bytes }));
+            Arc::make_mut(&mut next.flushed).push(Arc::new(Flushed { sealed, file, newest, bytes }));
         });
     }
 
-    /// Takes the oldest spilled segments out of memory; false where there are none.
+    /// Takes the oldest flushed segments out of memory; false where there are none.
     pub(crate) fn unload(&self, counters: &Counters) -> bool {
         self.change(|next| {
-            if next.spilled.is_empty() {
+            if next.flushed.is_empty() {
                 return false;
             }
-            let gone = Arc::make_mut(&mut next.spilled).remove(0);
+            let gone = Arc::make_mut(&mut next.flushed).remove(0);
             Arc::make_mut(&mut next.files).push(Arc::clone(&gone.file));
             gone.leave();
             counters.memory.fetch_sub(gone.bytes, Ordering::Relaxed);
@@ -226,10 +226,10 @@ impl TableStore {
     ) {
         let is_old = |file: &Arc<ParquetFile>| files.iter().any(|old| Arc::ptr_eq(old, file));
         self.change(|next| {
-            let (gone, spilled): (Vec<_>, Vec<_>) = next.spilled.iter().cloned().partition(|s| is_old(&s.file));
+            let (gone, flushed): (Vec<_>, Vec<_>) = next.flushed.iter().cloned().partition(|s| is_old(&s.file));
             if gone.len() == files.len() {
                 // All of them are in memory too, and stay there.
-                let place = next.spilled.iter().position(|s| is_old(&s.file)).unwrap_or_default();
+                let place = next.flushed.iter().position(|s| is_old(&s.file)).unwrap_or_default();
                 // A query that holds the old segments keeps their memory until it ends. This happens only when small files
                 // are merged.
                 let of = |(file, group): &(Arc<ParquetFile>, usize)| {
@@ -240,15 +240,15 @@ impl TableStore {
                 let sealed = sealed.collect();
                 let newest = gone.iter().map(|gone| gone.newest).max().unwrap_or(0);
                 let bytes = gone.iter().map(|gone| gone.bytes).sum();
-                let mut spilled = spilled;
-                spilled.insert(place, Arc::new(Spilled { sealed, file: merged, newest, bytes }));
-                next.spilled = Arc::new(spilled);
+                let mut flushed = flushed;
+                flushed.insert(place, Arc::new(Flushed { sealed, file: merged, newest, bytes }));
+                next.flushed = Arc::new(flushed);
                 return;
             }
             // Some have left memory, or left it meanwhile: then the others do, too.
             gone.iter().for_each(|gone| gone.leave());
             counters.memory.fetch_sub(gone.iter().map(|gone| gone.bytes).sum(), Ordering::Relaxed);
-            next.spilled = Arc::new(spilled);
+            next.flushed = Arc::new(flushed);
             let place = next.files.iter().position(is_old).unwrap_or(next.files.len());
             let files = Arc::make_mut(&mut next.files);
             files.retain(|file| !is_old(file));
@@ -263,14 +263,14 @@ impl TableStore {
                 Arc::make_mut(&mut next.files).remove(place);
                 return Some(());
             }
-            let place = next.spilled.iter().position(|spilled| Arc::ptr_eq(&spilled.file, file))?;
-            let gone = Arc::make_mut(&mut next.spilled).remove(place);
+            let place = next.flushed.iter().position(|flushed| Arc::ptr_eq(&flushed.file, file))?;
+            let gone = Arc::make_mut(&mut next.flushed).remove(place);
             counters.memory.fetch_sub(gone.bytes, Ordering::Relaxed);
             Some(())
         })
     }
 
-    /// Takes out the unspilled segment with this id, as it is by now; None where it has gone already.
+    /// Takes out the unflushed segment with this id, as it is by now; None where it has gone already.
     pub(crate) fn remove(&self, id: u64, counters: &Counters) -> Option<Arc<Segment>> {
         self.change(|next| {
             let removed = match next.active.remove(id) {

@@ -9,7 +9,7 @@ use probe_proto::tables::{
     memory, metrics, nccl_trace, pauses, process_metrics, spans, stacks, steps, sync_points, torch_trace,
 };
 use probe_query::Engine;
-use probe_store::{Census, Identity, Mapping, Origin, Rows, Store, Strings, SystemRows, SystemTable};
+use probe_store::{Identity, Mapping, Origin, Rows, StorageStats, Store, Strings, SystemRows, SystemTable};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
@@ -551,7 +551,7 @@ pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
     vec![
         Arc::new(Agents),
         Arc::new(Drops),
-        Arc::new(Census::new(&store(), &"gpt@1".into())),
+        Arc::new(StorageStats::new(&store(), &"gpt@1".into())),
         Arc::new(Evals),
         Arc::new(probe_collector::server::Audit::default()),
         Arc::new(Events),

@@ -258,7 +258,7 @@ fn where_no_files_can_be_written_the_journal_keeps_to_its_share() {
     // Of what it did not take, all rows are in files as soon as these can be written.
     let store = Arc::clone(&fast.world.begun.store);
     wait("rows stay in memory only", || {
-        store.snapshot().iter().all(|table| table.unspilled().next().is_none()) && store.problem().is_none()
+        store.snapshot().iter().all(|table| table.unflushed().next().is_none()) && store.problem().is_none()
     });
     assert_eq!(fast.count(&runtime, "SELECT COUNT(*) FROM python.steps"), 10_000);
     drop(fast);
@@ -287,8 +287,8 @@ fn what_a_journal_missed_for_a_moment_is_in_files_soon() {
     assert_eq!(journal.sync(), None);
     // Nobody had looked while it failed.
     world.begun.store.look();
-    let unspilled = || world.begun.store.snapshot().iter().any(|table| table.unspilled().next().is_some());
-    wait("what the journal has not is in no file", || !unspilled());
+    let unflushed = || world.begun.store.snapshot().iter().any(|table| table.unflushed().next().is_some());
+    wait("what the journal has not is in no file", || !unflushed());
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn threads_that_panic_are_told_of_and_go_on() {
     wait("nothing is said of a panic", || store.problem().is_some_and(|problem| problem.contains("panicked")));
     fault::set(&steps, Fault::Panic, false);
     wait("the thread that writes files is gone", || {
-        store.problem().is_none() && store.snapshot().iter().all(|table| table.unspilled().next().is_none())
+        store.problem().is_none() && store.snapshot().iter().all(|table| table.unflushed().next().is_none())
     });
     assert_eq!(
         store.snapshot().iter().flat_map(|table| table.all_files()).map(|file| file.whole().rows).sum::<usize>(),

@@ -17,19 +17,19 @@ const TEXTS: &str = "(texts)";
 
 /// The table `probe.store` of a store.
 #[derive(Debug)]
-pub struct Census {
+pub struct StorageStats {
     store: Arc<Store>,
     run: Arc<str>,
 }
 
-impl Census {
+impl StorageStats {
     /// That of the run with this name.
     pub fn new(store: &Arc<Store>, run: &Arc<str>) -> Self {
         Self { store: Arc::clone(store), run: Arc::clone(run) }
     }
 }
 
-impl SystemTable for Census {
+impl SystemTable for StorageStats {
     fn table(&self) -> &'static Table {
         &store::TABLE
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use probe_common::durable;
 use probe_common::error::{Error, Result};
 
-use super::disk_state::{FILE_ROWS, Kept, Signal, Work, most_file_in_memory};
+use super::disk_state::{DiskState, FILE_ROWS, Signal, Work, most_file_in_memory};
 use super::file_names::{numbers_in, table_directory};
 use super::file_writer::write_file;
 use super::merge::NEIGHBOURS;
@@ -34,7 +34,7 @@ fn retry() -> Duration {
 }
 /// The thread that writes files. Dropped, it ends after the file that it writes.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct StoreWriter {
     store: Arc<Store>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,7 +44,13 @@ impl Store {
     ///
     /// # Errors
     /// It keeps them already; no thread can be started.
-    pub fn keep(self: &Arc<Self>, directory: &Path, journal: Arc<Journal>, memory: usize, disk: u64) -> Result<Keeper> {
+    pub fn keep(
+        self: &Arc<Self>,
+        directory: &Path,
+        journal: Arc<Journal>,
+        memory: usize,
+        disk: u64,
+    ) -> Result<StoreWriter> {
         self.limit.store(memory, Ordering::Relaxed);
         self.segment_bytes.store(most_file_in_memory(disk), Ordering::Relaxed);
         let next = self
@@ -57,7 +63,7 @@ impl Store {
         let signal = Arc::new(Signal::default());
         let due = Arc::clone(&signal);
         journal.when_due(move || due.wake());
-        let kept = Kept {
+        let kept = DiskState {
             directory: directory.to_owned(),
             journal,
             disk_limit: disk,
@@ -72,12 +78,12 @@ impl Store {
         self.kept.set(kept).map_err(|_| Error::failed("the store keeps its rows already"))?;
         let store = Arc::downgrade(self);
         let thread = std::thread::Builder::new().name("probe-keeper".into()).spawn(move || run(&store))?;
-        Ok(Keeper { store: Arc::clone(self), thread: Some(thread) })
+        Ok(StoreWriter { store: Arc::clone(self), thread: Some(thread) })
     }
 
     /// Why rows are in memory only, for now.
     pub fn problem(&self) -> Option<Arc<str>> {
-        self.kept.get().and_then(Kept::problem)
+        self.kept.get().and_then(DiskState::problem)
     }
 
     /// Bytes and files of the journal; None where nothing is kept.
@@ -94,11 +100,11 @@ impl Store {
         kept.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
         kept.unfinished.store(0, Ordering::Relaxed);
         self.trim(kept);
-        let spilled = self.spill(kept, all);
+        let flushed = self.flush(kept, all);
         self.unload();
         // For the next file, and for the second copy of what is merged.
         self.make_room(kept, kept.most_file());
-        if spilled.is_ok()
+        if flushed.is_ok()
             && !kept.unmergeable.load(Ordering::Relaxed)
             && let Err(error) = self.merge_files(kept, NEIGHBOURS)
         {
@@ -108,7 +114,7 @@ impl Store {
         }
         Self::bury(kept);
         self.relief.notify_waiters();
-        spilled
+        flushed
     }
 
     /// Merges files without waiting for many of them; those that were merged stay where they are if `leave`. For tests.
@@ -132,7 +138,7 @@ impl Store {
     /// The thread that writes files looks whether something is due. For tests.
     #[doc(hidden)]
     pub fn look(&self) {
-        self.kept.get().into_iter().for_each(Kept::wake);
+        self.kept.get().into_iter().for_each(DiskState::wake);
     }
 
     /// Nothing is written or taken away while the guard lives. For tests.
@@ -141,14 +147,14 @@ impl Store {
         self.kept.get().map(|kept| kept.round.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn spill(&self, kept: &Kept, all: bool) -> Result<()> {
+    fn flush(&self, kept: &DiskState, all: bool) -> Result<()> {
         let pressed = self.memory() > self.soft_limit();
         let overdue = kept.journal.overdue();
         let pins = |segment: &Segment| overdue.is_some_and(|appends| segment.id < appends);
         for (place, table) in self.tables.iter().enumerate() {
             table.seal(|segment| all || pressed || pins(segment) || segment.began.elapsed() >= SEAL_AFTER);
             while let Some(chunk) = self.next_chunk(kept, place) {
-                let result = self.spill_chunk(kept, place, chunk);
+                let result = self.flush_chunk(kept, place, chunk);
                 kept.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 kept.unfinished.store(0, Ordering::Relaxed);
                 result?;
@@ -160,7 +166,7 @@ impl Store {
     }
 
     /// What the next file is made of, marked so that it stays.
-    fn next_chunk(&self, kept: &Kept, place: usize) -> Option<Vec<Arc<Sealed>>> {
+    fn next_chunk(&self, kept: &DiskState, place: usize) -> Option<Vec<Arc<Sealed>>> {
         // Eviction takes this too: what it has taken is not in the snapshot that is read here.
         let mut writing = kept.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.tables[place].snapshot();
@@ -178,7 +184,7 @@ impl Store {
         (!chunk.is_empty()).then_some(chunk)
     }
 
-    fn spill_chunk(&self, kept: &Kept, place: usize, chunk: Vec<Arc<Sealed>>) -> Result<()> {
+    fn flush_chunk(&self, kept: &DiskState, place: usize, chunk: Vec<Arc<Sealed>>) -> Result<()> {
         // No file has a row that the journal has not: a batch that comes again after a crash is known by its number.
         drop(self.taking.write().unwrap_or_else(PoisonError::into_inner));
         kept.journal.sync();
@@ -192,20 +198,20 @@ impl Store {
             self.make_room(kept, 0);
         };
         let file = write_file(&directory, &name, table, &segments, &room)?;
-        self.tables[place].spilled(chunk, Arc::new(file));
+        self.tables[place].flushed(chunk, Arc::new(file));
         Ok(())
     }
 
     /// Journal files whose rows are all in Parquet files go.
-    fn trim(&self, kept: &Kept) {
+    fn trim(&self, kept: &DiskState) {
         let appended = self.counters.appends.load(Ordering::Relaxed);
-        let oldest = self.tables.iter().filter_map(|table| table.oldest_unspilled()).min();
+        let oldest = self.tables.iter().filter_map(|table| table.oldest_unflushed()).min();
         kept.journal.trim(oldest.unwrap_or(appended).min(appended));
         self.relief.notify_waiters();
     }
 }
 
-impl Keeper {
+impl StoreWriter {
     /// Writes everything that is in no file yet.
     ///
     /// # Errors
@@ -226,7 +232,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for StoreWriter {
     fn drop(&mut self) {
         self.stop();
     }
@@ -269,7 +275,7 @@ fn run(store: &Weak<Store>) {
 }
 
 /// Keeps what is wrong with the disk, and says it.
-fn note(kept: &Kept, result: Result<()>) {
+fn note(kept: &DiskState, result: Result<()>) {
     let mut work = kept.signal.lock();
     let problem = result.err().map(|error| Arc::<str>::from(error.to_string()));
     if let Some(problem) = &problem {
