@@ -1,5 +1,7 @@
 //! What `query`, `eval` and `config` share: finding ENDPOINT, connecting, and being interrupted.
 
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +9,8 @@ use probe_client::Client;
 use probe_client::discover;
 use probe_client::endpoint::{Place, Target};
 use probe_common::error::{Error, Result};
+use tokio::io::Interest;
+use tokio::net::unix::pipe::Sender;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -118,6 +122,20 @@ pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Outp
         Err(Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
             .hint("ask for fewer rows or steps; allow more with --timeout"))
     })
+}
+
+/// Resolves when standard output is a pipe that has no reader any more, and never otherwise.
+pub(super) async fn unread() {
+    let is_pipe = std::fs::metadata("/proc/self/fd/1").is_ok_and(|stdout| stdout.file_type().is_fifo());
+    // Only watched: it stays one that waits while it is written to.
+    let watched = || Sender::from_owned_fd_unchecked(std::io::stdout().as_fd().try_clone_to_owned()?);
+    if is_pipe && let Ok(stdout) = watched() {
+        // What is written to has no error but this one.
+        if stdout.ready(Interest::ERROR).await.is_ok() {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// A runtime for a command that mostly waits.

@@ -61,8 +61,20 @@ pub(super) struct Args {
     /// End the snippet when it has printed this much (64K, 16M; at most 64M)
     #[arg(long, value_name = "BYTES", value_parser = super::amounts::bytes, default_value = "16M")]
     max_output: u64,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
     #[command(flatten)]
     connection: Connection,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum Format {
+    /// What the snippet prints, as it prints it
+    #[default]
+    Text,
+    /// One object per line for each thing that happens: placed (where it runs), output, done (on one rank), finished
+    Ndjson,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +123,8 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     if args.frames && args.at == At::Auto {
         call.at = v1::At::Now as i32;
     }
-    ask(endpoint, &args.connection, async |mut client, _| show(&mut client, call).await)
+    let printer = Printer::with(call.all_ranks, args.format == Format::Ndjson);
+    ask(endpoint, &args.connection, async |mut client, _| show_by(&mut client, call, printer).await)
 }
 
 /// What is asked of a collector, in no session.
@@ -137,8 +150,12 @@ pub(super) fn call(code: String, at: At, rank: Option<Rank>, timeout: Duration, 
 
 /// Runs a snippet, and shows what it prints and how it ended.
 pub(super) async fn show(client: &mut Client, call: v1::EvalCall) -> Result<Status> {
-    let deadline = Duration::try_from_secs_f64(call.timeout_s).unwrap_or(Duration::MAX).saturating_add(GRACE);
     let printer = Printer::new(call.all_ranks);
+    show_by(client, call, printer).await
+}
+
+async fn show_by(client: &mut Client, call: v1::EvalCall, printer: Printer) -> Result<Status> {
+    let deadline = Duration::try_from_secs_f64(call.timeout_s).unwrap_or(Duration::MAX).saturating_add(GRACE);
     tokio::time::timeout(deadline, evaluate(client, call, printer)).await.unwrap_or_else(|_| {
         Err(Error::limit("the collector has not said how the snippet ended, long after its deadline"))
     })
@@ -148,7 +165,7 @@ async fn evaluate(client: &mut Client, call: v1::EvalCall, mut printer: Printer)
     let mut events = client.eval(call).await?;
     while let Some(event) = events.next().await {
         match event?.event {
-            Some(Event::Placement(placement)) => printer.placed(placement),
+            Some(Event::Placement(placement)) => printer.placed(placement)?,
             Some(Event::Output(output)) => printer.output(output.rank, output.output.unwrap_or_default())?,
             Some(Event::RankDone(done)) => printer.rank_done(done.rank, done.done.unwrap_or_default())?,
             Some(Event::Finished(finished)) => return printer.finished(finished),

@@ -24,6 +24,7 @@ mod launch;
 mod list;
 mod listen;
 mod log;
+mod parameter;
 mod query;
 mod remove;
 mod report;

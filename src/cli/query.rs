@@ -4,15 +4,16 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use datafusion::common::ScalarValue;
 use probe_client::endpoint::Target;
-use probe_client::{Bounds, Client};
+use probe_client::{Bounds, Client, Parameters};
 use probe_common::error::{Error, Result};
 
 use super::amounts::count;
 use super::ask::{self, Connection, within};
 use super::status::{INTERRUPTED, Status};
 use super::watch::{self, Watch};
-use super::{input, report};
+use super::{input, parameter, report};
 use crate::output::{self, Format, Printed};
 
 /// Query a run in SQL
@@ -28,6 +29,8 @@ use crate::output::{self, Format, Printed};
   probe gpt query \"SELECT * FROM python.torch_trace\" -o trace.parquet
   probe gpt@2 query --with before=gpt@1 \"SELECT a.step, a.duration - b.duration AS slower_by
       FROM python.steps a JOIN before.python.steps b USING (step, rank) ORDER BY 1\"
+  probe gpt query --param last=100 --param module=layers.0.attn \\
+      \"SELECT step, duration FROM python.torch_trace WHERE step > $last AND module = $module\"
   probe gpt query --watch 5s \"SELECT rank, MAX(step) FROM python.steps GROUP BY rank\"
   echo 'SELECT COUNT(*) FROM python.torch_trace' | probe gpt@1 query --format json"
 )]
@@ -56,6 +59,10 @@ pub(super) struct Args {
     /// times
     #[arg(long, value_name = "NAME=ENDPOINT", value_parser = other_run)]
     with: Vec<(String, String)>,
+    /// A value for $NAME in the SQL: an integer, a float, true, false or NULL if it looks like one, otherwise text.
+    /// NAME:TYPE=VALUE says which: int, float, bool, text or timestamp. Can be given several times
+    #[arg(long, value_name = "NAME[:TYPE]=VALUE", value_parser = parameter::parameter)]
+    param: Vec<(String, ScalarValue)>,
     /// Cancel the query after this long (30s, 2m) [default and maximum: the collector's PROBE_QUERY_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration)]
     timeout: Option<Duration>,
@@ -93,11 +100,19 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
         return Err(Error::usage(format!("--with names two runs '{name}'")));
     }
     let watch = interval.map(|interval| Watch::new(sql.clone(), format, limit, interval, args.timeout)).transpose()?;
+    let parameters = Parameters::new(std::mem::take(&mut args.param))?;
     let work = async |mut client: Client, target: &Target| {
+        client.bind(parameters.clone());
         client.bound(Bounds { timeout: args.timeout, rows: args.max_rows, bytes: args.max_bytes });
         match &watch {
             Some(watch) => watch.run(&mut client, target).await,
-            None => within(args.timeout, answer(client, &sql, format, limit, &args)).await,
+            None => {
+                tokio::select! {
+                    status = within(args.timeout, answer(client, &sql, format, limit, &args)) => status,
+                    // A query that nobody reads any more need not go on until it has something to write.
+                    () = ask::unread() => Ok(0),
+                }
+            }
         }
     };
     // Watching has no end of its own: to interrupt it is to end it well.

@@ -22,6 +22,8 @@ pub enum Format {
     Json,
     /// One object per line; exact values
     Ndjson,
+    /// A line of columns and types, an array per row, a line with the count; exact, with NaN and nanoseconds
+    JsonRows,
     /// An Arrow IPC stream, for pyarrow.ipc.open_stream and Polars
     Arrow,
     /// A Parquet file, compressed with zstd
@@ -72,6 +74,7 @@ impl Format {
             Self::Csv => Box::new(csv::CsvWriter::new(schema, out)),
             Self::Json => Box::new(json::JsonWriter::array(&schema, out)),
             Self::Ndjson => Box::new(json::JsonWriter::lines(&schema, out)),
+            Self::JsonRows => Box::new(json_rows::JsonRowsWriter::new(&schema, out)?),
             Self::Arrow => Box::new(arrow::IpcWriter::new(&schema, out)?),
             Self::Parquet => Box::new(parquet::ParquetWriter::new(&schema, out)?),
         })

@@ -8,6 +8,7 @@ mod csv;
 mod file;
 mod format;
 mod json;
+mod json_rows;
 mod layout;
 mod names;
 mod number;

@@ -9,7 +9,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 use probe_proto::tables::custom::is_reserved;
 use probe_proto::v1;
-use probe_query::{Asked, CATALOG, Engine, Limits};
+use probe_query::{Asked, CATALOG, Engine, Limits, Parameters};
 use probe_store::Store;
 
 use crate::answer::{Answer, Bounds};
@@ -23,6 +23,7 @@ pub struct Client {
     way: Way,
     pid: Option<u32>,
     bounds: Bounds,
+    parameters: Parameters,
 }
 
 enum Way {
@@ -46,13 +47,16 @@ impl Client {
             Place::Directory(directory) => Way::Recorded(Box::new(recorded(directory)?)),
             place => Way::Live(Live::connect(place, target.pid, token_file).await?),
         };
-        Ok(Self { way, pid: target.pid, bounds: Bounds::default() })
+        Ok(Self { way, pid: target.pid, bounds: Bounds::default(), parameters: Parameters::default() })
     }
 
     /// One more client of the same collector, over the same connection; None for a run's directory.
     pub fn another(&self) -> Option<Self> {
         match &self.way {
-            Way::Live(live) => Some(Self { way: Way::Live(live.clone()), pid: self.pid, bounds: self.bounds }),
+            Way::Live(live) => {
+                let (way, parameters) = (Way::Live(live.clone()), self.parameters.clone());
+                Some(Self { way, pid: self.pid, bounds: self.bounds, parameters })
+            }
             Way::Recorded(_) => None,
         }
     }
@@ -60,6 +64,11 @@ impl Client {
     /// What an answer may take from now on.
     pub fn bound(&mut self, bounds: Bounds) {
         self.bounds = bounds;
+    }
+
+    /// What stands for the $names of queries from now on.
+    pub fn bind(&mut self, parameters: Parameters) {
+        self.parameters = parameters;
     }
 
     /// Connects to `target` for queries that can also name the tables of `others`: those called b are `b.python.steps`
@@ -81,7 +90,8 @@ impl Client {
                 Engine::with_limits(Store::new(0), Vec::new(), Limits::default().of_command())?
             }
         };
-        Ok(Self { way: Way::Recorded(Box::new(engine.with_catalogs(catalogs))), pid: None, bounds: Bounds::default() })
+        let way = Way::Recorded(Box::new(engine.with_catalogs(catalogs)));
+        Ok(Self { way, pid: None, bounds: Bounds::default(), parameters: Parameters::default() })
     }
 
     /// The tables that the run's program declared.
@@ -100,11 +110,12 @@ impl Client {
     /// Runs a query.
     pub async fn query(&mut self, sql: &str) -> Result<Answer> {
         match &mut self.way {
-            Way::Live(live) => live.query(sql, self.bounds).await,
+            Way::Live(live) => live.query(sql, self.bounds, &self.parameters).await,
             Way::Recorded(engine) => {
                 let pid = self.pid.map(|pid| pid as i32);
                 let Bounds { timeout, rows, bytes } = self.bounds;
-                let asked = Asked { pid, timeout, rows, bytes, ..Asked::default() };
+                let parameters = self.parameters.clone();
+                let asked = Asked { pid, parameters, timeout, rows, bytes, ..Asked::default() };
                 let rows = engine.ask(sql, asked).await?;
                 let schema = rows.schema();
                 let batches = rows.map(|batch| batch.map_err(|error| probe_query::from_datafusion(&error)));

@@ -7,6 +7,8 @@ use probe_proto::table::Table;
 use probe_proto::tables::custom;
 use probe_store::table_of;
 
+use probe_query::Parameters;
+
 use crate::answer::{Bounds, collect};
 use crate::live::Live;
 
@@ -17,7 +19,7 @@ use crate::live::Live;
 pub(super) async fn tables(live: &mut Live) -> Result<Vec<&'static Table>> {
     let listed = "SELECT CAST(table_schema AS VARCHAR), CAST(table_name AS VARCHAR) FROM information_schema.tables \
                   ORDER BY 1, 2";
-    let (_, batches) = collect(live.query(listed, Bounds::default()).await?).await?;
+    let (_, batches) = collect(live.query(listed, Bounds::default(), &Parameters::default()).await?).await?;
     let mut names = Vec::new();
     for batch in &batches {
         let (schemas, tables) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
@@ -26,7 +28,8 @@ pub(super) async fn tables(live: &mut Live) -> Result<Vec<&'static Table>> {
     }
     let mut found = Vec::with_capacity(names.len());
     for name in names.into_iter().take(custom::MOST_TABLES) {
-        let answer = live.query(&format!("SELECT * FROM {name} LIMIT 0"), Bounds::default()).await?;
+        let answer =
+            live.query(&format!("SELECT * FROM {name} LIMIT 0"), Bounds::default(), &Parameters::default()).await?;
         let schema = answer.schema;
         // To its end, so that the collector is done with it.
         let _: Vec<_> = answer.batches.try_collect().await?;

@@ -11,3 +11,4 @@ mod remote;
 
 pub use self::answer::{Answer, Batches, Bounds, collect};
 pub use self::client::Client;
+pub use probe_query::Parameters;

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
+use arrow::array::RecordBatch;
+use arrow_flight::FlightInfo;
+use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use futures::{StreamExt, TryStreamExt};
@@ -18,6 +21,8 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 use tower::service_fn;
+
+use probe_query::Parameters;
 
 use crate::answer::{Answer, Bounds};
 use crate::endpoint::{Place, live_hint};
@@ -68,7 +73,7 @@ impl Live {
         Ok(Self { channel, pid, authorization, plain })
     }
 
-    pub(super) async fn query(&mut self, sql: &str, bounds: Bounds) -> Result<Answer> {
+    pub(super) async fn query(&mut self, sql: &str, bounds: Bounds, parameters: &Parameters) -> Result<Answer> {
         // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); whose rows these are is trusted anyway.
         let service = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         let mut client = FlightSqlServiceClient::new_from_inner(service);
@@ -88,7 +93,11 @@ impl Live {
         if let Some(value) = &self.authorization {
             client.set_header("authorization", value.to_str().unwrap_or_default());
         }
-        let info = client.execute(sql.to_owned(), None).await.map_err(|error| self.hinted(flight_error(error)))?;
+        let asked = match parameters.to_batch()? {
+            None => client.execute(sql.to_owned(), None).await,
+            Some(values) => bound(&mut client, sql, values).await,
+        };
+        let info = asked.map_err(|error| self.hinted(flight_error(error)))?;
         let ticket = info.endpoint.into_iter().next().and_then(|endpoint| endpoint.ticket);
         let ticket = ticket.ok_or_else(|| Error::failed("the collector gave no ticket for this query"))?;
         let mut stream = client.do_get(ticket).await.map_err(flight_error)?;
@@ -157,6 +166,17 @@ impl Live {
     }
 }
 
+/// Asks with values for the query's parameters.
+async fn bound(
+    client: &mut FlightSqlServiceClient<Channel>,
+    sql: &str,
+    values: RecordBatch,
+) -> std::result::Result<FlightInfo, FlightError> {
+    let mut statement = client.prepare(sql.to_owned(), None).await?;
+    statement.set_parameters(values)?;
+    statement.execute().await
+}
+
 fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials, Way)> {
     let Some(path) = token_file else {
         return Err(Error::denied(format!("{address} asks for a token"))
@@ -212,8 +232,7 @@ fn not_connected(place: &Place, error: &(dyn std::error::Error + 'static), plain
 }
 
 /// An error of arrow-flight's client, whose depths hold the collector's own.
-fn flight_error(error: arrow_flight::error::FlightError) -> Error {
-    use arrow_flight::error::FlightError;
+fn flight_error(error: FlightError) -> Error {
     match error {
         FlightError::Tonic(status) => from_status(*status),
         FlightError::Arrow(error) => arrow_error(error),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
@@ -135,15 +135,15 @@ impl Engine {
     /// # Errors
     /// As [`Engine::query`]'s.
     pub async fn ask(&self, sql: &str, asked: Asked) -> Result<SendableRecordBatchStream> {
-        let (sql, pid) = (sql.to_owned(), asked.pid);
         let bounds = Bounds::new(&self.limits, &asked);
+        let (sql, pid, parameters) = (sql.to_owned(), asked.pid, asked.parameters);
         let permit = self.admission.enter(&bounds).await?;
         let (planned, plan) = oneshot::channel();
         let memory = self.memory.share(bounds.memory);
         let (answer, output) = answer::channel(&bounds, &memory);
         let planner = Arc::clone(&self.planner);
         let work = async move |output: &mut Output| {
-            let (schema, plan, context) = planner.physical(&sql, pid, &output.bounds, memory).await?;
+            let (schema, plan, context) = planner.physical(&sql, &parameters, pid, &output.bounds, memory).await?;
             // Whoever asked has gone where this fails.
             if planned.send(Arc::clone(&schema)).is_err() {
                 return Ok(());
@@ -162,14 +162,46 @@ impl Engine {
     /// # Errors
     /// As [`Engine::query`]'s.
     pub async fn schema(&self, sql: &str, asked: Asked) -> Result<SchemaRef> {
-        let (sql, pid) = (sql.to_owned(), asked.pid);
-        let bounds = Bounds::new(&self.limits, &asked);
+        let (sql, parameters) = (sql.to_owned(), asked.parameters.clone());
+        self.plan(asked, move |planner, pid, bounds, memory| async move {
+            let (_, plan) = planner.logical(&sql, &parameters, pid, &bounds, &memory).await?;
+            Ok(output::plain_schema(plan.schema().as_arrow()))
+        })
+        .await
+    }
+
+    /// The columns that a query answers with, and its parameters: what they are called and, where it follows from the
+    /// query, of which type they are (Null where it does not). No values are needed.
+    ///
+    /// # Errors
+    /// As [`Engine::query`]'s.
+    pub async fn prepare(&self, sql: &str, asked: Asked) -> Result<(SchemaRef, Schema)> {
+        let sql = sql.to_owned();
+        self.plan(asked, move |planner, pid, bounds, _| async move {
+            let (_, plan, places) = planner.without_values(&sql, pid, &bounds).await?;
+            let types = or_say(plan.get_parameter_types())?;
+            Ok((output::plain_schema(plan.schema().as_arrow()), parameters::schema(&places, &types)))
+        })
+        .await
+    }
+
+    /// Plans something within the bounds of a question.
+    async fn plan<T, F>(
+        &self,
+        asked: Asked,
+        planning: impl FnOnce(Arc<Planner>, Option<i32>, Bounds, Arc<dyn MemoryPool>) -> F,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (bounds, pid) = (Bounds::new(&self.limits, &asked), asked.pid);
         let permit = self.admission.enter(&bounds).await?;
-        let (planner, within, memory) = (Arc::clone(&self.planner), bounds.clone(), self.memory.share(bounds.memory));
+        let memory = self.memory.share(bounds.memory);
+        let planning = planning(Arc::clone(&self.planner), pid, bounds.clone(), memory);
         let planning = async move {
             let _permit = permit;
-            let (_, plan) = planner.logical(&sql, pid, &within, &memory).await?;
-            Ok(output::plain_schema(plan.schema().as_arrow()))
+            planning.await
         };
         let planning = self.begin(planning)?;
         let _end = EndOnDrop(planning.abort_handle());
@@ -214,11 +246,12 @@ impl Planner {
     async fn physical(
         &self,
         sql: &str,
+        parameters: &Parameters,
         pid: Option<i32>,
         bounds: &Bounds,
         memory: Arc<dyn MemoryPool>,
     ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let (mut state, plan) = self.logical(sql, pid, bounds, &memory).await?;
+        let (mut state, plan) = self.logical(sql, parameters, pid, bounds, &memory).await?;
         let schema = output::plain_schema(plan.schema().as_arrow());
         let planned = async {
             let plan = state.optimize(&plan)?;
@@ -235,11 +268,30 @@ impl Planner {
     async fn logical(
         &self,
         sql: &str,
+        parameters: &Parameters,
         pid: Option<i32>,
         bounds: &Bounds,
         memory: &Arc<dyn MemoryPool>,
     ) -> Result<(SessionState, LogicalPlan)> {
-        let statement = guard::parse(sql)?;
+        let (mut state, plan, places) = self.without_values(sql, pid, bounds).await?;
+        let values = parameters.fit(&places)?;
+        let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
+        or_say(expanded::check(&plan))?;
+        let plan = made::count(plan, memory).map_err(|error| within(&error, bounds))?;
+        // now() is when the query began.
+        state.mark_start_execution();
+        Ok((state, plan))
+    }
+
+    /// The plan of a query, in which its parameters still stand, and their names.
+    async fn without_values(
+        &self,
+        sql: &str,
+        pid: Option<i32>,
+        bounds: &Bounds,
+    ) -> Result<(SessionState, LogicalPlan, Vec<String>)> {
+        let mut statement = guard::parse(sql)?;
+        let places = parameters::places(&mut statement)?;
         let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
         let mut state = self.state.clone();
@@ -256,11 +308,7 @@ impl Planner {
         }
         let plan = state.statement_to_plan(statement).await.map_err(|error| within(&error, bounds))?;
         guard::verify(&plan)?;
-        or_say(expanded::check(&plan))?;
-        let plan = made::count(plan, memory).map_err(|error| within(&error, bounds))?;
-        // now() is when the query began.
-        state.mark_start_execution();
-        Ok((state, plan))
+        Ok((state, plan, places))
     }
 }
 

@@ -6,6 +6,8 @@ use probe_common::error::{Error, Result};
 use probe_proto::env::{PROBE_QUERIES, PROBE_QUERY_BYTES, PROBE_QUERY_MEMORY, PROBE_QUERY_ROWS, PROBE_QUERY_TIMEOUT};
 use tokio_util::sync::CancellationToken;
 
+use super::parameters::Parameters;
+
 /// Below this, plain questions could not be asked.
 const LEAST_MEMORY: usize = 64 << 20;
 
@@ -33,6 +35,8 @@ pub struct Limits {
 pub struct Asked {
     /// Only this process's rows.
     pub pid: Option<i32>,
+    /// Values for what stands as $name in the query.
+    pub parameters: Parameters,
     /// How long the answer may take.
     pub timeout: Option<Duration>,
     /// How many rows it may have.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, Outcome};
+use serde_json::json;
 
 use crate::cli::report;
 use crate::cli::status::Status;
@@ -15,6 +16,8 @@ type Source = (Option<i32>, bool);
 
 /// Writes a snippet's output and remembers what to say at its end.
 pub(super) struct Printer {
+    /// Whether events are written as JSON, an object a line.
+    json: bool,
     /// Whether lines say which rank they are of.
     labelled: bool,
     /// With labels: the begun line of each rank and stream.
@@ -28,13 +31,29 @@ pub(super) struct Printer {
 
 impl Printer {
     pub(super) fn new(labelled: bool) -> Self {
-        Self { labelled, begun: HashMap::new(), placement: v1::Placement::default(), step: None, traceback: false }
+        Self::with(labelled, false)
     }
 
-    pub(super) fn placed(&mut self, placement: v1::Placement) {
+    pub(super) fn with(labelled: bool, json: bool) -> Self {
+        Self {
+            json,
+            labelled,
+            begun: HashMap::new(),
+            placement: v1::Placement::default(),
+            step: None,
+            traceback: false,
+        }
+    }
+
+    pub(super) fn placed(&mut self, placement: v1::Placement) -> Result<()> {
+        if self.json {
+            let at = if placement.at() == v1::At::Step { "step" } else { "now" };
+            line(&json!({ "event": "placed", "at": at, "ranks": placement.ranks }))?;
+        }
         // The output of a single rank needs no label, even with --rank all.
         self.labelled &= placement.ranks.len() != 1;
         self.placement = placement;
+        Ok(())
     }
 
     pub(super) fn notice(notice: &v1::Notice) {
@@ -45,6 +64,10 @@ impl Printer {
     }
 
     pub(super) fn output(&mut self, rank: Option<i32>, output: v1::Output) -> Result<()> {
+        if self.json {
+            let text = String::from_utf8_lossy(&output.data);
+            return line(&json!({ "event": "output", "rank": rank, "stderr": output.stderr, "text": text }));
+        }
         let source = (rank, output.stderr);
         if !self.labelled {
             return write(output.stderr, &output.data);
@@ -70,6 +93,14 @@ impl Printer {
         if matches!(done.outcome(), Outcome::Ok | Outcome::Error | Outcome::Timeout | Outcome::OutputLimit) {
             self.step.get_or_insert(done.step);
         }
+        if self.json {
+            self.traceback |= done.outcome() == Outcome::Error;
+            let outcome = outcome_name(done.outcome());
+            let error = done.error.trim_end();
+            return line(
+                &json!({ "event": "done", "rank": rank, "outcome": outcome, "step": done.step, "error": error }),
+            );
+        }
         if done.outcome() == Outcome::Error && !done.error.is_empty() {
             self.traceback = true;
             let text = format!("{}\n", done.error.trim_end()).into_bytes();
@@ -79,11 +110,18 @@ impl Printer {
     }
 
     pub(super) fn finished(mut self, finished: v1::Finished) -> Result<Status> {
+        if self.json {
+            line(&json!({
+                "event": "finished",
+                "outcome": outcome_name(finished.outcome()),
+                "training_waited": finished.training_waited_s,
+            }))?;
+        }
         let ranks: Vec<Option<i32>> = self.begun.keys().map(|(rank, _)| *rank).collect();
         for rank in ranks {
             self.rank_done(rank, v1::Done::default())?;
         }
-        if let Some(text) = self.between_steps(finished.training_waited_s) {
+        if let Some(text) = self.between_steps(finished.training_waited_s).filter(|_| !self.json) {
             report::note(text);
         }
         let error = |make: fn(String) -> Error, otherwise: &str| {
@@ -128,6 +166,23 @@ impl Printer {
         };
         Some(format!("ran {place}{ranks}; training waited {waited:.2} s"))
     }
+}
+
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::Error => "error",
+        Outcome::Timeout => "timeout",
+        Outcome::OutputLimit => "output_limit",
+        Outcome::NoBoundary => "no_boundary",
+        Outcome::Refused => "refused",
+        Outcome::Cancelled => "cancelled",
+        Outcome::Unspecified => "unknown",
+    }
+}
+
+fn line(event: &serde_json::Value) -> Result<()> {
+    write(false, format!("{event}\n").as_bytes())
 }
 
 /// Every line of `text` with its rank before it.
@@ -178,7 +233,8 @@ mod tests {
     fn where_it_ran_is_said_in_step_numbers() {
         let mut printer = Printer::new(false);
         assert_eq!(printer.between_steps(0.0), None);
-        printer.placed(v1::Placement { at: v1::At::Step as i32, step: 813, ranks: vec![0, 1], ..Default::default() });
+        let placement = v1::Placement { at: v1::At::Step as i32, step: 813, ranks: vec![0, 1], ..Default::default() };
+        printer.placed(placement).unwrap();
         assert_eq!(printer.between_steps(0.0), None, "it may never run");
         let mut done = |outcome: Outcome| {
             let done = v1::Done { step: 813, outcome: outcome as i32, ..Default::default() };

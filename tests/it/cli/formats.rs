@@ -33,6 +33,54 @@ fn values_that_are_hard_to_write_are_written() {
 }
 
 #[test]
+fn json_rows_keep_types_and_every_value() {
+    let home = Home::recorded();
+    let sql = "SELECT 1.5 AS f, CAST('NaN' AS DOUBLE) AS nan, CAST('-inf' AS DOUBLE) AS inf, CAST(0.1 AS REAL) AS real, \
+               9007199254740993 AS big, NULL AS nothing, 'é\"\\' AS text, true AS yes, \
+               arrow_cast(1, 'Timestamp(ns, \"UTC\")') AS ts, arrow_cast(1, 'Timestamp(ms)') AS plain, \
+               arrow_cast(5, 'Duration(us)') AS took, DATE '2026-01-02' AS day, TIME '01:02:03' AS at, \
+               arrow_cast(1.5, 'Decimal128(10, 2)') AS exact, X'00ff' AS bytes, INTERVAL '1 day' AS every, \
+               [1.5, NULL, CAST('inf' AS DOUBLE)] AS list, {a: 1, b: 'x'} AS pair";
+    check!(home, "hard_json_rows", home.probe(["gpt", "query", sql, "--format", "json-rows"]));
+    let none = "SELECT step FROM python.steps WHERE step > 1000";
+    let expected = "{\"columns\":[{\"name\":\"step\",\"type\":\"int\"}]}\n{\"rows\":0}\n";
+    assert_eq!(home.stdout(["gpt", "query", none, "--format", "json-rows"]), expected);
+}
+
+#[test]
+fn a_query_that_nobody_reads_any_more_ends() {
+    let home = Home::recorded();
+    let endless = "SELECT COUNT(*) FROM generate_series(1, 1000000000000) WHERE value % 2 = 3";
+    let mut child = home.command(["gpt", "query", endless]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn parameters_are_bound_and_not_pasted() {
+    let home = Home::recorded();
+    let sql = "SELECT COUNT(*) AS n, $text AS text, $half * 2 AS one, $none IS NULL AS none FROM python.steps WHERE step > $step";
+    let given = ["--param", "step=1", "--param", "text='; --", "--param", "half=0.5", "--param", "none=NULL"];
+    let asked = home.command([&["gpt", "query", "--format", "csv", sql], &given[..]].concat()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&asked.stdout), "n,text,one,none\n4,'; --,1.0,true\n");
+    let file = home.path().join("steps.sql");
+    std::fs::write(
+        &file,
+        "SELECT COUNT(*) AS n FROM python.steps a JOIN other.python.steps b USING (step, rank) WHERE a.step = $step",
+    )
+    .unwrap();
+    let with =
+        ["gpt", "query", "--format", "csv", "-f", file.to_str().unwrap(), "--with", "other=gpt", "--param", "step=1"];
+    assert_eq!(home.stdout(with), "n\n2\n");
+    let sql = "SELECT step FROM python.steps WHERE step > $first";
+    check!(home, "parameter_missing", home.probe(["gpt", "query", sql]));
+    check!(home, "parameter_unknown", home.probe(["gpt", "query", sql, "--param", "first=1", "--param", "frist=1"]));
+    check!(home, "parameter_badly_typed", home.probe(["gpt", "query", sql, "--param", "first:int=soon"]));
+    check!(home, "parameter_of_another_type", home.probe(["gpt", "query", sql, "--param", "first=soon"]));
+    check!(home, "parameter_twice", home.probe(["gpt", "query", sql, "--param", "first=1", "--param", "first=2"]));
+}
+
+#[test]
 fn an_answer_without_rows_has_its_columns() {
     let home = Home::recorded();
     let none = "SELECT step, module FROM python.torch_trace WHERE step > 1000";

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::DataType;
 use arrow_flight::FlightInfo;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::client::FlightSqlServiceClient;
@@ -107,6 +108,71 @@ async fn prepared_statements() {
     statement.close().await.unwrap();
     let error = ours(served.client.prepare("DROP TABLE python.steps".into(), None).await.map(|_| ()).unwrap_err());
     assert_eq!(error.kind(), Kind::Denied);
+}
+
+/// A row of parameters.
+fn row(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true))).unwrap()
+}
+
+#[tokio::test]
+async fn a_prepared_statement_takes_values_by_name_and_by_place() {
+    let mut served = serve(data::live()).await;
+    let by_name = "SELECT COUNT(*) FROM python.steps WHERE step > $first AND step <= $last AND $text IS NULL";
+    let mut statement = served.client.prepare(by_name.into(), None).await.unwrap();
+    let parameters = statement.parameter_schema().unwrap();
+    let named: Vec<_> = parameters.fields().iter().map(|field| (field.name().as_str(), field.data_type())).collect();
+    assert_eq!(named, [("first", &DataType::Int64), ("last", &DataType::Int64), ("text", &DataType::Null)]);
+    // The same statement with other values, and in another order than they stand in.
+    for (first, last, rows) in [(0, 2, "4"), (2, 3, "2")] {
+        let integer = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
+        let text = Arc::new(StringArray::from(vec![None::<&str>])) as ArrayRef;
+        statement
+            .set_parameters(row(vec![("text", text), ("last", integer(last)), ("$first", integer(first))]))
+            .unwrap();
+        let info = statement.execute().await.unwrap();
+        assert_eq!(cells(&served.fetch(info).await.unwrap()), [[rows]]);
+    }
+    for by_place in ["SELECT $2 || '!', $1 + 1", "SELECT ? + 1, ? || '!'"] {
+        let mut statement = served.client.prepare(by_place.into(), None).await.unwrap();
+        let (one, two) =
+            (Arc::new(Int32Array::from(vec![1])) as ArrayRef, Arc::new(StringArray::from(vec!["'; --"])) as _);
+        statement.set_parameters(row(vec![("0", one), ("1", two)])).unwrap();
+        let info = statement.execute().await.unwrap();
+        let mut found = cells(&served.fetch(info).await.unwrap()).remove(0);
+        found.sort_unstable();
+        assert_eq!(found, ["'; --!", "2"], "{by_place}");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_a_statements_parameters_is_said() {
+    let mut served = serve(data::live()).await;
+    let integer = |value: i64| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
+    let sql = "SELECT COUNT(*) FROM python.steps WHERE step > $first";
+    let error = ours(served.client.execute(sql.into(), None).await.unwrap_err());
+    assert_eq!(error.to_string(), "the query has a parameter $first, and no value is given for it");
+    let two_rows = row(vec![("first", Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef)]);
+    let text = row(vec![("first", Arc::new(StringArray::from(vec!["soon"])) as ArrayRef)]);
+    for (sql, values, says) in [
+        (sql, row(vec![("frist", integer(1))]), "no value is given for it"),
+        (sql, row(vec![("first", integer(1)), ("last", integer(1))]), "the query has no such parameter"),
+        (sql, two_rows, "2 rows of parameters"),
+        (sql, text, "Cannot cast string 'soon'"),
+        ("SELECT $1", row(vec![("0", integer(1)), ("1", integer(1))]), "the query has 1 parameters, and 2 values"),
+        ("SELECT 1", row(vec![("first", integer(1))]), "the query has no such parameter"),
+    ] {
+        let mut statement = served.client.prepare(sql.into(), None).await.unwrap();
+        statement.set_parameters(values).unwrap();
+        let asked = match statement.execute().await {
+            Ok(info) => served.client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        let error = format!("{:?}", asked.unwrap_err());
+        assert!(error.contains(says), "{sql}: {error}");
+    }
+    let mixed = served.client.prepare("SELECT ? + $a".into(), None).await.map(|_| ()).unwrap_err();
+    assert!(ours(mixed).to_string().contains("two kinds"));
 }
 
 #[tokio::test]

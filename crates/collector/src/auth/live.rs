@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::scope::Scopes;
 use super::tokens::{Named, TokenFile, hash};
+use super::shown;
 
 /// Which file was read: each change makes another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,11 +92,7 @@ impl Tokens {
     /// What an `authorization` allows; None where its token is none of ours. How long that takes does not depend on how
     /// much of it is right: its hash is compared with every token's, each to the end.
     pub fn find(&self, authorization: &[u8]) -> Option<Grant> {
-        let (scheme, token) = authorization.split_at_checked(7)?;
-        if !scheme.eq_ignore_ascii_case(b"bearer ") {
-            return None;
-        }
-        let shown = hash(token);
+        let shown = hash(&shown::token(authorization)?);
         let state = self.current();
         let mut found = None;
         for entry in &state.entries {

@@ -6,12 +6,14 @@
 mod failures;
 mod live;
 mod scope;
+mod shown;
 mod tls;
 mod tokens;
 
 pub use failures::{Failures, Origin};
 pub use live::{Grant, Tokens};
 pub use scope::{Scope, Scopes};
+pub use shown::token;
 pub use tls::Identity;
 pub use tls::{Protection, self_signed_pin};
 pub use tokens::{Named, TokenFile};

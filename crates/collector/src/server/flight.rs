@@ -12,6 +12,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::ipc::writer::IpcWriteOptions;
+use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
@@ -23,18 +24,22 @@ use arrow_flight::sql::{
     CommandPreparedStatementQuery, CommandPreparedStatementUpdate, CommandStatementIngest, CommandStatementQuery,
     CommandStatementUpdate, DoPutPreparedStatementResult, ProstMessageExt, SqlInfo, TicketStatementQuery,
 };
-use arrow_flight::{Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket};
+use arrow_flight::{
+    Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage,
+    SchemaAsIpc, Ticket,
+};
 use futures::{Stream, StreamExt, TryStreamExt};
 use probe_common::error::Error;
-use probe_query::{Asked, CATALOG, Engine, from_datafusion, schemas_of, views};
+use probe_query::{Asked, CATALOG, Engine, Parameters, from_datafusion, schemas_of, views};
 use probe_store::arrow_schema;
 use prost::Message;
 use prost::bytes::Bytes;
-use tonic::metadata::MetadataMap;
-use tonic::{Extensions, Request, Response, Status};
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::audit::{Audit, Entry};
 use super::peer::Caller;
+use crate::auth::token;
 
 /// Request metadata with the process id to which a query is to be limited.
 pub const PID: &str = "probe-pid";
@@ -50,6 +55,9 @@ pub const BYTES: &str = "probe-max-bytes";
 
 /// Request metadata with how many bytes the query may hold on to while it runs.
 pub const MEMORY: &str = "probe-max-memory";
+
+/// Request metadata with the token.
+const AUTHORIZATION: &str = "authorization";
 
 /// A message to us is a query or a handle.
 const MAX_REQUEST: usize = 16 << 20;
@@ -87,6 +95,9 @@ struct Query {
     bytes: Option<u64>,
     #[prost(uint64, optional, tag = "6")]
     memory: Option<u64>,
+    /// Values of its parameters, where they were bound.
+    #[prost(bytes = "vec", tag = "7")]
+    parameters: Vec<u8>,
 }
 
 impl Query {
@@ -98,19 +109,21 @@ impl Query {
             rows: said(metadata, ROWS, "a number of rows")?,
             bytes: said(metadata, BYTES, "a number of bytes")?,
             memory: said(metadata, MEMORY, "a number of bytes")?,
+            parameters: Vec::new(),
         })
     }
 
     /// As `caller` may ask it.
-    fn asked(&self, caller: &Caller) -> Asked {
-        Asked {
+    fn asked(&self, caller: &Caller) -> probe_common::error::Result<Asked> {
+        Ok(Asked {
             pid: self.pid,
+            parameters: Parameters::decode(&self.parameters)?,
             timeout: self.timeout_ms.map(Duration::from_millis),
             rows: self.rows,
             bytes: self.bytes,
             memory: self.memory.map(|memory| usize::try_from(memory).unwrap_or(usize::MAX)),
             revoked: caller.gone.clone(),
-        }
+        })
     }
 
     fn from_handle(handle: &[u8]) -> Result<Self, Status> {
@@ -133,6 +146,7 @@ pub(super) fn sql_of_handle(handle: &[u8]) -> Option<String> {
     Query::decode(handle).ok().map(|query| query.sql)
 }
 
+type Handshake = Pin<Box<dyn Stream<Item = Result<HandshakeResponse, Status>> + Send>>;
 type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
 impl Service {
@@ -144,11 +158,22 @@ impl Service {
     /// The columns of an answer. A query that has none is never run, so this is where it is written down.
     async fn schema(&self, query: &Query, extensions: &Extensions) -> Result<SchemaRef, Status> {
         let caller = Caller::of(extensions);
-        let schema = self.engine.schema(&query.sql, query.asked(&caller)).await;
-        if let Err(error) = &schema {
-            self.note_failed(&caller, query, error).await;
+        let schema = self.engine.schema(&query.sql, query.asked(&caller)?).await;
+        self.noted(&caller, query, schema).await
+    }
+
+    /// The columns of an answer and those of the parameters, of which there are no values yet.
+    async fn prepare(&self, query: &Query, extensions: &Extensions) -> Result<(SchemaRef, Schema), Status> {
+        let caller = Caller::of(extensions);
+        let schemas = self.engine.prepare(&query.sql, query.asked(&caller)?).await;
+        self.noted(&caller, query, schemas).await
+    }
+
+    async fn noted<T>(&self, caller: &Caller, query: &Query, planned: Result<T, Error>) -> Result<T, Status> {
+        if let Err(error) = &planned {
+            self.note_failed(caller, query, error).await;
         }
-        Ok(schema?)
+        Ok(planned?)
     }
 
     async fn note_failed(&self, caller: &Caller, query: &Query, error: &Error) {
@@ -160,7 +185,7 @@ impl Service {
         let caller = Caller::of(extensions);
         self.audit.turn(&caller.asker, &query.sql).await;
         let mut entry = self.audit.begin(&caller.asker, &query.sql, query.pid);
-        let rows = self.engine.ask(&query.sql, query.asked(&caller)).await;
+        let rows = self.engine.ask(&query.sql, query.asked(&caller)?).await;
         let rows = rows.inspect_err(|error| entry.finish(Some(error)))?;
         let schema = rows.schema();
         let written = Arc::new(Mutex::new(entry));
@@ -196,6 +221,12 @@ fn info(schema: &Schema, ticket: Any, request: Request<FlightDescriptor>) -> Rep
     let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode_to_vec()));
     let info = FlightInfo::new().try_with_schema(schema).map_err(internal)?;
     Ok(Response::new(info.with_endpoint(endpoint).with_descriptor(request.into_inner())))
+}
+
+/// A schema as Flight SQL has it in its messages.
+fn message(schema: &Schema) -> Result<Bytes, Status> {
+    let message: IpcMessage = SchemaAsIpc::new(schema, &IpcWriteOptions::default()).try_into().map_err(internal)?;
+    Ok(message.0)
 }
 
 fn one(batch: RecordBatch) -> Reply<Answer> {
@@ -235,6 +266,23 @@ fn sql_info() -> Result<SqlInfoData, Status> {
 impl FlightSqlService for Service {
     type FlightService = Self;
 
+    /// Gives the token back as drivers want it that were told a user and a password. The gate has let it in already.
+    async fn do_handshake(&self, request: Request<Streaming<HandshakeRequest>>) -> Reply<Handshake> {
+        let shown = request.metadata().get(AUTHORIZATION);
+        let token = shown.and_then(|shown| token(shown.as_encoded_bytes()));
+        let answer = HandshakeResponse { protocol_version: 0, payload: Bytes::new() };
+        let mut response = Response::new(Box::pin(futures::stream::iter([Ok(answer)])) as Handshake);
+        // Over a unix socket nobody shows one.
+        if let Some(token) = token {
+            let bearer = [b"Bearer ", token.as_ref()].concat();
+            let mut bearer =
+                MetadataValue::try_from(bearer).map_err(|_| Error::usage("the token can't be in a header"))?;
+            bearer.set_sensitive(true);
+            response.metadata_mut().insert(AUTHORIZATION, bearer);
+        }
+        Ok(response)
+    }
+
     async fn get_flight_info_statement(
         &self,
         command: CommandStatementQuery,
@@ -255,13 +303,12 @@ impl FlightSqlService for Service {
         request: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
         let query = Query::new(command.query, request.metadata())?;
-        let schema = self.schema(&query, request.extensions()).await?;
-        let message: IpcMessage =
-            SchemaAsIpc::new(&schema, &IpcWriteOptions::default()).try_into().map_err(internal)?;
+        let (columns, parameters) = self.prepare(&query, request.extensions()).await?;
+        let has_parameters = !parameters.fields().is_empty();
         Ok(ActionCreatePreparedStatementResult {
             prepared_statement_handle: query.handle(),
-            dataset_schema: message.0,
-            parameter_schema: Bytes::new(),
+            dataset_schema: message(&columns)?,
+            parameter_schema: if has_parameters { message(&parameters)? } else { Bytes::new() },
         })
     }
 
@@ -292,12 +339,21 @@ impl FlightSqlService for Service {
 
     async fn do_put_prepared_statement_query(
         &self,
-        _: CommandPreparedStatementQuery,
-        _: Request<PeekableFlightDataStream>,
+        command: CommandPreparedStatementQuery,
+        request: Request<PeekableFlightDataStream>,
     ) -> Result<DoPutPreparedStatementResult, Status> {
-        Err(Error::failed("parameters of prepared statements are not supported")
-            .hint("write the values into the query")
-            .into())
+        let mut query = Query::from_handle(&command.prepared_statement_handle)?;
+        let messages = request.into_inner().map_err(FlightError::from);
+        let batches = FlightRecordBatchStream::new_from_flight_data(messages);
+        // Some drivers end with a batch without rows.
+        let given = batches.try_filter(|batch| std::future::ready(batch.num_rows() > 0)).take(2);
+        let batches: Vec<RecordBatch> = given.try_collect().await.map_err(Status::from)?;
+        let [batch] = batches.as_slice() else {
+            let error = if batches.is_empty() { "no row" } else { "more than one row" };
+            return Err(Error::usage(format!("{error} of parameters is given, and a query takes one")).into());
+        };
+        query.parameters = Parameters::from_batch(batch)?.encode()?;
+        Ok(DoPutPreparedStatementResult { prepared_statement_handle: Some(query.handle()) })
     }
 
     async fn do_put_statement_update(

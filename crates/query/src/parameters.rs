@@ -1,0 +1,207 @@
+//! Values that a client gives beside the text of a query, in which `$name`, `$1` or `?` stand for them. They are put
+//! into the plan, and never into the text.
+
+use std::collections::HashMap;
+use std::io::Cursor;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{Statement as Sql, Value, ValueWithSpan, VisitMut, VisitorMut};
+use probe_common::error::{Error, Result};
+
+use super::names::{list, nearest};
+
+/// Most values of one query.
+const MOST: usize = 1000;
+
+/// Values by their names. Names that are numbers stand for places.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Parameters(Vec<(String, ScalarValue)>);
+
+impl Parameters {
+    /// Of these, whose names have no `$` before them.
+    ///
+    /// # Errors
+    /// Two have one name, or there are more than 1000.
+    pub fn new(values: Vec<(String, ScalarValue)>) -> Result<Self> {
+        if values.len() > MOST {
+            return Err(Error::usage(format!("{} parameters are given, and at most {MOST} are taken", values.len())));
+        }
+        let twice =
+            values.iter().enumerate().find(|(place, (name, _))| values[..*place].iter().any(|(n, _)| n == name));
+        match twice {
+            Some((_, (name, _))) => Err(Error::usage(format!("parameter '{name}' is given twice"))),
+            None => Ok(Self(values)),
+        }
+    }
+
+    /// A row of values, as clients of Flight SQL send them: a column each.
+    ///
+    /// # Errors
+    /// It has not one row; as [`Parameters::new`]'s.
+    pub fn from_batch(batch: &RecordBatch) -> Result<Self> {
+        if batch.num_rows() != 1 {
+            let rows = batch.num_rows();
+            return Err(Error::usage(format!("{rows} rows of parameters are given, and a query takes one")));
+        }
+        let schema = batch.schema();
+        let each = schema.fields().iter().zip(batch.columns()).map(|(field, column)| {
+            let value = ScalarValue::try_from_array(column, 0).map_err(no_value)?;
+            Ok((field.name().trim_start_matches('$').to_owned(), value))
+        });
+        Self::new(each.collect::<Result<_>>()?)
+    }
+
+    /// The same as a batch of one row; None where there are no values.
+    ///
+    /// # Errors
+    /// A value that no array can have.
+    pub fn to_batch(&self) -> Result<Option<RecordBatch>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let columns = self.0.iter().map(|(_, value)| value.to_array().map_err(no_value)).collect::<Result<Vec<_>>>()?;
+        let fields: Vec<Field> = self.0.iter().map(|(name, value)| Field::new(name, value.data_type(), true)).collect();
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns);
+        batch.map(Some).map_err(|error| Error::failed(error.to_string()))
+    }
+
+    /// As bytes, for [`Parameters::decode`].
+    ///
+    /// # Errors
+    /// As [`Parameters::to_batch`]'s.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let Some(batch) = self.to_batch()? else { return Ok(Vec::new()) };
+        let written = StreamWriter::try_new(Vec::new(), &batch.schema()).and_then(|mut stream| {
+            stream.write(&batch)?;
+            stream.into_inner()
+        });
+        written.map_err(|error| Error::failed(error.to_string()))
+    }
+
+    /// Values from bytes of [`Parameters::encode`].
+    ///
+    /// # Errors
+    /// They are from somewhere else.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        let not_ours = || Error::usage("these parameters are not from here");
+        let mut stream = StreamReader::try_new(Cursor::new(bytes), None).map_err(|_| not_ours())?;
+        let batch = stream.next().and_then(std::result::Result::ok).ok_or_else(not_ours)?;
+        Self::from_batch(&batch)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The values by the names that a statement has for them, whose names are `places`.
+    ///
+    /// # Errors
+    /// A value is missing, or is for nothing.
+    pub(super) fn fit(&self, places: &[String]) -> Result<Vec<(String, ScalarValue)>> {
+        let given = || self.0.iter().map(|(name, _)| name.as_str());
+        // Drivers number what they bind by place, some from 0 and some from 1.
+        let by_place = places.iter().chain(given().map(str::to_owned).collect::<Vec<_>>().iter()).any(|n| is_number(n));
+        if by_place && !self.is_empty() {
+            if places.len() != self.0.len() {
+                let (takes, there) = (places.len(), self.0.len());
+                return Err(Error::failed(format!("the query has {takes} parameters, and {there} values are given")));
+            }
+            let mut places = places.to_vec();
+            // $2 may stand before $1 in the text.
+            places.sort_by_key(|name| name.parse::<usize>().unwrap_or_default());
+            return Ok(places.into_iter().zip(self.0.iter().map(|(_, value)| value.clone())).collect());
+        }
+        if let Some(missing) = places.iter().find(|place| !given().any(|name| name == **place)) {
+            return Err(Error::failed(format!("the query has a parameter ${missing}, and no value is given for it"))
+                .hint(format!("give one: probe query --param {missing}=VALUE")));
+        }
+        if let Some(unknown) = given().find(|name| !places.iter().any(|place| place == name)) {
+            let error = Error::failed(format!("a value is given for ${unknown}, and the query has no such parameter"));
+            let names = || places.iter().map(String::as_str);
+            return Err(match nearest(unknown, names()) {
+                Some(near) => error.hint(format!("did you mean ${near}?")),
+                None if places.is_empty() => error.hint(format!("write ${unknown} in the query where it belongs")),
+                None => error.hint(format!("the query has {}", list(names()))),
+            });
+        }
+        Ok(self.0.clone())
+    }
+}
+
+fn no_value(error: DataFusionError) -> Error {
+    Error::usage(format!("a parameter's value is not supported: {}", error.strip_backtrace()))
+}
+
+fn is_number(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The names of a statement's parameters, in the order in which they first stand in it. Those that are `?` get the names
+/// 1, 2 and so on.
+///
+/// # Errors
+/// `?` stands beside `$name`.
+pub(super) fn places(statement: &mut Statement) -> Result<Vec<String>> {
+    let mut places = Places::default();
+    visit(statement, &mut places);
+    if places.questions > 0 && places.questions < places.names.len() {
+        return Err(
+            Error::failed("the query has parameters of two kinds").hint("write all of them as $name, or all as ?")
+        );
+    }
+    Ok(places.names)
+}
+
+/// What the values of `places` have to be, as far as it is known.
+pub(super) fn schema(places: &[String], known: &HashMap<String, Option<DataType>>) -> Schema {
+    let field = |name: &String| {
+        let kind = known.get(&format!("${name}")).cloned().flatten().unwrap_or(DataType::Null);
+        Field::new(name, kind, true)
+    };
+    Schema::new(places.iter().map(field).collect::<Vec<_>>())
+}
+
+fn visit(statement: &mut Statement, places: &mut Places) {
+    match statement {
+        Statement::Explain(explain) => visit(&mut explain.statement, places),
+        Statement::Statement(sql) => {
+            let _ = <Sql as VisitMut>::visit(sql, places);
+        }
+        _ => {}
+    }
+}
+
+#[derive(Default)]
+struct Places {
+    names: Vec<String>,
+    questions: usize,
+}
+
+impl VisitorMut for Places {
+    type Break = ();
+
+    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<()> {
+        if let Value::Placeholder(text) = &mut value.value {
+            if text == "?" {
+                self.questions += 1;
+                *text = format!("${}", self.questions);
+            }
+            let name = text.trim_start_matches(['$', '?']).to_owned();
+            if !self.names.contains(&name) {
+                self.names.push(name);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
