@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto crates src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py \
+PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py \
 	docs/images
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
 # How long each test took, for `make testing-page`.
@@ -89,7 +89,7 @@ check: setup ## format, lints, types, circles of imports, stale generated pages,
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff check $(PYTHONS)
 	$(BIN)/ruff format --check $(PYTHONS)
-	cd python_agent && $(BIN)/mypy probe_agent
+	cd python_agent && $(BIN)/mypy
 	cd python_agent && $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/probe generate-docs --check docs
 

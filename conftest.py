@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 #: Fixtures that a run of a program stands behind, which lasts longer than a test.
-SHARED = ("two_ranks", "stubborn_training", "plain_training")
+SHARED = ("two_ranks", "tiny_home", "stubborn_training", "plain_training")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

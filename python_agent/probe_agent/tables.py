@@ -109,6 +109,6 @@ class Table:
 
 def _nanosecond_type(kind: Any) -> Any:
     """A timestamp type like `kind`, in nanoseconds."""
-    import pyarrow  # type: ignore[import-untyped]  # it has no stubs
+    import pyarrow
 
     return pyarrow.timestamp("ns", tz=kind.tz)

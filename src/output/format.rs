@@ -8,7 +8,7 @@ use probe_common::error::{Error, Result};
 
 use super::terminal::Terminal;
 use super::writer::{Out, Writer};
-use super::{arrow, csv, json, parquet, table};
+use super::{arrow, csv, json, json_rows, parquet, table};
 
 /// `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]

@@ -33,6 +33,7 @@ use crate::made::weigh::WeighInputs;
 use crate::memory::Budget;
 use crate::nested_projections;
 use crate::output;
+use crate::parameters::{self, Parameters};
 use crate::percentile::ApproxPercentile;
 use crate::running::Running;
 use crate::stopping::StopAnywhere;

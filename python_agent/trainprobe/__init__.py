@@ -1,0 +1,85 @@
+"""Ask a PyTorch training run, live or recorded, from Python: SQL to DataFrames, Python in the training process, pages.
+
+    import trainprobe as probe
+
+    run = probe.connect()
+    run.sql("SELECT step, rank, duration FROM python.steps WHERE step > $first", first=100).df()
+    run.diagnose()
+
+Needs no package; pandas, Polars, pyarrow and DuckDB are used where they are asked for by name. In a notebook,
+`%load_ext trainprobe` adds `%probe`, `%%probe` and `%%probe_eval`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainprobe.connecting import connect, runs
+from trainprobe.errors import (
+    Broken,
+    CommandError,
+    Denied,
+    Limit,
+    Missing,
+    NoTableError,
+    ProbeError,
+    SnippetError,
+    SqlError,
+    Unreachable,
+    UsageError,
+)
+from trainprobe.pages import Diagnosis, FlameGraph, Page
+from trainprobe.plot import Plot
+from trainprobe.result import Result
+from trainprobe.run import Run, compare
+from trainprobe.snippets import Evaluation, Session
+from trainprobe.tables import Table, Tables
+from trainprobe.timestamps import Timestamp
+from trainprobe.watching import Answer, Watch
+
+__all__ = [
+    "Answer",
+    "Broken",
+    "CommandError",
+    "Denied",
+    "Diagnosis",
+    "Evaluation",
+    "FlameGraph",
+    "Limit",
+    "Missing",
+    "NoTableError",
+    "Page",
+    "Plot",
+    "ProbeError",
+    "Result",
+    "Run",
+    "Session",
+    "SnippetError",
+    "SqlError",
+    "Table",
+    "Tables",
+    "Timestamp",
+    "Unreachable",
+    "UsageError",
+    "Watch",
+    "aconnect",
+    "compare",
+    "connect",
+    "runs",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Whoever does not await needs no asyncio.
+    if name == "aconnect":
+        from trainprobe.asynchronous import aconnect
+
+        return aconnect
+    raise AttributeError(f"module 'trainprobe' has no attribute '{name}'")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """What `%load_ext trainprobe` calls."""
+    from trainprobe import magics
+
+    magics.load(shell)

@@ -1,0 +1,84 @@
+"""Finding a run, and listing those that are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from trainprobe import display
+from trainprobe.command import Command
+from trainprobe.rows import Column, Rows
+from trainprobe.run import Run, path_of
+from trainprobe.target import Limits, Target, endpoint_of
+
+
+def connect(
+    endpoint: str | int | os.PathLike[str] | None = None,
+    *,
+    token_file: str | os.PathLike[str] | None = None,
+    tls_pin: str | None = None,
+    others: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    max_rows: int | None = None,
+    max_bytes: int | None = None,
+) -> Run:
+    """Finds a run, and checks that it answers.
+
+    :param endpoint: a run's name (`gpt`, `gpt@1`), a pid, a run's directory, `unix:PATH` or `HOST:PORT`; default
+        PROBE_ENDPOINT, or the only live run.
+    :param token_file: the file with the token for `HOST:PORT`, as `probe token make` writes it; default PROBE_TOKEN_FILE.
+    :param tls_pin: the hash of that collector's certificate, where the token file does not have it; default PROBE_TLS_PIN.
+    :param others: more runs that queries can name: with `{"before": "gpt@1"}` there is `before.python.steps`.
+    :param timeout: seconds that one answer may take; by default what the collector allows.
+    :param max_rows: rows that one answer may have.
+    :param max_bytes: bytes that one answer may have.
+
+    A name becomes the run that it means now: when that has ended, its directory answers, and a new run of the name
+    changes nothing.
+
+    Raises Unreachable where nothing answers, UsageError where several runs are live, Denied without a valid token.
+
+    >>> probe.connect("tiny").name
+    'tiny@1'
+    """
+    named = {name: endpoint_of(other) or "" for name, other in (others or {}).items()}
+    target = Target(endpoint_of(endpoint), path_of(token_file), tls_pin, named)
+    # Its name is all that is asked, of the run alone.
+    alone = Target(target.endpoint, target.token_file, tls_pin)
+    names = [row[0] for row in Rows(alone.query("SELECT run FROM probe.store LIMIT 1", "json-rows", []))]
+    if names and _is_name(target.endpoint):
+        target = Target(names[0], target.token_file, tls_pin, named)
+    return Run(target, Limits(timeout, max_rows, max_bytes))
+
+
+def _is_name(endpoint: str | None) -> bool:
+    """Whether this is a name of a run on this machine, which another run can have later, or stands for one."""
+    written = endpoint or os.environ.get("PROBE_ENDPOINT") or "x"
+    return not (written.isdigit() or os.sep in written or ":" in written or written in (".", ".."))
+
+
+class Runs(list[dict[str, Any]]):
+    """Runs, each a dictionary; a terminal and a notebook show them as a table."""
+
+    def __init__(self, columns: list[Column], rows: list[tuple[Any, ...]]) -> None:
+        self._columns, self._rows = columns, rows
+        names = [column.name for column in columns]
+        super().__init__(dict(zip(names, row)) for row in rows)
+
+    def __repr__(self) -> str:
+        return display.text(self._columns, self._rows)
+
+    def _repr_html_(self) -> str:
+        return display.html(self._columns, self._rows)
+
+
+def runs() -> Runs:
+    """The recorded runs of this user, newest last, the live ones among them, as `probe runs` lists them: run, state (live,
+    ended or lost), started, seconds, last_step, ranks, exit_status, bytes and command.
+
+    >>> [(run["run"], run["state"]) for run in probe.runs()]
+    [('tiny@1', 'live')]
+    """
+    rows = Rows(Command(["runs", "--format", "json-rows"]))
+    return Runs(rows.columns, list(rows))

@@ -1,0 +1,129 @@
+"""Pages for people that have rows too: hang, crash, stack, compare, diagnose; and flame graphs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trainprobe import arrow, display
+from trainprobe.command import Command, ended_with_errors
+from trainprobe.errors import CommandError, ProbeError, UsageError
+from trainprobe.rows import Rows
+from trainprobe.target import Target
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+
+class Page:
+    """What a command of `probe` says: `str()` and a notebook have it as the page for people, and its rows can be taken
+    as those of a query. The rows are asked for when they are wanted, so they can be newer than the page.
+
+    :param target: whom it is about, or None for what stands in `words`.
+    """
+
+    def __init__(self, words: list[str], environment: dict[str, str], failed: type[ProbeError] = CommandError) -> None:
+        self._words, self._environment, self._failed = words, environment, failed
+        self.text = self._ask("table").read().decode()
+
+    @classmethod
+    def about(cls, target: Target, name: str, *arguments: str) -> Page:
+        """The page of one command about a run."""
+        return cls(target.words(name, *arguments), target.environment)
+
+    def _ask(self, output: str) -> Command:
+        return Command([*self._words, "--format", output], None, self._environment, self._failed)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text.rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return display.page(self.text)
+
+    @ended_with_errors
+    def df(self) -> pandas.DataFrame:
+        """Its rows as a DataFrame of pandas."""
+        arrow.needed("pandas", "df()", "pyarrow")
+        return arrow.to_pandas(self.to_arrow_table())
+
+    @ended_with_errors
+    def pl(self) -> polars.DataFrame:
+        """Its rows as a DataFrame of Polars."""
+        return arrow.to_polars(self._ask("arrow"))
+
+    @ended_with_errors
+    def to_arrow_table(self) -> pyarrow.Table:
+        """Its rows as a table of pyarrow."""
+        return arrow.reader(self._ask("arrow"), "Arrow data").read_all()
+
+    @ended_with_errors
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Its rows as dictionaries of plain Python values."""
+        rows = Rows(self._ask("json-rows"))
+        names = [column.name for column in rows.columns]
+        return [dict(zip(names, row)) for row in rows]
+
+
+class Diagnosis:
+    """Why steps take as long as they do: `probe diagnose`.
+
+    :ivar text: the page.
+    :ivar findings: what stands out, the most expensive first, as dictionaries.
+    """
+
+    def __init__(self, target: Target, steps: str | None) -> None:
+        window = ["--steps", steps] if steps else []
+        self.text = target.run("diagnose", *window)
+        self.whole: dict[str, Any] = json.loads(target.run("diagnose", "--json", *window))
+        self.findings: list[dict[str, Any]] = self.whole["findings"]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text.rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return display.page(self.text)
+
+
+class FlameGraph:
+    """Where time was spent, by stack. A notebook shows it; `str()` is the SVG."""
+
+    def __init__(self, svg: str) -> None:
+        self._svg = svg
+
+    @classmethod
+    def of(cls, target: Target, seconds: float, rank: int | None, by_rank: bool, idle: bool) -> FlameGraph:
+        """Samples the processes for so many seconds and draws their stacks."""
+        if seconds <= 0:
+            raise UsageError("a flame graph takes more than no time", "flamegraph(seconds=10)")
+        options = ["--duration", f"{seconds}s", "--format", "svg"]
+        options += ["--rank", str(rank)] if rank is not None else []
+        options += ["--by-rank"] if by_rank else []
+        options += ["--idle"] if idle else []
+        return cls(target.run("flamegraph", *options))
+
+    def __str__(self) -> str:
+        return self._svg
+
+    def _repr_html_(self) -> str:
+        return self._svg
+
+    def save(self, path: str) -> None:
+        """Writes the SVG to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self._svg)
+
+
+def window(steps: tuple[int | None, int | None] | None) -> str | None:
+    """A window of steps as commands take it: (100, 200) is 100..200, both included; None is open."""
+    if steps is None:
+        return None
+    first, last = steps
+    return f"{'' if first is None else first}..{'' if last is None else last}"

@@ -1,0 +1,143 @@
+"""Rows as plain Python values, from `--format json-rows`: a line of columns, an array a row, a line with their number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from trainprobe.command import Command
+from trainprobe.errors import Broken
+from trainprobe.timestamps import Timestamp
+
+_NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
+_Convert = Callable[[Any], Any]
+
+
+class Column:
+    """A column of an answer.
+
+    :ivar name: its name. A second column of one name has `_2` behind it.
+    :ivar kind: its type: int, float, bool, text, timestamp, duration, date, time, decimal, binary, list, struct, map
+        or null.
+    """
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        self.name: str = said["name"]
+        self.kind: str = said["type"]
+        self.convert = _conversion(said)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.kind}"
+
+
+class Rows:
+    """An answer on its way. Iterate over it for rows as tuples; memory stays the same however many there are.
+
+    :param command: a command that writes this format.
+    :ivar columns: the columns, known before the first row.
+    """
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._lines = command.lines()
+        self.columns: list[Column] = []
+        self.more = False
+        # Without its end it is what a command wrote that died: reading on says how.
+        first = next((line for line in self._lines if line.endswith(b"\n")), None)
+        if first is None:
+            raise Broken("the probe command wrote no answer")
+        self.columns = [Column(said) for said in json.loads(first)["columns"]]
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        conversions = [(place, column.convert) for place, column in enumerate(self.columns) if column.convert]
+        whole = False
+        for line in self._lines:
+            if not line.endswith(b"\n"):
+                continue
+            if line[:1] != b"[":
+                whole = True
+                continue
+            row = json.loads(line)
+            for place, convert in conversions:
+                if row[place] is not None:
+                    row[place] = convert(row[place])
+            yield tuple(row)
+        if not whole:
+            raise Broken("the answer broke off before its last row")
+
+    def close(self) -> None:
+        """Stops reading; the query ends."""
+        self._lines.close()  # type: ignore[attr-defined]
+        self._command.end()
+
+
+def answers(command: Command) -> Iterator[tuple[list[Column], list[tuple[Any, ...]]]]:
+    """One answer after another, from a command that repeats its query."""
+    columns: list[Column] = []
+    rows: list[tuple[Any, ...]] = []
+    for line in command.lines():
+        if not line.endswith(b"\n"):
+            continue
+        said = json.loads(line)
+        if isinstance(said, list):
+            pairs = zip(said, columns)
+            rows.append(tuple(c.convert(v) if c.convert and v is not None else v for v, c in pairs))
+        elif "columns" in said:
+            columns, rows = [Column(each) for each in said["columns"]], []
+        else:
+            yield columns, rows
+
+
+def _conversion(said: dict[str, Any]) -> _Convert | None:
+    """From what JSON has to a value of Python; None where these are the same."""
+    kind = said["type"]
+    if kind == "timestamp":
+        factor = _NANOSECONDS[said["unit"]]
+        if said["zone"] is None:
+            return lambda value: _plain(value * factor)
+        return lambda value: _in_time(value * factor)
+    if kind == "duration":
+        factor = _NANOSECONDS[said["unit"]]
+        # Python has durations to the microsecond.
+        return lambda value: timedelta(microseconds=value * factor // 1000)
+    if kind == "list":
+        return _list_of(_conversion(said["item"]))
+    if kind == "struct":
+        return _struct_of([(field["name"], _conversion(field)) for field in said["fields"]])
+    simple: dict[str, _Convert] = {
+        "date": date.fromisoformat,
+        # Python has times to the microsecond.
+        "time": lambda text: time.fromisoformat(text[:15]),
+        "decimal": Decimal,
+        "binary": bytes.fromhex,
+    }
+    return simple.get(kind)
+
+
+def _in_time(nanoseconds: int) -> Timestamp | int:
+    try:
+        return Timestamp.of(nanoseconds)
+    except OverflowError:
+        return nanoseconds
+
+
+def _plain(nanoseconds: int) -> datetime:
+    """A time without a zone; to the microsecond."""
+    return datetime(1970, 1, 1) + timedelta(microseconds=nanoseconds // 1000)
+
+
+def _list_of(item: _Convert | None) -> _Convert | None:
+    if item is None:
+        return None
+    return lambda values: [None if value is None else item(value) for value in values]
+
+
+def _struct_of(fields: list[tuple[str, _Convert | None]]) -> _Convert:
+    def convert(values: list[Any]) -> dict[str, Any]:
+        pairs = zip(fields, values)
+        return {name: each(value) if each and value is not None else value for (name, each), value in pairs}
+
+    return convert

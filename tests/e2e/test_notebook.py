@@ -1,0 +1,51 @@
+"""The example notebook runs from its first cell to its last, and shows what its text speaks of."""
+
+from __future__ import annotations
+
+import os
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from reader import environment_of
+
+from conftest import BIN, PROBE, ROOT, Home
+
+PATH = ROOT / "examples" / "investigate.ipynb"
+
+
+def shown(cell: nbformat.NotebookNode) -> str:
+    """What stands below a cell, as text."""
+    outputs = cell.get("outputs", [])
+    return "".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
+
+
+@pytest.mark.extended
+def test_the_investigation_runs_to_its_end(home: Home) -> None:
+    notebook = nbformat.read(PATH, as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs for cell in cells), "it is kept without answers"
+    variables = {**os.environ, **home.environment(), "PROBE_BIN": PROBE, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    with environment_of(home):
+        NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(PATH.parent)}}).execute(env=variables)
+    answers = {cell.source: shown(cell) for cell in cells}
+    for source, answer in answers.items():
+        print(f">>> {source}\n{answer}\n")
+    for begins, says in {
+        'run["python.steps"]': ["'duration': 's'"],
+        "parts": ["data", "forward", "backward", "optimizer", "comm", "other"],
+        "modules = ": ["module", "own", "p95", "layers."],
+        "slowest": ["step", "rank", "stage", "duration"],
+        "ranks = ": ["busy", "waited", "lead", "last_share"],
+        "run.collectives()": ["all_reduce"],
+        "run.memory(": ["cpu", "rss"],
+        "%%probe_eval": ["parameters"],
+        "training.terminate": ["'ended'"],
+        "while run.sql": ["where a step goes"],
+        "compared = ": ["whole step"],
+        "changes = ": ["module"],
+    }.items():
+        (answer,) = (answer for source, answer in answers.items() if source.startswith(begins))
+        assert all(word in answer for word in says), f"{begins}: {answer}"
+    pictures = [cell for cell in cells if any("<svg" in str(output.get("data")) for output in cell.outputs)]
+    assert len(pictures) == 1
