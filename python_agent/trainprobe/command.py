@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import os
 import pathlib
 import shutil
@@ -22,6 +23,7 @@ from contextvars import ContextVar
 from typing import IO, Any, TypeVar, cast
 
 from trainprobe.errors import CommandError, Limit, ProbeError, Unreachable, of_command
+from trainprobe.pipe import interruptible
 
 #: Seconds that a command has to end after it was interrupted.
 _GRACE = 2.0
@@ -101,6 +103,7 @@ class Command:
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
+                bufsize=0,
                 env={**os.environ, **(environment or {}), "NO_COLOR": "1"},
             )
         except OSError as error:
@@ -110,6 +113,9 @@ class Command:
                     "the parameters are too long for a command line", "shorter text, or a query that finds it"
                 ) from error
             raise Unreachable(f"cannot start {words[0]}: {error.strerror}") from error
+        assert self._process.stdout is not None
+        #: The pipe that the answer comes through.
+        self.stdout = interruptible(self._process.stdout)
         self._end = weakref.finalize(self, _end, self._process, self._stderr)
         for commands in _started.get():
             commands.append(self)
@@ -120,17 +126,14 @@ class Command:
         assert self._process.stdin is not None
         try:
             # What it refuses without reading it, it says on standard error.
-            with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+            with (
+                contextlib.suppress(BrokenPipeError),
+                io.BufferedWriter(cast("io.FileIO", self._process.stdin)) as pipe,
+            ):
                 pipe.write(text.encode())
         except BaseException:
             self.end()
             raise
-
-    @property
-    def stdout(self) -> IO[bytes]:
-        """The pipe that the answer comes through."""
-        assert self._process.stdout is not None
-        return self._process.stdout
 
     @property
     def pid(self) -> int:

@@ -43,19 +43,20 @@ def connect(
     'tiny@1'
     """
     named = {name: endpoint_of(other) or "" for name, other in (others or {}).items()}
-    target = Target(endpoint_of(endpoint), path_of(token_file), tls_pin, named)
+    written = endpoint_of(endpoint) or endpoint_of(os.environ.get("PROBE_ENDPOINT") or None)
     # Its name is all that is asked, of the run alone.
-    alone = Target(target.endpoint, target.token_file, tls_pin)
+    alone = Target(written, path_of(token_file), tls_pin)
     names = [row[0] for row in Rows(alone.query("SELECT run FROM probe.store LIMIT 1", "json-rows", []))]
-    if names and _is_name(target.endpoint):
-        target = Target(names[0], target.token_file, tls_pin, named)
-    return Run(target, Limits(timeout, max_rows, max_bytes))
+    if names and _is_name(written):
+        written = names[0]
+    return Run(Target(written, alone.token_file, tls_pin, named), Limits(timeout, max_rows, max_bytes))
 
 
-def _is_name(endpoint: str | None) -> bool:
+def _is_name(written: str | None) -> bool:
     """Whether this is a name of a run on this machine, which another run can have later, or stands for one."""
-    written = endpoint or os.environ.get("PROBE_ENDPOINT") or "x"
-    return not (written.isdigit() or os.sep in written or ":" in written or written in (".", ".."))
+    if written is None:
+        return True
+    return not (written.isdigit() or os.sep in written or ":" in written)
 
 
 class Runs(list[dict[str, Any]]):

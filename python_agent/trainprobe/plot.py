@@ -54,11 +54,14 @@ class Plot:
         kind = kind or ("line" if columns[along].kind in (*_NUMBERS, "timestamp") else "bar")
         if kind not in ("line", "bar"):
             raise UsageError(f"there is no plot '{kind}'", "kind is 'line' or 'bar'")
+        more = len(rows) > cls.MOST
+        rows = rows[: cls.MOST]
         series = [[_number(row[at]) for row in rows] for at in up]
         labels = [row[along] for row in rows]
         titles = [names[at] for at in up]
         draw = _lines if kind == "line" else _bars
-        return cls(_frame(draw(labels, series), titles, names[along]))
+        caption = names[along] + (f" (the first {cls.MOST} rows; there are more)" if more else "")
+        return cls(_frame(draw(labels, series), titles, caption))
 
     def __str__(self) -> str:
         return self._svg

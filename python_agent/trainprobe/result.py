@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -44,13 +45,15 @@ class Result:
         self._columns: list[Column] | None = None
 
     def within(self, timeout: float | None = None, max_rows: int | None = None, max_bytes: int | None = None) -> Result:
-        """The same query with limits of its own.
+        """The same query with other limits where one is given.
 
         :param timeout: seconds.
         :param max_rows: rows that the answer may have; with more it raises Limit.
         :param max_bytes: bytes that the answer may have.
         """
-        other = Result(self._target, self.sql, None, Limits(timeout, max_rows, max_bytes))
+        said = {"timeout": timeout, "max_rows": max_rows, "max_bytes": max_bytes}
+        changed = {name: value for name, value in said.items() if value is not None}
+        other = Result(self._target, self.sql, None, dataclasses.replace(self._limits, **changed))  # type: ignore[arg-type]
         other._parameters = self._parameters
         return other
 
@@ -138,14 +141,17 @@ class Result:
 
     @ended_with_errors
     def plot(self, kind: str | None = None, x: str | None = None, y: str | list[str] | None = None) -> Plot:
-        """A picture of the answer, an SVG: a notebook shows it, and `str()` is its text.
+        """A picture of the answer, an SVG: a notebook shows it, and `str()` is its text. Of more than 100,000 rows it has the
+        first ones and says so.
 
         :param kind: "line" or "bar"; the first where the column x is a number or a time.
         :param x: the column along; the first one.
         :param y: one or more columns of numbers; all others that are.
         """
         rows = self.iter_rows()
-        return Plot.of(rows.columns, list(itertools.islice(rows, Plot.MOST)), kind, x, y)
+        found = list(itertools.islice(rows, Plot.MOST + 1))
+        rows.close()
+        return Plot.of(rows.columns, found, kind, x, y)
 
     def __repr__(self) -> str:
         columns, rows, more = self._first(SHOWN)

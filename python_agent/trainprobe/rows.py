@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import date, datetime, time, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -96,8 +96,7 @@ def _conversion(said: dict[str, Any]) -> _Convert | None:
     kind = said["type"]
     if kind == "timestamp":
         factor = _NANOSECONDS[said["unit"]]
-        if said["zone"] is None:
-            return lambda value: _plain(value * factor)
+        # A time without a zone is in UTC, as in the command's other formats.
         return lambda value: _in_time(value * factor)
     if kind == "duration":
         factor = _NANOSECONDS[said["unit"]]
@@ -122,11 +121,6 @@ def _in_time(nanoseconds: int) -> Timestamp | int:
         return Timestamp.of(nanoseconds)
     except OverflowError:
         return nanoseconds
-
-
-def _plain(nanoseconds: int) -> datetime:
-    """A time without a zone; to the microsecond."""
-    return datetime(1970, 1, 1) + timedelta(microseconds=nanoseconds // 1000)
 
 
 def _list_of(item: _Convert | None) -> _Convert | None:

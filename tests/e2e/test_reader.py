@@ -8,9 +8,12 @@ import doctest
 import importlib
 import json
 import math
+import os
 import pathlib
 import pkgutil
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from decimal import Decimal
@@ -24,7 +27,7 @@ import trainprobe as probe
 from reader import new_shell, offered, trained
 from trainprobe import cursor
 
-from conftest import Home
+from conftest import Home, wait_for
 
 #: A column of every type that an answer can have, with NULL in the second row.
 TYPES = {
@@ -36,6 +39,7 @@ TYPES = {
     "yes": ("true", "NULL"),
     "name": ("'é日 \"quoted\" \\ \n two'", "NULL"),
     "at": ("arrow_cast(1700000000123456789, 'Timestamp(ns, \"UTC\")')", "NULL"),
+    "zoneless": ("arrow_cast(1700000000123, 'Timestamp(ms)')", "NULL"),
     "nothing": ("NULL", "NULL"),
     "took": ("arrow_cast(1500, 'Duration(µs)')", "NULL"),
     "day": ("DATE '2026-01-02'", "NULL"),
@@ -70,6 +74,7 @@ def test_plain_python_reads_every_type(tiny: probe.Run) -> None:
     first, second = every_type(tiny).to_dicts()
     assert math.isnan(first.pop("nan")) and second.pop("nan") == math.inf
     assert first.pop("at").nanoseconds == NANOSECONDS
+    assert first.pop("zoneless").isoformat() == "2023-11-14T22:13:20.123000+00:00"
     assert first == {
         "row": 0,
         "whole": 9007199254740993,
@@ -95,7 +100,7 @@ def test_pyarrow_pandas_polars_and_duckdb_read_every_type(tiny: probe.Run) -> No
     assert table.schema.field("at").type == pyarrow.timestamp("ns", "UTC")
     assert table["at"].cast(pyarrow.int64()).to_pylist() == [NANOSECONDS, None]
     # What pyarrow makes of it is what plain Python reads, but for times, which Python has no nanoseconds for.
-    exact = [name for name in table.column_names if name not in ("at", "nan")]
+    exact = [name for name in table.column_names if name not in ("at", "zoneless", "nan")]
     plain = [{name: row[name] for name in exact} for row in result.to_dicts()]
     assert table.select(exact).to_pylist() == plain
 
@@ -136,6 +141,10 @@ def test_parameters_come_back_as_they_were_given(tiny: probe.Run) -> None:
     # Numbers of numpy and pandas' times are taken for what they are.
     other = tiny.sql("SELECT $a AS a, $b AS b", a=pandas.Series([3])[0], b=pandas.Timestamp(NANOSECONDS, tz="UTC"))
     assert other.to_dicts()[0]["a"] == 3 and other.to_dicts()[0]["b"].nanoseconds == NANOSECONDS
+    long = "x" * 100_000
+    assert tiny.sql(f"SELECT $a = '{long}' AS same", a=long).fetchall() == [(True,)]
+    with pytest.raises(probe.Limit, match="too long"):
+        tiny.sql("SELECT $a", a=long * 2).fetchall()
     for wrong in (2**63, [1], datetime.datetime(2026, 1, 1), "a\0b"):
         with pytest.raises(probe.UsageError):
             tiny.sql("SELECT $x", x=wrong)
@@ -202,12 +211,14 @@ def test_views_tables_and_pages(tiny: probe.Run) -> None:
     assert compared.pl().columns == list(compared.to_dicts()[0])
 
 
-def test_plots_are_pictures(tiny: probe.Run) -> None:
+def test_plots_are_pictures(tiny: probe.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     line = tiny.sql("SELECT step, duration, NULL AS gap FROM python.steps ORDER BY step").plot(y="duration")
     bars = tiny.sql(
         "SELECT stage, COUNT(*) AS calls, CAST('NaN' AS DOUBLE) AS nan FROM python.torch_trace GROUP BY 1"
     ).plot()
     assert str(line).count("<path") == 1 and "<rect" in str(bars) and "nan" not in str(line).lower()
+    monkeypatch.setattr(probe.Plot, "MOST", 3)
+    assert "the first 3 rows; there are more" in str(tiny.steps().plot(y="duration"))
     with pytest.raises(probe.UsageError, match="no column 'x'"):
         tiny.sql("SELECT 1 AS a").plot(x="x")
 
@@ -231,6 +242,24 @@ def test_cells_run_python_in_the_training_process(tiny: probe.Run, tmp_path: pat
     assert "param_groups" in offered(shell, "%%probe_eval\noptimizer.param_g")
     shell.run_cell("%%probe_eval --session cell\nkept = 1")
     assert shell.run_cell("%%probe_eval --session cell\nprint(kept)").result.text == "1\n"
+
+
+def test_the_interrupt_button_cancels_the_snippet_and_not_the_run(tiny: probe.Run, tmp_path: pathlib.Path) -> None:
+    shell = new_shell(tmp_path)
+    endless = "import time\nwhile True:\n    time.sleep(0.01)  # endless"
+    status = tiny.sql("SELECT status FROM probe.evals WHERE code LIKE '%# endless%'")
+
+    def interrupt() -> None:
+        wait_for("the snippet", lambda: status.fetchall() == [("running",)])
+        os.kill(os.getpid(), signal.SIGINT)
+
+    button = threading.Thread(target=interrupt)
+    button.start()
+    done = shell.run_cell(f"%%probe_eval tiny --at now\n{endless}")
+    button.join()
+    assert isinstance(done.error_in_exec, KeyboardInterrupt)
+    wait_for("the snippet's end", lambda: status.fetchall() == [("cancelled",)])
+    assert tiny.eval("print(1)").text == "1\n"
 
 
 def test_pep_249_cursors_are_taken_by_pandas_and_polars(tiny: probe.Run) -> None:
