@@ -23,8 +23,8 @@ KNOWN = {
     "crates/store": 0,
     "crates/trace": 13,
     "proto": 0,
-    "python_agent": 53,
-    ".": 2,
+    "python_agent": 52,
+    ".": 0,
 }
 
 Module = tuple[str, ...]

@@ -1,14 +1,11 @@
 //! `probe_agent._native`: the native half of the agent.
 //!
-//! [`recording`] is what runs on training's threads: slots, callbacks, rings. [`analysis`] turns what they recorded
+//! [`recording`] is what runs on training's threads: slots, callbacks, rings. [`probe_trace`] turns what they recorded
 //! into rows of the tables, and [`uplink`] sends the rows; both run on one background thread that never takes the GIL.
 //! [`frame_locals`] reads what a snippet may name, [`words`] takes texts from Python and bounds them. [`sampling`] asks the
 //! operating system, on that thread too. [`shared`] is the little state that all of them, and the Python half, look at.
 
 use pyo3::prelude::*;
-
-pub use probe_trace as analysis;
-pub use probe_trace::sink;
 
 mod frame_locals;
 pub mod recording;

@@ -3,6 +3,7 @@
 //! A share of a step is never a cause: every rule ([`rule`], a file of SQL each) has a reference of its own, and what is
 //! above it is replayed away ([`replay`]) to say what it would save.
 
+mod diagnosis;
 mod finding;
 mod judge;
 mod page;
@@ -16,54 +17,18 @@ mod waterfall;
 
 use std::collections::BTreeMap;
 
+pub(crate) use diagnosis::{Diagnosis, Undecided};
 pub(crate) use finding::{Finding, Severity};
 pub(crate) use page::{json, page};
 
-use self::replay::{FITS, Reduction};
+use self::replay::Reduction;
 use self::rule::{Kind, Rule};
-use self::steps::{Steps, Ticks};
-use self::waterfall::Leaf;
 use crate::step_window::Window;
 use probe_client::Client;
 use probe_common::error::{Error, Kind as Failure, Result};
 
 /// Steps from which on anything is said about time.
 pub(crate) const FEWEST: usize = 40;
-
-/// A rule that could not say anything, why, and what would record what it needs.
-pub(crate) struct Undecided {
-    pub(crate) rule: String,
-    pub(crate) why: String,
-    pub(crate) how: String,
-}
-
-pub(crate) struct Diagnosis {
-    pub(crate) steps: Steps,
-    pub(crate) findings: Vec<Finding>,
-    pub(crate) waterfall: Vec<Leaf>,
-    /// Rules that were silent, and why.
-    pub(crate) ruled_out: Vec<(String, String)>,
-    pub(crate) not_decided: Vec<Undecided>,
-    /// The replay's.
-    pub(crate) error: f64,
-}
-
-impl Diagnosis {
-    pub(crate) fn fits(&self) -> bool {
-        self.error.abs() <= FITS
-    }
-
-    /// The time of all steps: what the waterfall sums to.
-    fn total(&self) -> Ticks {
-        self.waterfall.iter().map(|leaf| leaf.typical + leaf.excess).sum()
-    }
-
-    /// The finding that is worth a verdict: the first of the worst.
-    pub(crate) fn verdict(&self) -> Option<&Finding> {
-        let worth = self.findings.iter().filter(|of| of.severity >= Severity::Warn && of.confidence != "possible");
-        worth.rev().max_by_key(|of| of.severity)
-    }
-}
 
 /// Asks every rule.
 ///

@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use serde_json::{Value, json as value};
 
-use super::Diagnosis;
+use super::diagnosis::Diagnosis;
+use super::finding::Finding;
 use super::steps::{Steps, Ticks, seconds};
+use super::waterfall::Leaf;
 
 fn ms(steps: &Steps, ticks: Ticks) -> f64 {
     seconds(ticks) * 1000.0 / steps.count().max(1) as f64
@@ -88,7 +90,7 @@ pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
 pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
     let steps = &done.steps;
     let total = done.total();
-    let leaf = |leaf: &super::Leaf| {
+    let leaf = |leaf: &Leaf| {
         value!({ "part": leaf.part, "leaf": if leaf.finding.is_some() { "claimed" } else { "not named" },
             "typical_ms": ms(steps, leaf.typical), "excess_ms": ms(steps, leaf.excess),
             "finding": leaf.finding.map(|place| place + 1) })
@@ -100,7 +102,7 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
         "step_ms": ms(steps, total),
         "fits": done.fits(),
         "verdict": done.verdict().map(|of| of.says.clone()),
-        "findings": done.findings.iter().map(super::Finding::json).collect::<Vec<_>>(),
+        "findings": done.findings.iter().map(Finding::json).collect::<Vec<_>>(),
         "waterfall": done.waterfall.iter().map(leaf).collect::<Vec<_>>(),
         "ruled_out": done.ruled_out.iter().map(|(rule, why)| value!({ "rule": rule, "why": why })).collect::<Vec<_>>(),
         "not_decided": done.not_decided.iter()

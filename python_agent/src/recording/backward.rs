@@ -9,11 +9,11 @@ use super::boundary::{self, DETAIL, SUSPENSIONS};
 use super::clock::ticks;
 use super::forward::beside_error;
 use super::policy::{self, Layer};
-use super::record::{Kind, Record};
 use super::record_function::{self, FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, WATCHED};
 use super::slot;
 use super::thread::{self, BESIDE, RECORD};
 use crate::shared::ENABLED;
+use probe_trace::record::{Kind, Record};
 
 /// Passes in which the callback showed no node, before it ever showed one.
 static SILENT: AtomicU32 = AtomicU32::new(0);

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use pyo3::prelude::*;
 
 use super::clock::ticks;
-use super::record::{Kind, Record};
 use super::thread::{self, RECORD, SUSPENDED, ThreadState};
-use super::{module_memory, operators, pauses, policy, processor, record_function, slot};
-use crate::analysis::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
+use super::{module_memory, operators, pauses, policy, processor, program_errors, record_function, slot};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
+use probe_trace::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
+use probe_trace::record::{Kind, Record};
 
 /// Whether modules are recorded in the step that is under way.
 pub(crate) static DETAIL: AtomicBool = AtomicBool::new(false);
@@ -100,7 +100,7 @@ fn is_told(py: Python<'_>, seen: &AtomicU32, ask_at: &AtomicU32, unit: u8) -> bo
     let asked = py.import("probe_agent.torch.optimizer").and_then(|module| module.call_method0("is_any"));
     let may_step = asked.and_then(|is_any| is_any.extract::<bool>());
     let knows = may_step.as_ref().is_ok_and(|may_step| !may_step);
-    super::swallow(py, "looking for an optimizer", may_step.map(drop));
+    program_errors::swallow(py, "looking for an optimizer", may_step.map(drop));
     ask_at.store(count.saturating_mul(2), Ordering::Relaxed);
     // Meanwhile one may have stepped on another thread.
     knows && UNIT.compare_exchange(0, unit, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -144,6 +144,11 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
         state.remark(Record::new(Kind::Processor, 0, ticks(), running, waiting));
     }
     STEP.fetch_add(1, Ordering::SeqCst) + 1
+}
+
+/// The step under way gets no row.
+pub(super) fn leave_out_step() {
+    thread::with(|state| state.instant(Record::new(Kind::Resume, 0, ticks(), 1, 0)));
 }
 
 /// Makes [`DETAIL`] what the step that begins is to have, if it isn't. Only where no step is under way.
@@ -191,7 +196,7 @@ pub(crate) fn check(py: Python<'_>, state: &ThreadState) {
     if BOUNDARY_WANTED.load(Ordering::Acquire) && is_boundary(state) {
         let callback = shared::lock(&BOUNDARY).as_ref().map(|callback| callback.clone_ref(py));
         if let Some(callback) = callback {
-            super::swallow(py, "a snippet at a step boundary", callback.call0(py).map(drop));
+            program_errors::swallow(py, "a snippet at a step boundary", callback.call0(py).map(drop));
         }
     }
 }

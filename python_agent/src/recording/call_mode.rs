@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::{ffi, intern};
 
 use super::record_function::symbol;
-use crate::analysis::payload::{EVAL_MODE, NO_GRADIENTS};
+use probe_trace::payload::{EVAL_MODE, NO_GRADIENTS};
 
 /// `bool c10::GradMode::is_enabled()`: false in `no_grad` and in `inference_mode`.
 type IsEnabled = unsafe extern "C" fn() -> bool;

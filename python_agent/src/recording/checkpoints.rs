@@ -10,11 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::policy::{self, Layer};
-use super::record::Kind;
+use super::program_errors;
 use super::thread::{self, RECORD};
-use crate::analysis::CHECKPOINTS;
 use crate::shared::{self, ENABLED, STEP};
-use crate::sink::Sink;
+use probe_trace::CHECKPOINTS;
+use probe_trace::record::Kind;
+use probe_trace::sink::Sink;
 
 /// Rows that wait at most: a drain comes ten times a second.
 const MOST: usize = 4096;
@@ -82,7 +83,7 @@ fn run_checkpoint<'py>(
     let said = match before.call1((args, kwargs)) {
         Ok(said) => Some(said),
         Err(error) => {
-            super::swallow(py, "a checkpoint", Err(error));
+            program_errors::swallow(py, "a checkpoint", Err(error));
             None
         }
     };
@@ -98,7 +99,7 @@ fn run_checkpoint<'py>(
     let (path, bytes) = match known {
         Ok(known) => known,
         Err(error) => {
-            super::swallow(py, "a checkpoint", Err(error));
+            program_errors::swallow(py, "a checkpoint", Err(error));
             (None, None)
         }
     };

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) use crate::analysis::clock::Sample;
+pub(crate) use probe_trace::clock::Sample;
 
 static COUNTER: AtomicBool = AtomicBool::new(false);
 

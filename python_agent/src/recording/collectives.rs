@@ -13,11 +13,12 @@ use super::cost;
 use super::device;
 use super::forward::beside_error;
 use super::policy::{self, Layer};
-use super::record::{Kind, Record};
+use super::program_errors;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
-use crate::analysis::known::Learned;
-use crate::analysis::names::Operation;
 use crate::shared::{self, ENABLED};
+use probe_trace::known::Learned;
+use probe_trace::names::Operation;
+use probe_trace::record::{Kind, Record};
 
 /// Keys of operations, unique in this process; 0 is none.
 static KEYS: AtomicU64 = AtomicU64::new(1);
@@ -103,7 +104,7 @@ impl CollectiveGroup {
             match state.mode.get() {
                 RECORD if policy::is_on(Layer::Collectives) => {
                     let began = ticks();
-                    super::swallow(args.py(), "recording a collective", self.issue_hooked(state, args));
+                    program_errors::swallow(args.py(), "recording a collective", self.issue_hooked(state, args));
                     cost::spent(began);
                 }
                 BESIDE => return Err(beside_error()),

@@ -17,8 +17,8 @@ use pyo3::types::{PyDict, PyTuple};
 use super::clock::ticks;
 use super::device;
 use super::policy::{self, Layer};
-use super::record::{Kind, Record};
 use super::thread::{self, ThreadState};
+use probe_trace::record::{Kind, Record};
 
 /// The backend has begun to time an operation that this thread is issuing.
 pub(super) fn started(state: &ThreadState, handle: u64) {

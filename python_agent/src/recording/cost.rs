@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 
 use super::clock::ticks;
-use super::record::{Kind, Record, RecordTable};
 use super::record_function::{self, peek};
 use super::ring::Ring;
 use super::{device, operators};
+use probe_trace::record::{Kind, Record, RecordTable};
 
 /// Walked through between two measured events.
 const WALK: usize = 1 << 20;

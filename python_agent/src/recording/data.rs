@@ -13,11 +13,11 @@ use super::clock::ticks;
 use super::cost;
 use super::policy::{self, Layer};
 use super::program_errors::is_of_program;
-use super::record::{Kind, Record, RecordTable};
 use super::thread::{self, RECORD};
 use super::{boundary, names, shape, slot};
-use crate::analysis::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use crate::shared::ENABLED;
+use probe_trace::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
+use probe_trace::record::{Kind, Record, RecordTable};
 
 /// Items of a batch that are looked at; a batch of more has no size.
 const MOST_ITEMS: isize = 64;

@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
+use super::analyser::ANALYSER;
 use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
-use super::{ANALYSER, checkpoints, exceptions, fork, names, overhead, shared_memory, slot, spans, tables};
-use crate::analysis::{Analyser, METRICS, RING_FULL, RecordTable, SPANS};
+use super::{checkpoints, exceptions, fork, names, overhead, shared_memory, slot, spans, tables};
 use crate::sampling::Sampler;
 use crate::shared;
-use crate::sink::Sink;
+use probe_trace::sink::Sink;
+use probe_trace::{Analyser, METRICS, RING_FULL, RecordTable, SPANS};
 
 /// A record's time is read a little before the record is written. Those younger than this wait for the next drain, so
 /// that none of another thread comes too late.

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use super::fork;
 use super::policy::{Layer, is_on};
 use crate::shared::{self, ENABLED, STEP};
-use crate::sink::Sink;
+use probe_trace::sink::Sink;
 
 /// `schema.name` of their table.
 const TABLE: &str = "python.exceptions";

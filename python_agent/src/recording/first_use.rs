@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 
+use super::program_errors;
 use crate::shared;
 
 static WAITING: AtomicBool = AtomicBool::new(false);
@@ -16,7 +17,7 @@ pub(super) fn happened(py: Python<'_>) {
     if WAITING.load(Ordering::Relaxed) && WAITING.swap(false, Ordering::AcqRel) {
         let callback = shared::lock(&CALLBACK).take();
         if let Some(callback) = callback
-            && !super::swallow(py, "the first connection", callback.call0(py).map(drop))
+            && !program_errors::swallow(py, "the first connection", callback.call0(py).map(drop))
         {
             // The program broke it off (Ctrl-C): the next sign is the first one.
             *shared::lock(&CALLBACK) = Some(callback);

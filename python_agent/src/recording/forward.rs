@@ -9,11 +9,11 @@ use pyo3::prelude::*;
 use super::boundary::{self, DETAIL};
 use super::clock::ticks;
 use super::policy::{self, Layer};
-use super::record::{Kind, Record, RecordTable};
 use super::record_function::peek;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
 use super::{call_mode, device, exceptions, fast_call, first_use, module_memory, names, shape, slot};
 use crate::shared::{self, ENABLED};
+use probe_trace::record::{Kind, Record, RecordTable};
 
 /// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
 /// returned, NULL with its exception included, is returned untouched.

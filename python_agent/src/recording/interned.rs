@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::analysis::known::Learned;
+use probe_trace::known::Learned;
 
 /// Names a table holds.
 pub(super) const NAMES: usize = 1024;

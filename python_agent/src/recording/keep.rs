@@ -4,14 +4,15 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use super::analyser::ANALYSER;
 use super::ring::{self, Reader};
 use super::shared_memory::{self, writer};
-use super::{ANALYSER, names, overhead};
-use crate::analysis::keep::Keep;
-use crate::analysis::mapping::Part;
-use crate::analysis::recover::{self, Outgoing};
+use super::{names, overhead};
 use crate::shared::lock;
-use crate::sink::Sink;
+use probe_trace::keep::Keep;
+use probe_trace::mapping::Part;
+use probe_trace::recover::{self, Outgoing};
+use probe_trace::sink::Sink;
 
 pub(crate) use shared_memory::descriptor;
 

@@ -8,11 +8,11 @@ use pyo3::types::PyDict;
 use super::clock::ticks;
 use super::module_memory;
 use super::policy::{Layer, is_on};
-use super::record::{Kind, Record};
 use super::thread::{self, RECORD};
-use crate::analysis::payload::MEMORY_VALUES as COUNT;
 use crate::sampling;
 use crate::shared::ENABLED;
+use probe_trace::payload::MEMORY_VALUES as COUNT;
+use probe_trace::record::{Kind, Record};
 
 /// The first of them are also asked for at modules: what is allocated, its peak, and what is reserved.
 pub(super) const OF_MODULES: usize = 3;

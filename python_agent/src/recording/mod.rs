@@ -1,19 +1,18 @@
 //! What runs on training's threads: slots, callbacks, rings.
 //!
 //! Python calls and C++ callbacks become [`record::Record`]s in the ring of the thread they happen on
-//! ([`thread`], [`ring`]); [`crate::analysis`] makes rows of them. All `unsafe` of the agent is in here.
+//! ([`thread`], [`ring`]); [`probe_trace`] makes rows of them. All `unsafe` of the agent is in here.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex};
 
 use probe_proto::config::Layers;
 use pyo3::prelude::*;
 
-use crate::analysis::Analyser;
 use crate::shared::{self, ATTACHED, ENABLED};
 use crate::uplink::link::LONGEST_PROBLEM;
 use crate::words::Words;
 
+mod analyser;
 mod backward;
 mod boundary;
 mod call_mode;
@@ -61,25 +60,12 @@ mod thread;
 mod turns;
 pub(crate) mod usage;
 
-pub use crate::analysis::record;
 pub use boundary::unit;
 pub use drain::{drain, flush_open};
 pub(crate) use fork::{begin_in_child, begun, may_begin};
 pub use overhead::{cost, set_budget, set_buffer_bytes};
-use record::{Kind, Record};
-
-static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> = LazyLock::new(|| Mutex::new(Analyser::new(names::Known)));
-
-/// An error of ours is nobody's business in training: it is kept as the newest problem. The program's own goes on to it.
-/// Whether it was one of ours, or none.
-fn swallow(py: Python<'_>, what: &str, result: PyResult<()>) -> bool {
-    let Err(error) = result else { return true };
-    if program_errors::is_of_program(py, &error) && program_errors::hand_on(py, &error) {
-        return false;
-    }
-    *shared::lock(&shared::PROBLEM) = format!("{what}: {}", error.value(py));
-    true
-}
+pub use probe_trace::record;
+use probe_trace::record::{Kind, Record};
 
 /// Whether recording has ever been on.
 static EVER_ON: AtomicBool = AtomicBool::new(false);
@@ -109,12 +95,7 @@ fn enable(on: bool) {
 #[pyfunction]
 fn skip_step() {
     ATTACHED.store(true, Ordering::Relaxed);
-    leave_out_step();
-}
-
-/// The step under way gets no row.
-fn leave_out_step() {
-    thread::with(|state| state.instant(Record::new(Kind::Resume, 0, clock::ticks(), 1, 0)));
+    boundary::leave_out_step();
 }
 
 /// Whether anything is recorded in this process.

@@ -14,10 +14,11 @@ use pyo3::types::PyDict;
 use super::clock::ticks;
 use super::memory;
 use super::policy::{Layer, is_on};
-use super::record::{Kind, Record};
+use super::program_errors;
 use super::thin::Thin;
 use super::thread::ThreadState;
-use crate::analysis::payload::{AT_END, PEAK};
+use probe_trace::payload::{AT_END, PEAK};
+use probe_trace::record::{Kind, Record};
 
 /// In which of the steps modules are looked at: the first one among them, where memory most often runs out.
 const PLACE: u32 = 0;
@@ -89,7 +90,7 @@ fn ask() -> Option<Looked> {
     let looked = asked(py).unwrap_or_else(|error| {
         USED.store(false, Ordering::Relaxed);
         LOOKS.stop();
-        super::swallow(py, "memory of modules", Err(error));
+        program_errors::swallow(py, "memory of modules", Err(error));
         None
     });
     LOOKS.spend(ticks().saturating_sub(began));

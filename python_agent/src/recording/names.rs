@@ -11,10 +11,10 @@ use pyo3::types::PyType;
 
 use super::clock::ticks;
 use super::thread::ThreadState;
-use super::{cost, shared_memory};
-use crate::analysis::known::{self, Entry, KnownNames, Learned, Numbered};
-use crate::analysis::names::{Found, ModuleInfo, Names};
+use super::{cost, program_errors, shared_memory};
 use crate::shared;
+use probe_trace::known::{self, Entry, KnownNames, Learned, Numbered};
+use probe_trace::names::{Found, ModuleInfo, Names};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -81,7 +81,7 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool)
         cost::spent(began);
     }
     let is_known = known.as_ref().ok().copied();
-    let is_ours = super::swallow(py, "finding the names of modules", known.map(drop));
+    let is_ours = program_errors::swallow(py, "finding the names of modules", known.map(drop));
     // One that can't be walked is not tried at each of its calls; one whose walk the program broke off is.
     is_known.unwrap_or((is_ours, false))
 }
@@ -219,7 +219,7 @@ impl Names for Known {
         super::optimizer::class_name(id)
     }
 
-    fn operation(&self, id: u64) -> Option<crate::analysis::names::Operation> {
+    fn operation(&self, id: u64) -> Option<probe_trace::names::Operation> {
         super::collectives::operation(id)
     }
 

@@ -19,14 +19,14 @@ use super::boundary::SUSPENSIONS;
 use super::clock::ticks;
 use super::interned::Interned;
 use super::policy::{Layer, is_on};
-use super::record::{Kind, Record};
 use super::record_function::{self as torch, name_of};
 use super::shim::{self, FLOAT, Tensor};
 use super::thin::Thin;
 use super::thread::{self, RECORD};
-use crate::analysis::known::Learned;
-use crate::analysis::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
 use crate::shared::{self, ENABLED};
+use probe_trace::known::Learned;
+use probe_trace::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
+use probe_trace::record::{Kind, Record};
 
 /// In which of the steps operators are watched: late enough to come after a program's first ones, and soon enough for a
 /// short run.

@@ -7,12 +7,12 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
-use super::record::Kind;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::Turns;
 use super::{device, first_use, fork, forward_hooks, module_memory, record_function, slot};
-use crate::analysis::known::Learned;
 use crate::shared::{ENABLED, STEP};
+use probe_trace::known::Learned;
+use probe_trace::record::Kind;
 
 const NAMES: usize = 64;
 const LENGTH: usize = 63;
@@ -116,7 +116,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
             first_use::happened(py);
             if ENABLED.load(Ordering::Relaxed) {
                 // Its first step is under way: it counts, and gets no row.
-                super::leave_out_step();
+                boundary::leave_out_step();
                 return optimizer_begin(optimizer);
             }
         }

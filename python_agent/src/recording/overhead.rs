@@ -11,9 +11,9 @@ use probe_proto::v1;
 
 use super::clock::Sample;
 use super::{cost as costs, module_memory, names, operators, policy, ring};
-use crate::analysis::{Analyser, Counts};
 use crate::shared::{self, STEP};
-use crate::sink::Sink;
+use probe_trace::sink::Sink;
+use probe_trace::{Analyser, Counts};
 
 /// Between two rows.
 const INTERVAL: Duration = Duration::from_secs(2);

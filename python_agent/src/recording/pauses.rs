@@ -7,10 +7,10 @@ use pyo3::types::{PyDict, PyString};
 
 use super::clock::ticks;
 use super::policy::{Layer, is_on};
-use super::record::{Kind, Record};
 use super::thread::{self, RECORD};
-use crate::analysis::payload::{COMPILATION, WITHOUT_ID};
 use crate::shared::ENABLED;
+use probe_trace::payload::{COMPILATION, WITHOUT_ID};
+use probe_trace::record::{Kind, Record};
 
 /// Whether the layer's mechanism is in.
 static PAUSES: AtomicBool = AtomicBool::new(false);

@@ -13,10 +13,10 @@ use pyo3::prelude::*;
 
 use super::boundary::{DETAIL, SUSPENSIONS};
 use super::clock::ticks;
-use super::record::{Kind, Record, RecordTable};
 use super::thread::{self, RECORD, TESTING};
 use super::{completion, cost, device, optimizer, spans};
 use crate::shared::{ENABLED, TRAINING_THREAD};
+use probe_trace::record::{Kind, Record, RecordTable};
 
 const SCOPES: usize = 10;
 const FUNCTION: usize = 0;

@@ -7,12 +7,12 @@ use std::cell::Cell;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::record::{Record, RecordTable};
 use super::shared_memory::{self, Region};
 /// Records a ring holds: 2 MiB.
-pub(crate) use crate::analysis::mapping::CAPACITY;
-use crate::analysis::mapping::{HEAD_AT, PAGE, THREAD_AT};
-use crate::analysis::recover::Place;
+pub(crate) use probe_trace::mapping::CAPACITY;
+use probe_trace::mapping::{HEAD_AT, PAGE, THREAD_AT};
+use probe_trace::record::{Record, RecordTable};
+use probe_trace::recover::Place;
 
 /// Places that module and node intervals leave to what the steps' times are made of.
 const KEPT: u64 = 256;
@@ -399,8 +399,8 @@ fn all() -> impl Iterator<Item = &'static Ring> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Kind;
     use super::*;
+    use probe_trace::record::Kind;
 
     /// Writes `count` records, reads them, and sees that they are the ones.
     fn goes_through(ring: &'static Ring, count: u64) {

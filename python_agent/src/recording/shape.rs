@@ -6,9 +6,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::clock::ticks;
-use super::record::{Kind, Record};
 use super::thread::ThreadState;
-use crate::analysis::payload::SHAPE_DIMENSIONS as DIMENSIONS;
+use probe_trace::payload::SHAPE_DIMENSIONS as DIMENSIONS;
+use probe_trace::record::{Kind, Record};
 
 /// `torch.Tensor` and `torch.nn.Parameter`, kept alive. Subclasses are left alone: asking one for its shape may run
 /// code of its own.

@@ -11,13 +11,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::fork;
-use super::record::Record;
-use crate::analysis::known::Learned;
-use crate::analysis::mapping::{
-    CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MOST_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
-};
 use crate::shared;
 use crate::uplink::connect::Address;
+use probe_trace::known::Learned;
+use probe_trace::mapping::{
+    CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MOST_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
+};
+use probe_trace::record::Record;
 
 /// A place for a ring.
 #[derive(Debug)]

@@ -15,11 +15,11 @@ use pyo3::{ffi, intern};
 
 use super::clock::ticks;
 use super::forward::module_call;
-use super::record::{Kind, Record};
 use super::thread::ThreadState;
-use super::{cost, names};
-use crate::analysis::names::Names;
+use super::{cost, names, program_errors};
 use crate::shared;
+use probe_trace::names::Names;
+use probe_trace::record::{Kind, Record};
 
 /// What the slot held before: Python's generic one, which looks up `__call__`.
 static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -166,7 +166,7 @@ fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
             LOOK_EVERY.as_secs()
         );
     }
-    super::swallow(py, "the slots of modules", looked);
+    program_errors::swallow(py, "the slots of modules", looked);
     cost::spent(began);
 }
 

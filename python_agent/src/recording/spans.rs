@@ -11,11 +11,11 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use super::clock::ticks;
 use super::interned::Interned;
 use super::policy::{Layer, is_on};
-use super::record::{Kind, Record};
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
-use crate::analysis::known::Learned;
 use crate::shared::{ENABLED, STEP};
+use probe_trace::known::Learned;
+use probe_trace::record::{Kind, Record};
 
 /// Ranges open on a thread; the oldest is given up when there are more.
 const OPEN: usize = 32;

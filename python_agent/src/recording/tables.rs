@@ -17,10 +17,10 @@ use pyo3::types::{PyBool, PyDict, PyList, PyString};
 use super::policy::{Layer, is_on};
 use super::thread::{self, RECORD};
 use super::{fork, shape, spans};
-use crate::analysis::custom::{Value, Waiting};
 use crate::shared::{self, ENABLED, STEP, lock};
-use crate::sink::Sink;
 use crate::uplink::say;
+use probe_trace::custom::{Value, Waiting};
+use probe_trace::sink::Sink;
 
 /// What may wait between two drains, of all tables (bytes).
 const MOST_WAITING: usize = 4 << 20;

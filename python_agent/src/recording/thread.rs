@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::clock::ticks;
-use super::record::{Kind, Record, RecordTable};
 use super::ring::{LOST, Ring};
 use super::spans::OpenSpans;
 use super::{fork, record_function};
 use crate::shared::ENABLED;
+use probe_trace::record::{Kind, Record, RecordTable};
 
 /// Records.
 pub(crate) const RECORD: u8 = 0;

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use super::MB;
 use crate::shared::{self, STEP};
-use crate::sink::Sink;
+use probe_trace::sink::Sink;
 
 /// What is noted in one go belongs in one row: the first one waits for so many steps, or so long.
 const SETTLED_STEPS: i64 = 2;

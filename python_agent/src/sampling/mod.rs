@@ -12,7 +12,7 @@ use probe_proto::tables::{memory, process_metrics};
 use crate::recording::policy::{Layer, is_on};
 use crate::recording::usage::{Usage, page_size};
 use crate::shared;
-use crate::sink::Sink;
+use probe_trace::sink::Sink;
 
 mod children;
 pub(crate) mod environment;
@@ -26,7 +26,7 @@ pub static MEMORY: AtomicBool = AtomicBool::new(false);
 /// Between two rows of `process.metrics`, between two looks at children, and between rows of memory without steps.
 const SECOND: Duration = Duration::from_secs(1);
 
-pub(crate) use crate::analysis::payload::MB;
+pub(crate) use probe_trace::payload::MB;
 
 /// What was measured last.
 #[derive(Debug, Default)]

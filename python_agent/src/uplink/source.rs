@@ -3,9 +3,9 @@
 use probe_proto::v1::Status;
 
 use super::buffer::SendBuffer;
-use crate::analysis::recover::{Encoded, Outgoing};
 use crate::recording::{self, keep};
-use crate::sink::Sink;
+use probe_trace::recover::{Encoded, Outgoing};
+use probe_trace::sink::Sink;
 
 /// Something that can be drained.
 pub trait Source: Send + 'static {

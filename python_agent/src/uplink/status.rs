@@ -8,7 +8,7 @@ use probe_proto::v1;
 
 use crate::recording;
 use crate::shared::{self, lock};
-use crate::sink::Sink;
+use probe_trace::sink::Sink;
 
 use super::{config, link};
 

@@ -15,10 +15,10 @@ use probe_proto::table::Text;
 use probe_proto::{MAX_STRING_BYTES, MAX_STRINGS};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 
-use crate::analysis::cut::cut;
 use crate::recording::exceptions;
 use crate::shared::{self, lock};
-use crate::sink::Sink;
+use probe_trace::cut::cut;
+use probe_trace::sink::Sink;
 
 use super::buffer::{CAPACITY, SendBuffer};
 use super::connect::{Address, connect};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use probe_agent_native::sink::Sink;
+use probe_trace::sink::Sink;
 use probe_agent_native::uplink::connect::Address;
 use probe_agent_native::uplink::link::{Identity, Link, Settings};
 use probe_agent_native::uplink::source::Source;

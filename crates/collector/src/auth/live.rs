@@ -9,8 +9,8 @@ use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
 use super::scope::Scopes;
-use super::tokens::{Named, TokenFile, hash};
 use super::shown;
+use super::tokens::{Named, TokenFile, hash};
 
 /// Which file was read: each change makes another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use probe_proto::TIMES_PER_SECOND;
 
 use super::driver::{self, Driver, State};
 use super::{DEVICES, FAILED, pool};
-use crate::analysis::Device;
+use probe_trace::Device;
 
 /// What is known of a record's event.
 #[derive(Debug, Clone, Copy, PartialEq)]
