@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto crates src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py \
+PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py \
 	docs/images
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
 # How long each test took, for `make testing-page`.
@@ -116,8 +116,8 @@ diagnose-score: setup ## what `probe diagnose` says of it
 
 SECONDS_EACH ?= 60
 # With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.
-COVERED ?= frame endpoint sql
-fuzz: ## the three doors to strangers' bytes and hostile questions, a minute each (SECONDS_EACH); with coverage too where cargo-fuzz is installed
+COVERED ?= frame endpoint sql trace
+fuzz: ## the four doors to strangers' bytes and hostile questions, a minute each (SECONDS_EACH); with coverage too where cargo-fuzz is installed
 	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it fuzz:: -- --nocapture
 	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it hostile::no_question -- --nocapture
 	if cargo +nightly fuzz --version >/dev/null 2>&1; then cp Cargo.lock fuzz/Cargo.lock && for target in $(COVERED); do \

@@ -4,7 +4,9 @@
 mod endpoint;
 mod frame;
 mod sql;
+mod trace;
 
 pub use endpoint::endpoint;
 pub use frame::frame;
 pub use sql::sql;
+pub use trace::trace;

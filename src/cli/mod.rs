@@ -19,6 +19,7 @@ mod endpoint_arg;
 mod eval;
 mod flamegraph;
 mod hang;
+mod import;
 mod input;
 mod launch;
 mod list;
@@ -80,6 +81,7 @@ enum Command {
     Hang(hang::Args),
     Crash(crash::Args),
     Config(config::Args),
+    Import(import::Args),
     Runs(runs::Args),
     Token(token::Args),
     Doctor(doctor::Args),
@@ -139,6 +141,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Attach(args) => without("attach").and_then(|()| attach::run(args)),
         Command::Detach(args) => without("detach").and_then(|()| detach::run(&args)),
         Command::List(args) => without("list").and_then(|()| list::run(args)),
+        Command::Import(args) => without("import").and_then(|()| import::run(&args)),
         Command::Runs(args) => without("runs").and_then(|()| runs::run(args)),
         Command::Token(args) => without("token").and_then(|()| token::run(args)),
         Command::Doctor(args) => without("doctor").and_then(|()| doctor::run(&args)),

@@ -150,6 +150,11 @@ fn the_sql_guard() {
     fuzz("sql", targets::sql, Vec::new());
 }
 
+#[test]
+fn traces() {
+    fuzz("trace", targets::trace, Vec::new());
+}
+
 /// Pieces of SQL, put together at random: some of it parses.
 fn statement() -> impl Strategy<Value = String> {
     let query = prop_oneof![

@@ -19,6 +19,7 @@ pub const RESERVED: &[&str] = &[
     "flamegraph",
     "hang",
     "help",
+    "import",
     "list",
     "query",
     "run",

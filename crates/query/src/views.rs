@@ -37,6 +37,15 @@ pub(crate) static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
         include_str!("views/collective_profile.sql"),
         include_str!("views/rank_balance.sql"),
         include_str!("views/shape_profile.sql"),
+        include_str!("views/operator_profile.sql"),
+        include_str!("views/step_categories.sql"),
+        include_str!("views/kernel_profile.sql"),
+        include_str!("views/timeline.sql"),
+        include_str!("views/comm_overlap.sql"),
+        include_str!("views/idle_causes.sql"),
+        include_str!("views/queue_length.sql"),
+        include_str!("views/launch_stats.sql"),
+        include_str!("views/tensor_core_use.sql"),
     ];
     files.into_iter().filter_map(read).collect()
 });

@@ -23,6 +23,7 @@ pub mod journal;
 mod mapping;
 mod merge;
 mod range;
+pub mod row_files;
 mod row_group;
 mod rows;
 pub mod runs;

@@ -3,6 +3,7 @@
 use crate::table::Table;
 
 pub mod agents;
+pub mod captures;
 pub mod checkpoints;
 pub mod copies;
 pub mod custom;
@@ -12,10 +13,14 @@ pub mod environment;
 pub mod evals;
 pub mod events;
 pub mod exceptions;
+pub mod frames;
 pub mod gpu_metrics;
+pub mod kernels;
+pub mod launches;
 pub mod memory;
 pub mod metrics;
 pub mod nccl_trace;
+pub mod operators;
 pub mod overhead;
 pub mod pauses;
 pub mod process_metrics;
@@ -40,6 +45,11 @@ pub static TABLES: &[&Table] = &[
     &pauses::TABLE,
     &spans::TABLE,
     &metrics::TABLE,
+    &operators::TABLE,
+    &frames::TABLE,
+    &kernels::TABLE,
+    &launches::TABLE,
+    &captures::TABLE,
     &environment::TABLE,
     &exceptions::TABLE,
     &stacks::TABLE,

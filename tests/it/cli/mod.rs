@@ -10,6 +10,7 @@ mod doors;
 mod errors;
 mod files;
 mod formats;
+mod import;
 mod launcher;
 mod live;
 mod native;

@@ -521,6 +521,16 @@ pub(crate) fn store() -> Arc<Store> {
             agent.send(&store, [row]);
         }
         if rank == 0 {
+            let rows = agent.operators();
+            agent.send(&store, rows);
+            let rows = agent.kernels();
+            agent.send(&store, rows);
+            let rows = agent.launches();
+            agent.send(&store, rows);
+            let rows = agent.frames();
+            agent.send(&store, rows);
+            let row = agent.capture();
+            agent.send(&store, [row]);
             let checkpoints = agent.checkpoints();
             agent.send(&store, checkpoints);
         }

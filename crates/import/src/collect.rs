@@ -1,0 +1,320 @@
+//! The first pass over a trace: every event that some table wants, as a record to be sorted.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::path::Path;
+
+use probe_common::error::Result;
+
+use super::elements::{Element, Elements};
+use super::event::Event;
+use super::kinds::{self, Kind};
+use super::mend::mended;
+use super::metadata::Metadata;
+use super::number::integer;
+use super::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
+use super::sorter::Sorter;
+use super::text_table::{NONE, TextTable};
+
+/// Threads and streams of hosts.
+const MAX_THREADS: usize = 1 << 16;
+/// Steps.
+const MAX_STEPS: usize = 1 << 20;
+
+/// A thread of the capture.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    /// Its number as the file has it, or as near as can be.
+    pub number: i64,
+    /// Modules were called on it.
+    pub has_modules: bool,
+}
+
+/// A range that begins and ends a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Step {
+    pub ts: i64,
+    pub end: i64,
+    pub number: i64,
+}
+
+/// All that the first pass found.
+pub(crate) struct Collected {
+    pub host: Sorter<HostEvent>,
+    pub launches: Sorter<Launch>,
+    pub devices: Sorter<DeviceEvent>,
+    pub texts: TextTable,
+    pub threads: Vec<Thread>,
+    pub steps: Vec<Step>,
+    pub metadata: Metadata,
+    /// Elements of the array of events.
+    pub events: u64,
+    pub left_out: BTreeMap<Cow<'static, str>, u64>,
+    pub mended: u64,
+    /// Where the text was read to.
+    pub text_bytes: u64,
+    /// Why it was not read to its end.
+    pub problem: Option<String>,
+    /// Nanoseconds, where the profiler says what it cost.
+    pub overhead: Option<i64>,
+    /// When the first event began and the last ended.
+    pub window: Option<(i64, i64)>,
+    /// The process that most host events are of.
+    pub pid: i32,
+    pub has_devices: bool,
+    thread_numbers: HashMap<(String, String), u32>,
+    pids: HashMap<String, u64>,
+}
+
+impl Collected {
+    /// Reads the whole text. What stops it is in `problem`, and what came before is kept.
+    ///
+    /// # Errors
+    /// Records can't be written to `directory`.
+    pub(crate) fn read(text: impl Read, directory: &Path, progress: &mut dyn FnMut()) -> Result<Self> {
+        let mut collected = Self {
+            host: Sorter::new(directory),
+            launches: Sorter::new(directory),
+            devices: Sorter::new(directory),
+            texts: TextTable::default(),
+            threads: Vec::new(),
+            steps: Vec::new(),
+            metadata: Metadata::default(),
+            events: 0,
+            left_out: BTreeMap::new(),
+            mended: 0,
+            text_bytes: 0,
+            problem: None,
+            overhead: None,
+            window: None,
+            pid: -1,
+            has_devices: false,
+            thread_numbers: HashMap::new(),
+            pids: HashMap::new(),
+        };
+        let mut elements = Elements::new(text);
+        loop {
+            match elements.next() {
+                Ok(Some(Element::Event(text, _))) => {
+                    collected.events += 1;
+                    collected.event(text)?;
+                    if collected.events.is_multiple_of(4096) {
+                        progress();
+                    }
+                }
+                Ok(Some(Element::Value(key, text))) => collected.metadata.take(key, text),
+                Ok(None) => break,
+                Err(stopped) => {
+                    let (what, offset, event) = (stopped.what, stopped.offset, collected.events);
+                    collected.problem = Some(format!("at byte {offset} of its text, after {event} events: {what}"));
+                    break;
+                }
+            }
+        }
+        collected.text_bytes = elements.offset();
+        collected.steps.sort_unstable();
+        let most = collected.pids.iter().max_by_key(|(_, events)| **events);
+        collected.pid = most.and_then(|(pid, _)| i32::try_from(integer(pid)?).ok()).unwrap_or(-1);
+        if collected.texts.refused > 0 {
+            collected.left_out.insert("text past the limit, left out of its row".into(), collected.texts.refused);
+        }
+        Ok(collected)
+    }
+
+    /// Whether there is anything in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.window.is_none()
+    }
+
+    fn leave_out(&mut self, reason: impl Into<Cow<'static, str>>) {
+        *self.left_out.entry(reason.into()).or_default() += 1;
+    }
+
+    fn event(&mut self, bytes: &[u8]) -> Result<()> {
+        let text = String::from_utf8_lossy(bytes);
+        let mut was_mended = matches!(text, Cow::Owned(_));
+        let fixed;
+        let event = match Event::parse(&text) {
+            Ok(event) => event,
+            Err(_) => {
+                was_mended = true;
+                fixed = mended(&text);
+                match Event::parse(&fixed) {
+                    Ok(event) => event,
+                    Err(_) => {
+                        self.leave_out("unreadable");
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        self.mended += u64::from(was_mended);
+        match kinds::kind(&event.ph, &event.cat, &event.name) {
+            Kind::LeftOut(reason) => self.leave_out(reason),
+            Kind::Overhead => {
+                *self.overhead.get_or_insert(0) += event.dur.unwrap_or(0).max(0);
+                self.leave_out("work of the profiler");
+            }
+            Kind::Host(kind) => return self.take_host(kind, &event),
+            Kind::Device(kind) => return self.take_device(kind, &event),
+        }
+        Ok(())
+    }
+
+    /// When it began and ended; None, and counted, where it does not say.
+    fn interval(&mut self, event: &Event<'_>) -> Option<(i64, i64)> {
+        let Some(ts) = event.ts else {
+            self.leave_out("without a time");
+            return None;
+        };
+        let end = ts + event.dur.unwrap_or(0).max(0);
+        let window = self.window.get_or_insert((ts, end));
+        *window = (window.0.min(ts), window.1.max(end));
+        Some((ts, end))
+    }
+
+    fn take_host(&mut self, kind: u8, event: &Event<'_>) -> Result<()> {
+        let Some(thread) = self.thread(&event.pid, &event.tid) else {
+            self.leave_out("past the number of threads");
+            return Ok(());
+        };
+        let Some((ts, end)) = self.interval(event) else { return Ok(()) };
+        if let Some(pid) = self.pids.get_mut(&*event.pid) {
+            *pid += 1;
+        } else if self.pids.len() < 1024 {
+            self.pids.insert(event.pid.to_string(), 1);
+        }
+        if kind == host::ANNOTATION
+            && let Some(number) = kinds::step_number(&event.name)
+            && self.steps.len() < MAX_STEPS
+        {
+            self.steps.push(Step { ts, end, number });
+        }
+        if kind == host::FRAME && event.name.starts_with("nn.Module: ") {
+            self.threads[thread as usize].has_modules = true;
+        }
+        let (args, number) = (&event.args, self.events as i64);
+        let (external_id, id) = match kind {
+            host::FRAME => (args.python_parent, args.python_id),
+            host::LAUNCH => (args.external_id, args.correlation),
+            _ => (args.external_id, args.sequence.filter(|sequence| *sequence >= 0)),
+        };
+        let texts = &mut self.texts;
+        self.host.push(HostEvent {
+            thread,
+            kind,
+            ts,
+            end,
+            name: texts.number(&event.name),
+            number,
+            external_id: external_id.unwrap_or(UNKNOWN),
+            id: id.unwrap_or(UNKNOWN),
+            shapes: texts.optional(args.input_shapes.map(compact).as_deref()),
+            types: texts.optional(args.input_types.map(compact).as_deref()),
+            call_stack: texts.optional(args.call_stack.as_deref()),
+            flops: args.flops.unwrap_or(f64::NAN),
+        })?;
+        if kind == host::LAUNCH
+            && let Some(correlation) = args.correlation.filter(|correlation| *correlation != 0)
+        {
+            let graph = u8::from(event.name.contains("GraphLaunch"));
+            self.launches.push(Launch { correlation, thread, ts, end, number, graph })?;
+        }
+        Ok(())
+    }
+
+    fn take_device(&mut self, kind: u8, event: &Event<'_>) -> Result<()> {
+        let Some((ts, end)) = self.interval(event) else { return Ok(()) };
+        let args = &event.args;
+        self.has_devices |= kind != device::SYNC;
+        let elements = args.in_elements.max(args.out_elements);
+        let bytes = args.bytes.or_else(|| elements?.checked_mul(kinds::dtype_bytes(args.dtype.as_deref()?)?));
+        let speed = bytes.filter(|_| end > ts).map(|bytes| bytes as f64 / (end - ts) as f64);
+        let busbw = match (&args.collective, args.group_size, speed) {
+            (Some(collective), Some(ranks), Some(speed)) => speed * kinds::bus_factor(collective, ranks),
+            _ => f64::NAN,
+        };
+        let communication =
+            kind == device::KERNEL && (args.collective.is_some() || kinds::is_communication(&event.name));
+        let (unknown, float) =
+            (|value: Option<i64>| value.unwrap_or(UNKNOWN), |value: Option<f64>| value.unwrap_or(f64::NAN));
+        let texts = &mut self.texts;
+        self.devices.push(DeviceEvent {
+            correlation: unknown(args.correlation.filter(|correlation| *correlation != 0)),
+            kind,
+            communication: u8::from(communication),
+            ts,
+            end,
+            name: texts.number(&event.name),
+            device: unknown(args.device.or_else(|| integer(&event.pid))),
+            stream: unknown(args.stream.or_else(|| trailing_number(&event.tid))),
+            external_id: unknown(args.external_id),
+            grid: texts.optional(args.grid.map(compact).as_deref()),
+            block: texts.optional(args.block.map(compact).as_deref()),
+            registers: unknown(args.registers),
+            shared_memory: unknown(args.shared_memory),
+            blocks_per_sm: float(args.blocks_per_sm),
+            warps_per_sm: float(args.warps_per_sm),
+            occupancy: float(args.occupancy),
+            bytes: unknown(bytes),
+            bandwidth: float(args.bandwidth),
+            collective: texts.optional(args.collective.as_deref()),
+            group_name: texts.optional(args.group_name.as_deref()),
+            group_ranks: texts.optional(args.group_ranks.as_deref()),
+            group_size: unknown(args.group_size),
+            dtype: texts.optional(args.dtype.as_deref()),
+            seq: unknown(args.seq),
+            elements: unknown(elements),
+            busbw,
+            thread: NONE,
+            launch: UNKNOWN,
+            launch_ts: UNKNOWN,
+            launch_end: UNKNOWN,
+            launch_kernels: 0,
+            graph: u8::from(args.graph_id.is_some_and(|graph| graph != 0)),
+        })
+    }
+
+    fn thread(&mut self, pid: &str, tid: &str) -> Option<u32> {
+        // Numbers of the table would be nearly as long as the two texts.
+        let key = (pid.to_owned(), tid.to_owned());
+        if let Some(thread) = self.thread_numbers.get(&key) {
+            return Some(*thread);
+        }
+        if self.threads.len() >= MAX_THREADS {
+            return None;
+        }
+        let place = self.threads.len() as u32;
+        let number = integer(tid).or_else(|| trailing_number(tid)).unwrap_or_else(|| i64::from(place));
+        self.threads.push(Thread { number, has_modules: false });
+        self.thread_numbers.insert(key, place);
+        Some(place)
+    }
+}
+
+/// The number that a text ends with, as "stream 7" does.
+fn trailing_number(text: &str) -> Option<i64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-').len();
+    text[digits..].parse().ok()
+}
+
+/// JSON without the white space between its values.
+fn compact(json: &str) -> Cow<'_, str> {
+    if !json.contains([' ', '\n', '\t', '\r']) {
+        return Cow::Borrowed(json);
+    }
+    let (mut out, mut quoted, mut escaped) = (String::with_capacity(json.len()), false, false);
+    for character in json.chars() {
+        if quoted || !matches!(character, ' ' | '\n' | '\t' | '\r') {
+            out.push(character);
+        }
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            _ => {}
+        }
+    }
+    Cow::Owned(out)
+}

@@ -1,0 +1,293 @@
+//! Cuts JSON text into the elements of its array of events and its other top-level values, one at a time, so that no more
+//! than one of them is in memory.
+//!
+//! A quote ends a string only where a comma, a colon or a closing bracket follows. In valid JSON that is always so; and where
+//! a name has quotes that nobody escaped, the element is still cut where it ends, to be mended alone ([`super::mend`]).
+
+use std::io::{self, Read};
+
+use memchr::memchr2;
+
+/// Largest element (bytes).
+const MAX_ELEMENT: usize = 16 << 20;
+/// Brackets within an element.
+const MAX_DEPTH: usize = 128;
+/// Most white space between a quote and what follows it.
+const MAX_GAP: usize = 4096;
+/// How much is read at a time.
+const CHUNK: usize = 256 << 10;
+
+/// The key of the array of events.
+const EVENTS: &str = "traceEvents";
+
+/// Something in the text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Element<'a> {
+    /// An element of the array of events, where it begins (bytes of text).
+    Event(&'a [u8], u64),
+    /// A value of another key at the top.
+    Value(&'a str, &'a [u8]),
+}
+
+/// Why no more can be read. Everything before it is in order.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    /// What is wrong.
+    pub what: String,
+    /// Where (bytes of text).
+    pub offset: u64,
+}
+
+/// Where the reader is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Start,
+    /// Before a key of the object at the top.
+    Key,
+    /// Before an element of the array of events, which is within an object.
+    Event,
+    /// The same, where the text is the array.
+    BareEvent,
+    End,
+}
+
+/// Reads elements.
+pub(crate) struct Elements<R> {
+    input: R,
+    /// Read, and not yet left behind.
+    buffer: Vec<u8>,
+    /// Of `buffer`, where the next element is looked for.
+    position: usize,
+    /// Of the text, where `buffer` begins.
+    base: u64,
+    ended: bool,
+    at: At,
+    key: String,
+}
+
+impl<R: Read> Elements<R> {
+    pub(crate) fn new(input: R) -> Self {
+        Self { input, buffer: Vec::new(), position: 0, base: 0, ended: false, at: At::Start, key: String::new() }
+    }
+
+    /// Bytes of text that have been read.
+    pub(crate) fn offset(&self) -> u64 {
+        self.base + self.position as u64
+    }
+
+    /// The next one; None at the end of the text.
+    pub(crate) fn next(&mut self) -> Result<Option<Element<'_>>, Stopped> {
+        loop {
+            match self.at {
+                At::Start => match self.peek()? {
+                    Some(b'{') => self.enter(At::Key),
+                    Some(b'[') => self.enter(At::BareEvent),
+                    Some(_) => return Err(self.stopped("it is no JSON object or array")),
+                    None => return Err(self.stopped("it is empty")),
+                },
+                At::Key => match self.peek()? {
+                    Some(b',') => self.position += 1,
+                    Some(b'}') => self.enter(At::End),
+                    Some(b'"') => {
+                        if let Some((start, end)) = self.value_of_key()? {
+                            return Ok(Some(Element::Value(&self.key, &self.buffer[start..end])));
+                        }
+                    }
+                    Some(_) => return Err(self.stopped("a key was expected")),
+                    None => return Err(self.stopped("the text ends within its object")),
+                },
+                At::Event | At::BareEvent => match self.peek()? {
+                    Some(b',') => self.position += 1,
+                    Some(b']') => self.enter(if self.at == At::Event { At::Key } else { At::End }),
+                    Some(_) => {
+                        let length = self.measure()?;
+                        let (start, offset) = (self.position, self.offset());
+                        self.position += length;
+                        return Ok(Some(Element::Event(&self.buffer[start..start + length], offset)));
+                    }
+                    None => return Err(self.stopped("the text ends within its events")),
+                },
+                At::End => {
+                    return match self.peek()? {
+                        None => Ok(None),
+                        Some(_) => Err(self.stopped("something follows the end of the trace")),
+                    };
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, at: At) {
+        self.position += 1;
+        self.at = at;
+    }
+
+    /// Takes a key; and its value, unless that is the array of events.
+    fn value_of_key(&mut self) -> Result<Option<(usize, usize)>, Stopped> {
+        let length = self.measure()?;
+        let text = &self.buffer[self.position..self.position + length];
+        self.key = serde_json::from_slice(text).unwrap_or_else(|_| String::from_utf8_lossy(text).into_owned());
+        self.position += length;
+        if self.peek()? != Some(b':') {
+            return Err(self.stopped("a colon was expected"));
+        }
+        self.position += 1;
+        let first = self.peek()?;
+        if self.key == EVENTS && first == Some(b'[') {
+            self.enter(At::Event);
+            return Ok(None);
+        }
+        if first.is_none() {
+            return Err(self.stopped("the text ends after a key"));
+        }
+        let length = self.measure()?;
+        let start = self.position;
+        self.position += length;
+        Ok(Some((start, start + length)))
+    }
+
+    fn stopped(&self, what: &str) -> Stopped {
+        Stopped { what: what.to_owned(), offset: self.offset() }
+    }
+
+    /// The byte at `place` of what is being read; None at the end.
+    fn byte(&mut self, place: usize) -> Result<Option<u8>, Stopped> {
+        while self.position + place >= self.buffer.len() {
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.buffer[self.position + place]))
+    }
+
+    /// Reads on; false at the end.
+    fn more(&mut self) -> Result<bool, Stopped> {
+        if self.ended {
+            return Ok(false);
+        }
+        self.base += self.position as u64;
+        self.buffer.drain(..self.position);
+        self.position = 0;
+        let length = self.buffer.len();
+        self.buffer.resize(length + CHUNK, 0);
+        let read = loop {
+            match self.input.read(&mut self.buffer[length..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        self.buffer.truncate(length + read.as_ref().copied().unwrap_or(0));
+        match read {
+            Ok(0) => self.ended = true,
+            Ok(_) => {}
+            Err(error) => {
+                self.ended = true;
+                let offset = self.base + self.buffer.len() as u64;
+                return Err(Stopped { what: error.to_string(), offset });
+            }
+        }
+        Ok(!self.ended)
+    }
+
+    /// The next byte that is no white space.
+    fn peek(&mut self) -> Result<Option<u8>, Stopped> {
+        loop {
+            let rest = &self.buffer[self.position..];
+            let blank = rest.iter().take_while(|byte| is_blank(**byte)).count();
+            self.position += blank;
+            if let Some(byte) = self.buffer.get(self.position) {
+                return Ok(Some(*byte));
+            }
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Length of the element that begins here.
+    fn measure(&mut self) -> Result<usize, Stopped> {
+        let (mut place, mut depth) = (0_usize, 0_usize);
+        loop {
+            if place > MAX_ELEMENT {
+                return Err(self.stopped(&format!("an element is larger than {} MiB", MAX_ELEMENT >> 20)));
+            }
+            let Some(byte) = self.byte(place)? else {
+                // A bare word may be the last of the text; anything else has no end.
+                return if depth == 0 && place > 0 {
+                    Ok(place)
+                } else {
+                    Err(self.stopped("the text ends within an element"))
+                };
+            };
+            match byte {
+                b'"' => {
+                    place = self.string(place)?;
+                    if depth == 0 {
+                        return Ok(place);
+                    }
+                }
+                b'{' | b'[' => {
+                    depth += 1;
+                    place += 1;
+                    if depth > MAX_DEPTH {
+                        return Err(
+                            self.stopped(&format!("an element has more than {MAX_DEPTH} brackets in each other"))
+                        );
+                    }
+                }
+                b'}' | b']' if depth == 0 => {
+                    return if place > 0 { Ok(place) } else { Err(self.stopped("a value was expected")) };
+                }
+                b'}' | b']' => {
+                    depth -= 1;
+                    place += 1;
+                    if depth == 0 {
+                        return Ok(place);
+                    }
+                }
+                b',' | b':' if depth == 0 => {
+                    return if place > 0 { Ok(place) } else { Err(self.stopped("a value was expected")) };
+                }
+                _ => place += 1,
+            }
+        }
+    }
+
+    /// Where the string that begins at `place` is over.
+    fn string(&mut self, mut place: usize) -> Result<usize, Stopped> {
+        place += 1;
+        loop {
+            if place > MAX_ELEMENT {
+                return Err(self.stopped(&format!("a string is longer than {} MiB", MAX_ELEMENT >> 20)));
+            }
+            let rest = self.buffer.get(self.position + place..).unwrap_or_default();
+            let Some(found) = memchr2(b'"', b'\\', rest) else {
+                place += rest.len();
+                if self.byte(place)?.is_none() {
+                    return Err(self.stopped("the text ends within a string"));
+                }
+                continue;
+            };
+            place += found;
+            if self.buffer[self.position + place] == b'\\' {
+                place += 2;
+                continue;
+            }
+            place += 1;
+            let mut gap = 0;
+            let follows = loop {
+                match self.byte(place + gap)? {
+                    Some(byte) if is_blank(byte) && gap < MAX_GAP => gap += 1,
+                    other => break other,
+                }
+            };
+            if matches!(follows, None | Some(b',' | b':' | b'}' | b']')) {
+                return Ok(place);
+            }
+        }
+    }
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}

@@ -1,0 +1,204 @@
+//! One event of a Chrome trace, with the arguments that some table has.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::number::{float, integer, nanoseconds};
+
+/// An event, as its text says. A key that comes twice means its last value.
+#[derive(Debug, Default)]
+pub(crate) struct Event<'a> {
+    pub ph: Text<'a>,
+    pub cat: Text<'a>,
+    pub name: Text<'a>,
+    pub pid: Text<'a>,
+    pub tid: Text<'a>,
+    /// Nanoseconds.
+    pub ts: Option<i64>,
+    /// Nanoseconds.
+    pub dur: Option<i64>,
+    pub args: Args<'a>,
+}
+
+/// Text, or a number as its text; empty where there is none.
+pub(crate) type Text<'a> = Cow<'a, str>;
+
+/// Arguments of an event.
+#[derive(Debug, Default)]
+pub(crate) struct Args<'a> {
+    pub external_id: Option<i64>,
+    pub correlation: Option<i64>,
+    pub device: Option<i64>,
+    pub stream: Option<i64>,
+    pub sequence: Option<i64>,
+    pub input_shapes: Option<&'a str>,
+    pub input_types: Option<&'a str>,
+    pub flops: Option<f64>,
+    pub call_stack: Option<Text<'a>>,
+    pub python_id: Option<i64>,
+    pub python_parent: Option<i64>,
+    pub grid: Option<&'a str>,
+    pub block: Option<&'a str>,
+    pub registers: Option<i64>,
+    pub shared_memory: Option<i64>,
+    pub blocks_per_sm: Option<f64>,
+    pub warps_per_sm: Option<f64>,
+    pub occupancy: Option<f64>,
+    pub bytes: Option<i64>,
+    pub bandwidth: Option<f64>,
+    pub graph_id: Option<i64>,
+    pub collective: Option<Text<'a>>,
+    pub group_name: Option<Text<'a>>,
+    pub group_ranks: Option<Text<'a>>,
+    pub group_size: Option<i64>,
+    pub dtype: Option<Text<'a>>,
+    pub seq: Option<i64>,
+    pub in_elements: Option<i64>,
+    pub out_elements: Option<i64>,
+}
+
+impl<'a> Event<'a> {
+    /// Of its JSON.
+    pub(crate) fn parse(text: &'a str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
+}
+
+/// The text that a raw value is: a string's content, a number's digits; empty for null.
+fn text(raw: &RawValue) -> Cow<'_, str> {
+    let raw = raw.get();
+    let Some(content) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return Cow::Borrowed(if raw == "null" { "" } else { raw });
+    };
+    if content.contains('\\') {
+        return serde_json::from_str(raw).map_or_else(|_| Cow::Borrowed(content), Cow::Owned);
+    }
+    Cow::Borrowed(content)
+}
+
+fn said(raw: &RawValue) -> Option<Cow<'_, str>> {
+    Some(text(raw)).filter(|text| !text.is_empty())
+}
+
+/// JSON as it stands there; None for null and for an array of nothing.
+fn json(raw: &RawValue) -> Option<&str> {
+    Some(raw.get()).filter(|text| !matches!(*text, "null" | "[]" | "\"\""))
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Event<'de>;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an event: a JSON object")
+            }
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Event<'de>, M::Error> {
+                let mut event = Event::default();
+                while let Some(key) = map.next_key::<Key<'de>>()? {
+                    match &*key.0 {
+                        "ph" => event.ph = text(map.next_value()?),
+                        "cat" => event.cat = text(map.next_value()?),
+                        "name" => event.name = text(map.next_value()?),
+                        "pid" => event.pid = text(map.next_value()?),
+                        "tid" => event.tid = text(map.next_value()?),
+                        "ts" => event.ts = nanoseconds(map.next_value::<&RawValue>()?.get()),
+                        "dur" => event.dur = nanoseconds(map.next_value::<&RawValue>()?.get()),
+                        "args" => {
+                            let raw: &RawValue = map.next_value()?;
+                            if raw.get().starts_with('{') {
+                                event.args = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
+                            }
+                        }
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(event)
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+/// A key, without a copy where it has no escapes.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Word;
+        impl<'de> Visitor<'de> for Word {
+            type Value = Key<'de>;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a key")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Word)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Args<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Args<'de>;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("arguments: a JSON object")
+            }
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Args<'de>, M::Error> {
+                let mut args = Args::default();
+                while let Some(key) = map.next_key::<Key<'de>>()? {
+                    args.take(&key.0, map.next_value()?);
+                }
+                Ok(args)
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+impl<'a> Args<'a> {
+    fn take(&mut self, key: &str, raw: &'a RawValue) {
+        match key {
+            "External id" | "external id" => self.external_id = integer(raw.get()),
+            "correlation" => self.correlation = integer(raw.get()),
+            "device" => self.device = integer(raw.get()),
+            "stream" => self.stream = integer(raw.get()),
+            "Sequence number" => self.sequence = integer(raw.get()),
+            "Input Dims" | "Input dims" => self.input_shapes = json(raw),
+            "Input type" => self.input_types = json(raw),
+            "flops" => self.flops = float(raw.get()),
+            "Call stack" => self.call_stack = said(raw),
+            "Python id" => self.python_id = integer(raw.get()),
+            "Python parent id" => self.python_parent = integer(raw.get()),
+            "grid" => self.grid = json(raw),
+            "block" => self.block = json(raw),
+            "registers per thread" => self.registers = integer(raw.get()),
+            "shared memory" => self.shared_memory = integer(raw.get()),
+            "blocks per SM" => self.blocks_per_sm = float(raw.get()),
+            "warps per SM" => self.warps_per_sm = float(raw.get()),
+            "est. achieved occupancy %" => self.occupancy = float(raw.get()),
+            "bytes" | "size" => self.bytes = integer(raw.get()),
+            "memory bandwidth (GB/s)" => self.bandwidth = float(raw.get()),
+            "graph id" => self.graph_id = integer(raw.get()),
+            "Collective name" => self.collective = said(raw),
+            "Process Group Name" => self.group_name = said(raw),
+            "Process Group Ranks" => self.group_ranks = said(raw),
+            "Group size" => self.group_size = integer(raw.get()),
+            "dtype" => self.dtype = said(raw),
+            "Seq" => self.seq = integer(raw.get()),
+            "In msg nelems" => self.in_elements = integer(raw.get()),
+            "Out msg nelems" => self.out_elements = integer(raw.get()),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The bytes of a file to import: plain or gzip, by what is in it, and never more than the file can honestly hold.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+use probe_common::error::{Error, Result};
+
+/// Text may be so many times as large as the gzip file that it is packed in. Traces reach 30; what gzip can do is 1032.
+const MAX_EXPANSION: u64 = 200;
+
+/// Text of a gzip file is in order up to this size, whatever the file's (bytes).
+const SMALL_TEXT: u64 = 64 << 20;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// The text of a file, and how much of the file has been read for it.
+pub(crate) struct Input {
+    /// The text.
+    pub text: Box<dyn Read + Send>,
+    /// Size of the file (bytes).
+    pub file_bytes: u64,
+    /// Bytes of the file that have been read so far.
+    pub consumed: Arc<AtomicU64>,
+}
+
+/// Counts what is read.
+struct Counted<R> {
+    inner: R,
+    consumed: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.consumed.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// Ends with an error where more text comes than [`MAX_EXPANSION`] allows.
+struct Bounded<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        match self.left.checked_sub(read as u64) {
+            Some(left) => self.left = left,
+            None => {
+                let what = format!("its gzip text is more than {MAX_EXPANSION} times as large as the file");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+        }
+        Ok(read)
+    }
+}
+
+impl Input {
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// It is no regular file, or can't be read.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let failed = |what: &str| Error::failed(format!("cannot read {}: {what}", path.display()));
+        let found = std::fs::metadata(path).map_err(|error| failed(&error.to_string()))?;
+        if !found.is_file() {
+            return Err(failed("it is no regular file"));
+        }
+        let file = File::open(path).map_err(|error| failed(&error.to_string()))?;
+        Self::of(file, found.len()).map_err(|error| failed(&error.to_string()))
+    }
+
+    /// The text of `file`, which has so many bytes.
+    pub(crate) fn of(file: impl Read + Send + 'static, file_bytes: u64) -> io::Result<Self> {
+        let consumed = Arc::new(AtomicU64::new(0));
+        let mut file = BufReader::with_capacity(64 << 10, Counted { inner: file, consumed: Arc::clone(&consumed) });
+        let text: Box<dyn Read + Send> = if file.fill_buf()?.starts_with(&GZIP) {
+            let left = SMALL_TEXT.max(file_bytes.saturating_mul(MAX_EXPANSION));
+            Box::new(Bounded { inner: MultiGzDecoder::new(file), left })
+        } else {
+            Box::new(file)
+        };
+        Ok(Self { text, file_bytes, consumed })
+    }
+}

@@ -1,0 +1,111 @@
+//! What an event is, by its category and name, in the names of every year.
+
+use super::records::{device, host};
+
+/// What becomes of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One of [`host`].
+    Host(u8),
+    /// One of [`device`].
+    Device(u8),
+    /// Work of the profiler itself.
+    Overhead,
+    /// No row, for this reason.
+    LeftOut(&'static str),
+}
+
+/// Stages of training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Unknown,
+    Forward,
+    Backward,
+    Optimizer,
+}
+
+/// Names that were operators by category in 2021, and are ranges of the program.
+const ANNOTATIONS: &[&str] = &["ProfilerStep#", "enumerate(Data", "Optimizer.step#", "Optimizer.zero_grad#"];
+
+pub(crate) fn kind(ph: &str, cat: &str, name: &str) -> Kind {
+    match ph {
+        "X" => {}
+        "M" => return Kind::LeftOut("metadata of viewers"),
+        "s" | "f" | "t" => return Kind::LeftOut("flow"),
+        "C" => return Kind::LeftOut("counter"),
+        "i" | "I" | "R" if name == "[memory]" => return Kind::LeftOut("memory"),
+        "i" | "I" | "R" => return Kind::LeftOut("instant"),
+        "b" | "e" | "n" | "B" | "E" => return Kind::LeftOut("begin or end of an asynchronous event"),
+        _ => return Kind::LeftOut("unknown phase"),
+    }
+    let lower = cat.to_ascii_lowercase();
+    match lower.as_str() {
+        "cpu_op" | "operator" | "hpu_op" | "glow_runtime"
+            if ANNOTATIONS.iter().any(|start| name.starts_with(start)) =>
+        {
+            Kind::Host(host::ANNOTATION)
+        }
+        "cpu_op" | "operator" => Kind::Host(host::OPERATOR),
+        "user_annotation" => Kind::Host(host::ANNOTATION),
+        "python_function" => Kind::Host(host::FRAME),
+        "runtime"
+        | "cuda_runtime"
+        | "cuda_driver"
+        | "xpu_runtime"
+        | "xpu_driver"
+        | "mtia_runtime"
+        | "privateuse1_runtime"
+        | "privateuse1_driver" => Kind::Host(host::LAUNCH),
+        "kernel" => Kind::Device(device::KERNEL),
+        "mtia_ccp_events" if name.starts_with("dma") => Kind::Device(device::MEMCPY),
+        "mtia_ccp_events" => Kind::Device(device::KERNEL),
+        "memcpy" | "gpu_memcpy" => Kind::Device(device::MEMCPY),
+        "memset" | "gpu_memset" => Kind::Device(device::MEMSET),
+        "cuda_sync" | "xpu_sync" => Kind::Device(device::SYNC),
+        "gpu_user_annotation" => Kind::LeftOut("range shown on a stream"),
+        "cuda_profiler_range" => Kind::LeftOut("hardware counters"),
+        "overhead" => Kind::Overhead,
+        "trace" => Kind::LeftOut("span of the whole capture"),
+        _ => Kind::LeftOut("other category"),
+    }
+}
+
+/// The number of a step's range.
+pub(crate) fn step_number(name: &str) -> Option<i64> {
+    name.strip_prefix("ProfilerStep#")?.parse().ok()
+}
+
+/// Whether a kernel is of a library for collectives.
+pub(crate) fn is_communication(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    ["nccl", "rccl", "oneccl", "hccl"].iter().any(|library| lower.contains(library))
+}
+
+/// Bytes of an element of a type as c10 calls it.
+pub(crate) fn dtype_bytes(dtype: &str) -> Option<i64> {
+    Some(match dtype.to_ascii_lowercase().as_str() {
+        "double" | "long" | "complexfloat" | "int64" | "float64" => 8,
+        "float" | "int" | "float32" | "int32" | "uint32" => 4,
+        "half" | "bfloat16" | "short" | "float16" => 2,
+        "byte" | "char" | "bool" | "int8" | "uint8" | "float8_e4m3fn" | "float8_e5m2" | "float8_e4m3fnuz"
+        | "float8_e5m2fnuz" => 1,
+        "complexdouble" => 16,
+        _ => return None,
+    })
+}
+
+/// Bytes that each link carries, over the operation's bytes, in a group of `ranks`. (As nccl-tests defines it.)
+pub(crate) fn bus_factor(collective: &str, ranks: i64) -> f64 {
+    let plain: String = collective.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    let shared = (ranks.max(1) - 1) as f64 / ranks.max(1) as f64;
+    match plain {
+        name if name.contains("allreduce") => 2.0 * shared,
+        name if ["allgather", "reducescatter", "alltoall", "gather", "scatter"]
+            .iter()
+            .any(|family| name.contains(family)) =>
+        {
+            shared
+        }
+        _ => 1.0,
+    }
+}

@@ -1,0 +1,181 @@
+//! One Kineto or Chrome trace into rows.
+
+use std::path::Path;
+
+use probe_common::error::{Error, Result};
+use probe_proto::table::Time;
+use probe_proto::tables::captures;
+use probe_store::Identity;
+use probe_store::row_files::RowFiles;
+
+use super::collect::Collected;
+use super::input::Input;
+use super::join::join;
+use super::metadata::{self, Metadata};
+use super::row_writer::{Counts, RowWriter};
+use super::rows::ProcessRows;
+use super::sorter::Sorter;
+use super::walk::Walk;
+
+/// Times past this are from 1970 by themselves (nanoseconds).
+const UNIX: i64 = 1_000_000_000_000_000_000;
+/// What a base may be, so that no sum overflows.
+const MAX_BASE: i64 = i64::MAX / 4;
+
+/// What came of a file.
+#[derive(Debug)]
+pub struct Capture {
+    /// Its name in the run.
+    pub name: String,
+    /// The rank of its process, where it is known.
+    pub rank: Option<i32>,
+    /// When its first event began (nanoseconds from 1970), where that is known.
+    pub began: Option<i64>,
+    /// Events read.
+    pub events: u64,
+    /// Rows of each kind: operators, kernels, launches, frames.
+    pub rows: [i64; 4],
+    /// Events that became no row, by reason.
+    pub left_out: Vec<(String, u64)>,
+    /// Why the file was not read to its end.
+    pub problem: Option<String>,
+    /// Size of its text (bytes).
+    pub text_bytes: u64,
+}
+
+/// Whose rows they are: what is not in the file.
+pub(crate) struct Whose<'a> {
+    pub run: &'a str,
+    pub capture: &'a str,
+}
+
+/// Where the times of a capture are from.
+fn clock(collected: &Collected) -> (&'static str, i64) {
+    let first = collected.window.map_or(0, |(first, _)| first);
+    match collected.metadata.base.filter(|base| base.abs() <= MAX_BASE) {
+        _ if first > UNIX => ("unix", 0),
+        Some(base) => ("unix", base),
+        None => ("relative", 0),
+    }
+}
+
+/// The rank, and where it is said.
+fn rank(metadata: &Metadata, path: &Path) -> (Option<i32>, &'static str) {
+    let in_name = || metadata::rank_in_name(path.file_name()?.to_str()?);
+    match (metadata.rank, in_name()) {
+        (Some(rank), _) => (Some(rank), "file"),
+        (None, Some(rank)) => (Some(rank), "name"),
+        (None, None) => (None, "none"),
+    }
+}
+
+/// Reads a file and writes its rows.
+///
+/// # Errors
+/// It is no trace; or rows can't be written.
+pub(crate) fn import(
+    path: &Path,
+    whose: &Whose<'_>,
+    files: &mut RowFiles,
+    scratch: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Capture> {
+    let input = Input::open(path)?;
+    let (file_bytes, consumed) = (input.file_bytes, input.consumed);
+    let mut report = || progress(consumed.load(std::sync::atomic::Ordering::Relaxed), file_bytes);
+    let mut collected = Collected::read(input.text, scratch, &mut report)?;
+    if collected.is_empty() {
+        let why = collected.problem.unwrap_or_else(|| "no event of it is of a kind that is known here".into());
+        return Err(Error::failed(format!("{} has no events to import: {why}", path.display()))
+            .hint("probe import reads traces of torch.profiler (Kineto) and Chrome JSON, plain or gzip"));
+    }
+    let (rank, rank_source) = rank(&collected.metadata, path);
+    let identity = Identity {
+        run: whose.run.into(),
+        host: collected.metadata.host.as_deref().unwrap_or("unknown").into(),
+        pid: collected.pid,
+        rank,
+        local_rank: None,
+        world_size: collected.metadata.world_size,
+        role: "trainer".into(),
+    };
+    let (clock, base) = clock(&collected);
+    let mut rows = ProcessRows::new(files, identity);
+    let counts = write(&mut collected, whose.capture, base, scratch, &mut rows)?;
+    let left_out: Vec<(String, u64)> =
+        collected.left_out.iter().map(|(reason, events)| (reason.to_string(), *events)).collect();
+    let reasons = serde_json::to_string(&collected.left_out).ok().filter(|_| !left_out.is_empty());
+    let steps = &collected.steps;
+    let window = collected.window;
+    rows.push(|id| captures::Row {
+        capture: id(whose.capture),
+        ts: window.map(|(first, _)| Time(first + base)),
+        duration: window.map(|(first, last)| (last - first) as f64 / 1e9),
+        tool: id("kineto"),
+        file: id(&path.display().to_string()),
+        file_bytes: file_bytes as i64,
+        text_bytes: collected.text_bytes as i64,
+        versions: collected.metadata.versions().as_deref().map(&mut *id),
+        devices: collected.metadata.devices().as_deref().map(&mut *id),
+        clock: id(clock),
+        rank_source: id(rank_source),
+        steps: steps.len() as i64,
+        first_step: steps.first().map(|step| step.number),
+        last_step: steps.last().map(|step| step.number),
+        events: collected.events as i64,
+        operators: counts.operators,
+        kernels: counts.kernels,
+        launches: counts.launches,
+        frames: counts.frames,
+        without_launch: counts.without_launch,
+        left_out: left_out.iter().map(|(_, events)| *events as i64).sum(),
+        reasons: reasons.as_deref().map(&mut *id),
+        mended: collected.mended as i64,
+        complete: collected.problem.is_none(),
+        problem: collected.problem.as_deref().map(&mut *id),
+        cost: collected.overhead.map(|overhead| overhead as f64 / 1e9),
+    })?;
+    rows.finish()?;
+    Ok(Capture {
+        name: whose.capture.to_owned(),
+        rank,
+        began: window.filter(|_| clock == "unix").map(|(first, _)| first + base),
+        events: collected.events,
+        rows: [counts.operators, counts.kernels, counts.launches, counts.frames],
+        left_out,
+        problem: collected.problem,
+        text_bytes: collected.text_bytes,
+    })
+}
+
+/// The second pass.
+fn write(
+    collected: &mut Collected,
+    capture: &str,
+    base: i64,
+    scratch: &Path,
+    rows: &mut ProcessRows<'_>,
+) -> Result<Counts> {
+    let host = std::mem::replace(&mut collected.host, Sorter::new(scratch)).finish()?;
+    let launches = std::mem::replace(&mut collected.launches, Sorter::new(scratch)).finish()?;
+    let devices = std::mem::replace(&mut collected.devices, Sorter::new(scratch)).finish()?;
+    let mut writer = RowWriter {
+        rows,
+        texts: &collected.texts,
+        capture,
+        base,
+        has_devices: collected.has_devices,
+        counts: Counts::default(),
+    };
+    let joined = join(&devices, &launches, scratch, |event| writer.kernel(&event, None, None, None))?;
+    devices.check()?;
+    launches.check()?;
+    drop((devices, launches));
+    let mut walk = Walk::new(&collected.texts, &collected.steps);
+    walk.run(&collected.threads, &host, &joined, &mut writer)?;
+    let (counts, too_deep) = (writer.counts, walk.too_deep);
+    if too_deep > 0 {
+        collected.left_out.insert("within more open calls than are followed".into(), too_deep);
+    }
+    Ok(counts)
+}

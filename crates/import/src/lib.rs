@@ -1,0 +1,97 @@
+//! Traces that other tools made, as rows of a run directory.
+//!
+//! A file is read as a stream and its events sorted on disk where they are many, so that memory stays bounded whatever the
+//! size: [`elements`](self) cuts the text, [`collect`](self) keeps a record of each event, [`join`](self) gives device
+//! activities their launches, and [`walk`](self) goes through threads in order of time and writes rows.
+
+mod collect;
+mod elements;
+mod event;
+mod files;
+mod input;
+mod join;
+mod kinds;
+mod kineto;
+mod mend;
+mod metadata;
+mod number;
+mod python_frame;
+mod records;
+mod row_writer;
+mod rows;
+mod sorter;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+mod text_table;
+mod walk;
+
+use std::path::Path;
+
+use probe_common::error::{Error, Result};
+use probe_store::row_files::RowFiles;
+
+pub use files::{TraceFile, find};
+pub use kineto::Capture;
+
+/// How far an import is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// The file that is being read.
+    pub capture: &'a str,
+    /// Its number, from 0.
+    pub file: usize,
+    /// Bytes of it that have been read.
+    pub read: u64,
+    /// Its size (bytes).
+    pub size: u64,
+}
+
+/// What came of an import.
+#[derive(Debug)]
+pub struct Imported {
+    /// The files that were read.
+    pub captures: Vec<Capture>,
+    /// Files of directories that are no traces, and why.
+    pub refused: Vec<(TraceFile, Error)>,
+}
+
+/// Writes the rows of all `files` to `directory`, as rows of the run called `run`. A file of a directory that is no trace is left
+/// out, and told of with the reason.
+///
+/// # Errors
+/// A file that was named is no trace; none of them is; rows can't be written.
+pub fn import(
+    files: &[TraceFile],
+    run: &str,
+    directory: &Path,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Imported> {
+    let mut row_files = RowFiles::new(directory, "import");
+    let (mut captures, mut refused) = (Vec::new(), Vec::new());
+    for (number, file) in files.iter().enumerate() {
+        let whose = kineto::Whose { run, capture: &file.capture };
+        let mut report = |read: u64, size: u64| progress(Progress { capture: &file.capture, file: number, read, size });
+        match kineto::import(&file.path, &whose, &mut row_files, directory, &mut report) {
+            Ok(capture) => captures.push(capture),
+            Err(error) if file.named => return Err(error),
+            Err(error) => refused.push((file.clone(), error)),
+        }
+    }
+    if captures.is_empty() {
+        let first = refused.into_iter().next().map(|(_, error)| error);
+        return Err(first.unwrap_or_else(|| Error::failed("there is no trace to import")));
+    }
+    Ok(Imported { captures, refused })
+}
+
+/// Reads `text` as the text of a trace, and counts the events that became records: for `fuzz/` and tests.
+///
+/// # Errors
+/// Records can't be written to `directory`.
+#[doc(hidden)]
+pub fn read(text: &[u8], directory: &Path) -> Result<u64> {
+    let collected = collect::Collected::read(text, directory, &mut || ())?;
+    let left_out: u64 = collected.left_out.values().sum();
+    Ok(collected.events.saturating_sub(left_out))
+}

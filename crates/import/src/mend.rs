@@ -1,0 +1,80 @@
+//! Makes an element that is no JSON into one that is, where it can be seen what was meant: quotes and control bytes within
+//! strings, words that are no values of JSON (`NaN`, `N/A`), unknown escapes, commas before a closing bracket.
+
+/// `text` with what is wrong in it put right. What comes may still be no JSON.
+pub(crate) fn mended(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut place = 0;
+    while let Some(byte) = bytes.get(place) {
+        match byte {
+            b'"' => place = string(text, place, &mut out),
+            b'{' | b'[' | b':' | b' ' | b'\n' | b'\r' | b'\t' => {
+                out.push(*byte as char);
+                place += 1;
+            }
+            b'}' | b']' => {
+                // A comma before it says that something follows, and nothing does.
+                let kept = out.trim_end().len();
+                if out[..kept].ends_with(',') {
+                    out.truncate(kept - 1);
+                }
+                out.push(*byte as char);
+                place += 1;
+            }
+            b',' => {
+                out.push(',');
+                place += 1;
+            }
+            _ => {
+                let rest = &text[place..];
+                let end = rest.find([',', '}', ']', '\n', '"']).unwrap_or(rest.len());
+                let word = rest[..end].trim_end();
+                out.push_str(if is_value(word) { word } else { "null" });
+                place += end;
+            }
+        }
+    }
+    out
+}
+
+fn is_value(word: &str) -> bool {
+    matches!(word, "true" | "false" | "null") || serde_json::from_str::<serde_json::Number>(word).is_ok()
+}
+
+/// Copies the string that begins at `place`; where it is over.
+fn string(text: &str, place: usize, out: &mut String) -> usize {
+    out.push('"');
+    let bytes = text.as_bytes();
+    let mut characters = text[place + 1..].char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        let next = place + 1 + at + character.len_utf8();
+        match character {
+            '\\' => match bytes.get(next) {
+                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                    out.push('\\');
+                    out.push(bytes[next] as char);
+                    characters.next();
+                }
+                Some(b'u')
+                    if text.get(next + 1..next + 5).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit())) =>
+                {
+                    out.push('\\');
+                }
+                _ => out.push_str("\\\\"),
+            },
+            '"' => {
+                let follows = bytes[next..].iter().find(|byte| !matches!(byte, b' ' | b'\n' | b'\r' | b'\t'));
+                if matches!(follows, None | Some(b',' | b':' | b'}' | b']')) {
+                    out.push('"');
+                    return next;
+                }
+                out.push_str("\\\"");
+            }
+            character if (character as u32) < 0x20 => out.push(' '),
+            character => out.push(character),
+        }
+    }
+    out.push('"');
+    text.len()
+}

@@ -1,0 +1,86 @@
+//! What a trace says about itself beside its events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::number::integer;
+
+/// Longest value that is looked at (bytes); lists of devices and groups are far smaller.
+const MAX_VALUE: usize = 4 << 20;
+
+/// What the top of the file says.
+#[derive(Debug, Default)]
+pub(crate) struct Metadata {
+    /// What times are added to (nanoseconds from 1970).
+    pub base: Option<i64>,
+    pub rank: Option<i32>,
+    pub world_size: Option<i32>,
+    pub host: Option<String>,
+    pub devices: BTreeSet<String>,
+    pub versions: BTreeMap<String, Value>,
+}
+
+impl Metadata {
+    /// Takes what is known of a key at the top.
+    pub(crate) fn take(&mut self, key: &str, text: &[u8]) {
+        if text.len() > MAX_VALUE {
+            return;
+        }
+        let Ok(value) = serde_json::from_slice::<Value>(text) else { return };
+        match key {
+            "baseTimeNanoseconds" => self.base = whole(&value),
+            "host_name" => self.host = value.as_str().map(str::to_owned),
+            "distributedInfo" => {
+                let number = |name: &str| value.get(name).and_then(whole).and_then(|value| i32::try_from(value).ok());
+                self.rank = number("rank").filter(|rank| *rank >= 0);
+                self.world_size = number("world_size").filter(|size| *size > 0);
+                if let Some(version) = value.get("nccl_version") {
+                    self.versions.insert("nccl".into(), version.clone());
+                }
+            }
+            "deviceProperties" | "computeProperties" => {
+                let devices = value.as_array().into_iter().flatten();
+                let names = devices.filter_map(|device| device.get("name")?.as_str());
+                self.devices.extend(names.take(1024).map(str::to_owned));
+            }
+            _ if key == "schemaVersion" => drop(self.versions.insert("schema".into(), value)),
+            _ if key.ends_with("_version") && (value.is_number() || value.is_string()) && self.versions.len() < 32 => {
+                self.versions.insert(key.trim_end_matches("_version").to_owned(), value);
+            }
+            _ => {}
+        }
+    }
+
+    /// Versions in JSON.
+    pub(crate) fn versions(&self) -> Option<String> {
+        (!self.versions.is_empty()).then(|| serde_json::to_string(&self.versions).unwrap_or_default())
+    }
+
+    /// Names of devices in one text.
+    pub(crate) fn devices(&self) -> Option<String> {
+        let names: Vec<&str> = self.devices.iter().map(String::as_str).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+}
+
+/// A whole number, also one that is written as text.
+fn whole(value: &Value) -> Option<i64> {
+    match value {
+        Value::String(text) => integer(text),
+        Value::Number(number) => integer(&number.to_string()),
+        _ => None,
+    }
+}
+
+/// The rank that a file's name says: rank-3, rank_3, rank3, worker3.
+pub(crate) fn rank_in_name(name: &str) -> Option<i32> {
+    let lower = name.to_ascii_lowercase();
+    ["rank", "worker"].iter().find_map(|word| {
+        lower.match_indices(word).find_map(|(place, _)| {
+            let rest = lower[place + word.len()..].trim_start_matches(['-', '_']);
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..digits].parse().ok()
+        })
+    })
+}

@@ -1,0 +1,170 @@
+//! What is kept of each event between the two passes over them: fixed bytes, so that they can be sorted on disk.
+
+/// Something that can be written as fixed bytes.
+pub(crate) trait Record: Copy {
+    /// How many.
+    const BYTES: usize;
+    /// Those of one group are read together, in the order of their keys.
+    fn group(&self) -> u32;
+    /// Where it stands in its group.
+    fn key(&self) -> (i64, i64, i64);
+    fn write(&self, out: &mut Vec<u8>);
+    fn read(bytes: &[u8]) -> Self;
+}
+
+/// A field of a record.
+trait Field: Sized {
+    fn put(self, out: &mut Vec<u8>);
+    fn take(bytes: &mut &[u8]) -> Self;
+}
+
+macro_rules! field {
+    ($($kind:ty),*) => {$(
+        impl Field for $kind {
+            fn put(self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            fn take(bytes: &mut &[u8]) -> Self {
+                let Some((own, rest)) = bytes.split_first_chunk() else { return Self::default() };
+                *bytes = rest;
+                Self::from_le_bytes(*own)
+            }
+        }
+    )*};
+}
+field!(u8, u32, i32, i64, f64);
+
+macro_rules! record {
+    ($(#[$about:meta])* $name:ident { $($(#[$said:meta])* $field:ident : $kind:ty,)* } group $group:expr; key $key:expr;) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub(crate) struct $name { $($(#[$said])* pub $field: $kind,)* }
+
+        impl Record for $name {
+            const BYTES: usize = 0 $(+ size_of::<$kind>())*;
+            fn group(&self) -> u32 {
+                let group: fn(&Self) -> u32 = $group;
+                group(self)
+            }
+            fn key(&self) -> (i64, i64, i64) {
+                let key: fn(&Self) -> (i64, i64, i64) = $key;
+                key(self)
+            }
+            fn write(&self, out: &mut Vec<u8>) {
+                $(Field::put(self.$field, out);)*
+            }
+            fn read(mut bytes: &[u8]) -> Self {
+                Self { $($field: Field::take(&mut bytes),)* }
+            }
+        }
+    };
+}
+
+/// Stands for a number that an event does not say.
+pub(crate) const UNKNOWN: i64 = i64::MIN;
+
+/// The number, unless it is not known.
+pub(crate) fn known(value: i64) -> Option<i64> {
+    (value != UNKNOWN).then_some(value)
+}
+
+/// What a host event is. Of two that begin and end together the first encloses the second.
+pub(crate) mod host {
+    pub(crate) const ANNOTATION: u8 = 0;
+    pub(crate) const FRAME: u8 = 1;
+    pub(crate) const OPERATOR: u8 = 2;
+    pub(crate) const LAUNCH: u8 = 3;
+}
+
+/// What a device event is.
+pub(crate) mod device {
+    pub(crate) const KERNEL: u8 = 0;
+    pub(crate) const MEMCPY: u8 = 1;
+    pub(crate) const MEMSET: u8 = 2;
+    pub(crate) const SYNC: u8 = 3;
+}
+
+record! {
+    /// An event of a thread. Texts are numbers of the table of texts, times nanoseconds.
+    HostEvent {
+        thread: u32,
+        kind: u8,
+        ts: i64,
+        end: i64,
+        name: u32,
+        /// Order in the file.
+        number: i64,
+        /// External id; of a frame its parent's id.
+        external_id: i64,
+        /// Of an operator its sequence number, of a launch its correlation, of a frame its id.
+        id: i64,
+        shapes: u32,
+        types: u32,
+        call_stack: u32,
+        flops: f64,
+    }
+    group |event| event.thread;
+    // The earlier and the longer first: what encloses comes before what is enclosed.
+    key |event| (event.ts, event.end.saturating_neg(), i64::from(event.kind) << 56 | (event.number & ((1 << 56) - 1)));
+}
+
+record! {
+    /// A launch, to be found by its correlation.
+    Launch {
+        correlation: i64,
+        thread: u32,
+        ts: i64,
+        end: i64,
+        number: i64,
+        graph: u8,
+    }
+    group |_| 0;
+    key |launch| (launch.correlation, launch.ts, launch.number);
+}
+
+record! {
+    /// An event of a device.
+    DeviceEvent {
+        correlation: i64,
+        kind: u8,
+        communication: u8,
+        ts: i64,
+        end: i64,
+        name: u32,
+        device: i64,
+        stream: i64,
+        external_id: i64,
+        grid: u32,
+        block: u32,
+        registers: i64,
+        shared_memory: i64,
+        blocks_per_sm: f64,
+        warps_per_sm: f64,
+        occupancy: f64,
+        bytes: i64,
+        bandwidth: f64,
+        collective: u32,
+        group_name: u32,
+        group_ranks: u32,
+        group_size: i64,
+        dtype: u32,
+        seq: i64,
+        elements: i64,
+        busbw: f64,
+        /// Of its launch: the thread, the order in the file, when it began and ended. Unknown until they are joined.
+        thread: u32,
+        launch: i64,
+        launch_ts: i64,
+        launch_end: i64,
+        /// How many share the launch.
+        launch_kernels: i32,
+        graph: u8,
+    }
+    group |event| if event.launch == UNKNOWN { 0 } else { event.thread };
+    // With a launch in the order in which launches are met among host events.
+    key |event| if event.launch == UNKNOWN {
+        (event.correlation, event.ts, 0)
+    } else {
+        (event.launch_ts, event.launch_end.saturating_neg(), event.launch)
+    };
+}

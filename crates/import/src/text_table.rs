@@ -1,0 +1,51 @@
+//! Text that many events share, each once in memory, up to a bound.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// All of it together (bytes).
+const MAX_BYTES: usize = 64 << 20;
+/// How many.
+const MAX_TEXTS: usize = 2 << 20;
+
+/// Stands for no text.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Text by number.
+#[derive(Debug, Default)]
+pub(crate) struct TextTable {
+    numbers: HashMap<Arc<str>, u32>,
+    texts: Vec<Arc<str>>,
+    bytes: usize,
+    /// Texts that found no room any more.
+    pub refused: u64,
+}
+
+impl TextTable {
+    /// The number of `text`. Past the bound one that is not there yet is [`NONE`], and counted.
+    pub(crate) fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        if self.bytes + text.len() > MAX_BYTES || self.texts.len() >= MAX_TEXTS {
+            self.refused += 1;
+            return NONE;
+        }
+        let number = self.texts.len() as u32;
+        let text: Arc<str> = text.into();
+        self.bytes += text.len();
+        self.texts.push(Arc::clone(&text));
+        self.numbers.insert(text, number);
+        number
+    }
+
+    /// The same for text that may be missing.
+    pub(crate) fn optional(&mut self, text: Option<&str>) -> u32 {
+        text.map_or(NONE, |text| self.number(text))
+    }
+
+    /// The text of a number.
+    pub(crate) fn get(&self, number: u32) -> Option<&Arc<str>> {
+        self.texts.get(number as usize)
+    }
+}

@@ -1,0 +1,289 @@
+//! The second pass: through each thread's events in order of time, with a stack of what is open, so that operators know what
+//! encloses them, launches their operator, and device activities by their launch the operator, module and step.
+
+use std::collections::HashMap;
+
+use probe_common::error::Result;
+
+use super::collect::{Step, Thread};
+use super::kinds::Stage;
+use super::python_frame::PythonFrame;
+use super::records::{DeviceEvent, HostEvent, UNKNOWN, device, host, known};
+use super::row_writer::{FrameRow, LaunchRow, OperatorRow, RowWriter};
+use super::sorter::{Group, Sorted};
+use super::text_table::{NONE, TextTable};
+
+/// Operators, and frames, that can be open around each other.
+const MAX_OPEN: usize = 1024;
+/// Forward operators whose module is remembered for their backward work.
+const MAX_SEQUENCES: usize = 2 << 20;
+
+/// An operator or range that is open.
+struct OpenOperator {
+    event: HostEvent,
+    /// Where the one around it is.
+    parent: Option<usize>,
+    /// Nanoseconds of what is directly within it.
+    within: i64,
+    device: i64,
+    device_self: i64,
+    module: u32,
+    stage: Stage,
+    stack: i64,
+    user_frame: u32,
+}
+
+/// A Python frame that is open.
+struct OpenFrame {
+    event: HostEvent,
+    parent: Option<usize>,
+    within: i64,
+    /// The module that runs in it.
+    module: u32,
+    /// The innermost frame of the program itself, this one included: the number of its name.
+    user_frame: u32,
+}
+
+/// Goes through threads.
+pub(crate) struct Walk<'a> {
+    texts: &'a TextTable,
+    steps: &'a [Step],
+    frames: HashMap<u32, PythonFrame>,
+    modules: TextTable,
+    /// By sequence number.
+    forward_modules: HashMap<i64, u32>,
+    open: Vec<OpenOperator>,
+    open_frames: Vec<OpenFrame>,
+    launch_end: i64,
+    thread: i64,
+    /// Events that had too much open around them.
+    pub too_deep: u64,
+}
+
+/// Steps by time.
+pub(crate) fn step_at(steps: &[Step], ts: i64) -> Option<i64> {
+    let before = steps.partition_point(|step| step.ts <= ts);
+    let step = steps.get(before.checked_sub(1)?)?;
+    (ts < step.end || ts == step.ts).then_some(step.number)
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(texts: &'a TextTable, steps: &'a [Step]) -> Self {
+        Self {
+            texts,
+            steps,
+            frames: HashMap::new(),
+            modules: TextTable::default(),
+            forward_modules: HashMap::new(),
+            open: Vec::new(),
+            open_frames: Vec::new(),
+            launch_end: i64::MIN,
+            thread: 0,
+            too_deep: 0,
+        }
+    }
+
+    /// All threads; those that call modules first, so that backward work on others finds its module.
+    ///
+    /// # Errors
+    /// Rows can't be written.
+    pub(crate) fn run(
+        &mut self,
+        threads: &[Thread],
+        events: &Sorted<HostEvent>,
+        devices: &Sorted<DeviceEvent>,
+        rows: &mut RowWriter<'_, '_>,
+    ) -> Result<()> {
+        let mut order = events.groups();
+        order.sort_by_key(|thread| !threads[*thread as usize].has_modules);
+        for thread in order {
+            self.thread = threads[thread as usize].number;
+            self.launch_end = i64::MIN;
+            let mut launched = devices.group(thread).peekable();
+            for event in events.group(thread) {
+                self.close(event.ts, rows)?;
+                match event.kind {
+                    host::FRAME => self.open_frame(event),
+                    host::LAUNCH => self.launch(&event, &mut launched, rows)?,
+                    _ => self.open_operator(event),
+                }
+            }
+            self.close(i64::MAX, rows)?;
+        }
+        events.check()?;
+        devices.check()
+    }
+
+    /// What has ended by `ts` becomes rows.
+    fn close(&mut self, ts: i64, rows: &mut RowWriter<'_, '_>) -> Result<()> {
+        while let Some(open) = self.open.pop_if(|open| open.event.end <= ts) {
+            let parent = open.parent.and_then(|place| self.open.get_mut(place));
+            let parent = parent.map(|parent| {
+                parent.device += open.device;
+                parent.event.name
+            });
+            let frame = self.frames.get(&open.user_frame);
+            let row = OperatorRow {
+                event: &open.event,
+                self_duration: (open.event.end - open.event.ts - open.within).max(0),
+                device: open.device,
+                device_self: open.device_self,
+                module: self.modules.get(open.module).map(|module| &**module),
+                stage: open.stage,
+                depth: self.open.len() as i32,
+                parent,
+                step: step_at(self.steps, open.event.ts),
+                stack: known(open.stack),
+                frame,
+                thread: self.thread,
+            };
+            rows.operator(&row)?;
+        }
+        while let Some(open) = self.open_frames.pop_if(|open| open.event.end <= ts) {
+            let parent = open.parent.and_then(|place| self.open_frames.get(place));
+            let Some(frame) = self.frames.get(&open.event.name) else { continue };
+            rows.frame(&FrameRow {
+                event: &open.event,
+                self_duration: (open.event.end - open.event.ts - open.within).max(0),
+                frame,
+                parent: parent
+                    .and_then(|parent| known(parent.event.id))
+                    .or(known(open.event.external_id).filter(|_| parent.is_some())),
+                module: self.modules.get(open.module).map(|module| &**module),
+                depth: self.open_frames.len() as i32,
+                step: step_at(self.steps, open.event.ts),
+                thread: self.thread,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn open_frame(&mut self, event: HostEvent) {
+        if self.open_frames.len() >= MAX_OPEN {
+            self.too_deep += 1;
+            return;
+        }
+        let name = event.name;
+        let text = self.texts.get(name).map_or("", |text| text);
+        let frame = self.frames.entry(name).or_insert_with(|| PythonFrame::of(text));
+        let parent = self.open_frames.iter().rposition(|open| open.event.end >= event.end);
+        let around = parent.map_or(NONE, |parent| self.open_frames[parent].module);
+        let module = match (frame.is_module, self.modules.get(around)) {
+            (false, _) => around,
+            (true, None) => self.modules.number(&frame.function),
+            (true, Some(around)) => {
+                let path = format!("{around}.{}", frame.function);
+                self.modules.number(&path)
+            }
+        };
+        let around = parent.map_or(NONE, |parent| self.open_frames[parent].user_frame);
+        let user_frame = if frame.is_users() { name } else { around };
+        if let Some(parent) = parent {
+            self.open_frames[parent].within += event.end - event.ts;
+        }
+        self.open_frames.push(OpenFrame { event, parent, within: 0, module, user_frame });
+    }
+
+    fn open_operator(&mut self, event: HostEvent) {
+        if self.open.len() >= MAX_OPEN {
+            self.too_deep += 1;
+            return;
+        }
+        let name = self.texts.get(event.name).map_or("", |text| text);
+        let parent = self.open.iter().rposition(|open| open.event.end >= event.end);
+        let (outer_stage, outer_module) = match parent.map(|parent| &self.open[parent]) {
+            Some(parent) if parent.event.kind == host::OPERATOR || parent.stage == Stage::Optimizer => {
+                (parent.stage, parent.module)
+            }
+            _ => (Stage::Unknown, NONE),
+        };
+        let frame = self.open_frames.last();
+        let in_frame = frame.map_or(NONE, |frame| frame.module);
+        let is_backward = name.starts_with("autograd::engine::evaluate_function")
+            || name.contains("Backward") && !name.starts_with("aten::");
+        let stage = match outer_stage {
+            Stage::Backward | Stage::Optimizer => outer_stage,
+            _ if is_backward => Stage::Backward,
+            _ if name.starts_with("Optimizer.step") => Stage::Optimizer,
+            _ if in_frame != NONE => Stage::Forward,
+            _ => outer_stage,
+        };
+        let module = match stage {
+            Stage::Backward if outer_module == NONE && event.id != UNKNOWN => {
+                self.forward_modules.get(&event.id).copied().unwrap_or(in_frame)
+            }
+            Stage::Backward => outer_module,
+            _ => in_frame,
+        };
+        if stage == Stage::Forward
+            && event.id != UNKNOWN
+            && module != NONE
+            && self.forward_modules.len() < MAX_SEQUENCES
+        {
+            self.forward_modules.entry(event.id).or_insert(module);
+        }
+        let stack = frame.map_or(UNKNOWN, |frame| frame.event.id);
+        let mut user_frame = frame.map_or(NONE, |frame| frame.user_frame);
+        if let Some(stack) = self.texts.get(event.call_stack) {
+            user_frame = event.call_stack;
+            if !self.frames.contains_key(&user_frame)
+                && let Some(frame) = PythonFrame::in_call_stack(stack)
+            {
+                self.frames.insert(user_frame, frame);
+            }
+        }
+        if let Some(parent) = parent {
+            self.open[parent].within += event.end - event.ts;
+        }
+        self.open.push(OpenOperator {
+            event,
+            parent,
+            within: 0,
+            device: 0,
+            device_self: 0,
+            module,
+            stage,
+            stack,
+            user_frame,
+        });
+    }
+
+    fn launch(
+        &mut self,
+        event: &HostEvent,
+        launched: &mut std::iter::Peekable<Group<'_, DeviceEvent>>,
+        rows: &mut RowWriter<'_, '_>,
+    ) -> Result<()> {
+        let around = self.open.iter().rposition(|open| open.event.end > event.ts);
+        let operator =
+            self.open.iter().rposition(|open| open.event.kind == host::OPERATOR && open.event.end > event.ts);
+        let module = operator.map_or_else(
+            || self.open_frames.last().map_or(NONE, |frame| frame.module),
+            |place| self.open[place].module,
+        );
+        let operator = operator.map(|place| self.open[place].event.name);
+        let module = self.modules.get(module).map(|module| &**module);
+        let step = step_at(self.steps, event.ts);
+        let (mut kernels, mut device) = (0, 0);
+        while let Some(activity) =
+            launched.next_if(|activity| activity.launch_ts < event.ts || activity.launch == event.number)
+        {
+            if activity.kind != device::SYNC {
+                kernels += 1;
+                device += activity.end - activity.ts;
+            }
+            rows.kernel(&activity, operator, module, step)?;
+        }
+        if let Some(around) = around.map(|place| &mut self.open[place]) {
+            around.device += device;
+            around.device_self += device;
+            // A call of the runtime may make one of the driver.
+            if event.end > self.launch_end && around.event.end >= event.end {
+                around.within += event.end - event.ts;
+            }
+        }
+        self.launch_end = self.launch_end.max(event.end);
+        let thread = self.thread;
+        rows.launch(&LaunchRow { event, operator, module, step, thread, kernels, device })
+    }
+}

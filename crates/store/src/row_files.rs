@@ -1,0 +1,63 @@
+//! Rows that come in bulk, a process at a time, straight to the files of a run directory: for what nobody serves while it
+//! comes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use probe_common::durable;
+use probe_common::error::{Error, Result};
+use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_proto::table::Table;
+
+use super::file_writer::write_file;
+use super::files::table_directory;
+use super::identity::{Identity, Origin};
+use super::mapping::Mapping;
+use super::rows::Rows;
+use super::segment::Segment;
+use super::strings::Strings;
+
+/// Writes files of rows.
+#[derive(Debug)]
+pub struct RowFiles {
+    directory: PathBuf,
+    instance: Arc<str>,
+    number: u64,
+}
+
+impl RowFiles {
+    /// For a run directory that has no files yet. `instance` stands for the agent that the rows have not.
+    pub fn new(directory: &Path, instance: &str) -> Self {
+        Self { directory: directory.to_owned(), instance: instance.into(), number: 0 }
+    }
+
+    /// Writes the rows of `builder`, whose text is in `strings`, to a file, and leaves the builder empty.
+    ///
+    /// # Errors
+    /// The file system's; what was pushed does not fit the table's declaration.
+    pub fn write(
+        &mut self,
+        identity: &Arc<Identity>,
+        table: &'static Table,
+        builder: &mut BatchBuilder,
+        strings: &StringTable,
+    ) -> Result<()> {
+        if builder.rows() == 0 {
+            return Ok(());
+        }
+        let wrong = |error: &dyn std::fmt::Display| Error::failed(format!("{}: {error}", table.full_name()));
+        let mapping = Mapping::new(&table.wire_schema()).map_err(|error| wrong(&error))?;
+        let mut texts = Strings::default();
+        if let Some(all) = strings.since(0) {
+            texts.extend(all).map_err(|error| wrong(&error))?;
+        }
+        let rows = Rows::decode(&mapping, &builder.take(), &mut texts).map_err(|error| wrong(&error))?;
+        let origin = Origin::batch(&self.instance, self.number);
+        let segment = Segment::new(Some(Arc::clone(identity)), Some(origin), rows, self.number);
+        let directory = table_directory(&self.directory, table);
+        durable::create_directory(&directory)?;
+        write_file(&directory, &format!("{:08}.parquet", self.number), table, &[Arc::new(segment)], &|_| ())?;
+        self.number += 1;
+        Ok(())
+    }
+}

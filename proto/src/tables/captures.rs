@@ -1,0 +1,38 @@
+//! `python.captures`: what captures there are, and what was left out of each.
+
+use crate::table::{Text, Time};
+
+crate::table! {
+    python.captures, Agent, "One row per capture: a trace that was imported.";
+    sort: [ts];
+    examples: [
+        "SELECT capture, rank, tool, steps, events, left_out, reasons, problem FROM python.captures",
+        "SELECT capture, operators, kernels, launches, devices, versions FROM python.captures",
+    ];
+    capture: Text, "", "Its name in the run: that of the file.";
+    ts: Option<Time>, "", "When its first event began; NULL without events.";
+    duration: Option<f64>, "s", "From there to the end of the last event.";
+    tool: Text, "", "What made it: kineto.";
+    file: Text, "", "Where it was read from.";
+    file_bytes: i64, "B", "Size of that file.";
+    text_bytes: i64, "B", "Size of the text in it, unpacked.";
+    versions: Option<Text>, "", "Versions that it says, in JSON: of CUDA, CUPTI, HIP, NCCL, its schema.";
+    devices: Option<Text>, "", "Names of the machine's devices, each once.";
+    clock: Text, "", "unix where times are from 1970 on, relative where the instant that they are from is not known.";
+    rank_source: Text, "", "Where the rank was found: file (distributedInfo), name (of the file) or none.";
+    steps: i64, "", "ProfilerSteps in it.";
+    first_step: Option<i64>, "", "Number of the first of them.";
+    last_step: Option<i64>, "", "Number of the last of them.";
+    events: i64, "", "Events read.";
+    operators: i64, "", "Rows of python.operators.";
+    kernels: i64, "", "Rows of gpu.kernels.";
+    launches: i64, "", "Rows of gpu.launches.";
+    frames: i64, "", "Rows of python.frames.";
+    without_launch: i64, "", "Rows of gpu.kernels whose launch is not in the capture.";
+    left_out: i64, "", "Events that became no row.";
+    reasons: Option<Text>, "", "Their number by reason, in JSON.";
+    mended: i64, "", "Events whose text was no valid JSON and could be read after all, such as those with bare quotes in a name.";
+    complete: bool, "", "Whether the file was read to its end.";
+    problem: Option<Text>, "", "Why it was not, with the byte and the event.";
+    cost: Option<f64>, "s", "What the profiler says its own work took (events of category overhead); NULL where it says nothing.";
+}

@@ -1,0 +1,132 @@
+//! `probe import`: traces of other tools as a run.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use probe_common::error::Result;
+use probe_common::paths::Places;
+use probe_import::{Imported, Progress, TraceFile};
+use probe_proto::tables::TABLES;
+use probe_store::runs::{Reservation, RunInfo, State};
+
+use super::{Status, report};
+
+/// Import traces as a recorded run
+///
+/// Reads traces that torch.profiler (Kineto) wrote, of 2021 to today, and Chrome JSON, plain or gzip. Makes a recorded run of
+/// them that is queried like any other. All files of one call go into one run, a rank each. python.captures says what was read
+/// and what was left out.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe import [OPTIONS] <FILE|DIR>...",
+    after_help = "Examples:
+  probe import trace.json.gz
+  probe import --name before log/
+  probe before query \"SELECT * FROM gpu.kernel_profile LIMIT 10\""
+)]
+pub(super) struct Args {
+    /// Trace files, and directories of them
+    #[arg(value_name = "FILE|DIR", required = true)]
+    paths: Vec<PathBuf>,
+    /// Name of the run
+    #[arg(long, value_name = "NAME", default_value = "trace")]
+    name: String,
+}
+
+pub(super) fn run(args: &Args) -> Result<Status> {
+    let files = probe_import::find(&args.paths)?;
+    let places = Places::from_environment()?;
+    let reservation = Reservation::take(&places, &args.name)?;
+    let name = reservation.name().to_string();
+    match fill(&files, &reservation, args) {
+        Ok(imported) => {
+            tell(&name, &imported);
+            Ok(0)
+        }
+        Err(error) => {
+            // Nothing but what was just written is in it.
+            let _ = std::fs::remove_dir_all(reservation.directory());
+            Err(error)
+        }
+    }
+}
+
+fn fill(files: &[TraceFile], reservation: &Reservation, args: &Args) -> Result<Imported> {
+    let (directory, name) = (reservation.directory(), reservation.name());
+    let mut bar = Bar::new(files.len());
+    let imported = probe_import::import(files, &name.to_string(), directory, &mut |progress| bar.show(progress));
+    bar.clear();
+    let imported = imported?;
+    let captures = &imported.captures;
+    probe_store::write_system(directory, TABLES, &[])?;
+    let paths: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
+    let mut info = RunInfo::begin(name, &format!("probe import {}", paths.join(" ")));
+    let began = captures.iter().filter_map(|capture| capture.began).min();
+    if let Some(began) = began.and_then(|began| Timestamp::from_nanosecond(began.into()).ok()) {
+        info.started = began;
+    }
+    info.state = State::Ended;
+    info.ended = Some(Timestamp::now());
+    info.ranks = captures.iter().filter_map(|capture| capture.rank).collect();
+    info.agents = captures.len();
+    info.bytes = Some(probe_store::runs::size_of_files(directory));
+    info.write(directory)?;
+    Ok(imported)
+}
+
+fn tell(name: &str, Imported { captures, refused }: &Imported) {
+    for capture in captures {
+        if let Some(problem) = &capture.problem {
+            report::note(format_args!("{} was read in part: {problem}", capture.name));
+        }
+    }
+    for (_, error) in refused {
+        report::note(format_args!("left out: {error}"));
+    }
+    let sum = |place: usize| captures.iter().map(|capture| capture.rows[place]).sum::<i64>();
+    let events: u64 = captures.iter().map(|capture| capture.events).sum();
+    let files = if captures.len() == 1 { "1 trace".to_owned() } else { format!("{} traces", captures.len()) };
+    report::note(format_args!(
+        "{files} with {events} events became run {name}: {} operators, {} device activities, {} launches, {} Python frames",
+        sum(0),
+        sum(1),
+        sum(2),
+        sum(3)
+    ));
+    let base = name.split('@').next().unwrap_or(name);
+    report::hint(format_args!(
+        "probe {base} query \"SELECT * FROM python.captures\" says what was read and what was left out"
+    ));
+}
+
+/// How far it is, on a line of a terminal.
+struct Bar {
+    files: usize,
+    shown: Option<std::time::Instant>,
+    is_terminal: bool,
+}
+
+impl Bar {
+    fn new(files: usize) -> Self {
+        Self { files, shown: None, is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, progress: Progress<'_>) {
+        let due = self.shown.is_none_or(|shown| shown.elapsed() > std::time::Duration::from_millis(200));
+        if !self.is_terminal || !due {
+            return;
+        }
+        self.shown = Some(std::time::Instant::now());
+        let percent = 100 * progress.read / progress.size.max(1);
+        let capture: String = progress.capture.chars().filter(|c| !c.is_control()).take(40).collect();
+        let _ =
+            write!(anstream::stderr(), "\r\x1b[K{percent:>3} % of {capture} ({} of {})", progress.file + 1, self.files);
+    }
+
+    fn clear(&self) {
+        if self.shown.is_some() {
+            let _ = write!(anstream::stderr(), "\r\x1b[K");
+        }
+    }
+}

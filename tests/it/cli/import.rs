@@ -1,0 +1,162 @@
+//! `probe import`: a trace becomes a run that is asked like any other.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use crate::cli::support::Home;
+
+fn event(cat: &str, name: &str, tid: u32, ts: f64, dur: f64, args: Value) -> Value {
+    json!({"ph": "X", "cat": cat, "name": name, "pid": 50, "tid": tid, "ts": ts, "dur": dur, "args": args})
+}
+
+/// A step with a module whose forward and backward each launch a kernel, on two threads; a CUDA graph of two kernels; and a
+/// kernel that was launched before the capture. Device events come first, and what is said of the file last.
+fn trace(rank: u32) -> String {
+    let events = json!([
+        event("kernel", "gemm", 7, 40.0, 10.0, json!({"correlation": 1, "device": 0, "stream": 7, "grid": [8, 1, 1], "est. achieved occupancy %": 25})),
+        event("kernel", "gemm_backward", 7, 70.0, 20.0, json!({"correlation": 2, "device": 0, "stream": 7})),
+        event("kernel", "in_graph", 7, 95.5, 1.0, json!({"correlation": 3, "device": 0, "stream": 7, "graph id": 1})),
+        event("kernel", "in_graph", 7, 97.0, 1.25, json!({"correlation": 3, "device": 0, "stream": 7, "graph id": 1})),
+        event("kernel", "before", 7, 1.0, 2.0, json!({"correlation": 99, "device": 0, "stream": 7})),
+        event("user_annotation", "ProfilerStep#3", 50, 10.0, 88.0, json!({})),
+        event("python_function", "train.py(12): main", 50, 5.0, 94.0, json!({"Python id": 1})),
+        event("python_function", "nn.Module: Net_0", 50, 11.0, 30.0, json!({"Python id": 2, "Python parent id": 1})),
+        event("python_function", "nn.Module: Linear_0", 50, 12.0, 28.0, json!({"Python id": 3, "Python parent id": 2})),
+        event("cpu_op", "aten::linear", 50, 14.0, 20.0, json!({"Sequence number": 4, "Input Dims": [[2, 3], []]})),
+        event("cpu_op", "aten::addmm", 50, 16.0, 12.5, json!({"Sequence number": 4})),
+        event("cuda_runtime", "cudaLaunchKernel", 50, 18.0, 4.0, json!({"correlation": 1})),
+        event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 51, 60.0, 9.0, json!({"Sequence number": 4})),
+        event("cpu_op", "aten::mm", 51, 61.0, 7.0, json!({})),
+        event("cuda_runtime", "cudaLaunchKernel", 51, 62.0, 3.0, json!({"correlation": 2})),
+        event("cuda_runtime", "cudaGraphLaunch", 50, 94.0, 1.0, json!({"correlation": 3})),
+        {"ph": "M", "name": "process_name", "pid": 50, "tid": 0, "ts": 0.0, "args": {"name": "python"}},
+    ]);
+    // Written by hand, for a map would put the events last.
+    let about = format!(
+        "\"baseTimeNanoseconds\": 1767225600000000000, \"distributedInfo\": {{\"rank\": \"{rank}\", \"world_size\": 2}}"
+    );
+    format!("{{\"traceEvents\": {events}, {about}}}")
+}
+
+fn asked(home: &Home, name: &str, sql: &str) -> Vec<Vec<String>> {
+    let output = home.probe([name, "query", sql, "--format", "csv"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn a_directory_of_ranks_is_one_run_with_modules_steps_and_launches() {
+    let home = Home::empty();
+    let traces = home.path().join("traces");
+    std::fs::create_dir(&traces).unwrap();
+    std::fs::write(traces.join("a.json"), trace(0)).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(trace(1).as_bytes()).unwrap();
+    std::fs::write(traces.join("b.json.gz"), packed.finish().unwrap()).unwrap();
+    std::fs::write(traces.join("other.json"), "{\"schema\": 1}").unwrap();
+    let output = home.probe(["import", "--name", "both", traces.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("2 traces with 34 events became run both@1: 10 operators, 10 device activities, 6 launches"),
+        "{said}"
+    );
+    assert!(said.contains("other.json has no events to import"), "{said}");
+
+    let kernels = asked(
+        &home,
+        "both",
+        "SELECT rank, name, operator, module, step, launch_delay * 1e6, launch_kernels, graph_launch FROM gpu.kernels WHERE rank = 1 ORDER BY ts",
+    );
+    let expected = [
+        ["1", "before", "", "", "", "", "", ""],
+        ["1", "gemm", "aten::addmm", "Net_0.Linear_0", "3", "18.0", "1", "false"],
+        ["1", "gemm_backward", "aten::mm", "Net_0.Linear_0", "3", "5.0", "1", "false"],
+        ["1", "in_graph", "", "", "3", "0.5", "2", "true"],
+        ["1", "in_graph", "", "", "3", "2.0", "2", "true"],
+    ];
+    assert_eq!(kernels, expected);
+    let operators = asked(
+        &home,
+        "both",
+        "SELECT name, stage, module, parent, self_duration * 1e6, device_duration * 1e6, device_self_duration * 1e6, file, line FROM python.operators WHERE rank = 0 AND kind = 'operator' ORDER BY ts",
+    );
+    let expected = [
+        ["aten::linear", "forward", "Net_0.Linear_0", "ProfilerStep#3", "7.5", "10.0", "0.0", "train.py", "12"],
+        ["aten::addmm", "forward", "Net_0.Linear_0", "aten::linear", "8.5", "10.0", "10.0", "train.py", "12"],
+        [
+            "autograd::engine::evaluate_function: AddmmBackward0",
+            "backward",
+            "Net_0.Linear_0",
+            "",
+            "2.0",
+            "20.0",
+            "0.0",
+            "",
+            "",
+        ],
+        [
+            "aten::mm",
+            "backward",
+            "Net_0.Linear_0",
+            "autograd::engine::evaluate_function: AddmmBackward0",
+            "4.0",
+            "20.0",
+            "20.0",
+            "",
+            "",
+        ],
+    ];
+    assert_eq!(operators, expected);
+    let frames = asked(
+        &home,
+        "both",
+        "SELECT id, parent, function, module, self_duration * 1e6 FROM python.frames WHERE rank = 0 ORDER BY id",
+    );
+    assert_eq!(
+        frames,
+        [
+            ["1", "", "main", "", "64.0"],
+            ["2", "1", "Net_0", "Net_0", "2.0"],
+            ["3", "2", "Linear_0", "Net_0.Linear_0", "28.0"]
+        ]
+    );
+    let captures = asked(
+        &home,
+        "both",
+        "SELECT capture, rank, rank_source, steps, events, left_out, without_launch, complete, clock FROM python.captures ORDER BY rank",
+    );
+    assert_eq!(captures[1], ["b.json.gz", "1", "file", "1", "17", "1", "1", "true", "unix"]);
+    assert_eq!(
+        asked(&home, "both", "SELECT MIN(ts) FROM python.operators")[0],
+        ["2026-01-01 00:00:00.000010Z"].map(|t| t.replace(' ', "T"))
+    );
+    let listed = String::from_utf8(home.probe(["runs"]).stdout).unwrap();
+    assert!(listed.contains("both@1"), "{listed}");
+}
+
+#[test]
+fn a_file_that_ends_too_early_is_read_to_there_and_one_that_is_no_trace_leaves_nothing() {
+    let home = Home::empty();
+    let text = trace(0);
+    let file = home.path().join("rank-7.json");
+    std::fs::write(&file, &text[..text.len() / 2]).unwrap();
+    let output = home.probe(["import", file.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("rank-7.json was read in part: at byte"), "{said}");
+    let captures = asked(
+        &home,
+        "trace",
+        "SELECT rank, rank_source, complete, clock, problem LIKE 'at byte % after % events: the text ends within%' FROM python.captures",
+    );
+    assert_eq!(captures, [["7", "name", "false", "relative", "true"]]);
+
+    std::fs::write(&file, "import torch").unwrap();
+    let output = home.probe(["import", "--name", "none", file.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("has no events to import: at byte 0 of its text") && said.contains("hint:"), "{said}");
+    assert!(!home.places().runs().join("none@1").exists());
+}

@@ -1,0 +1,190 @@
+//! A capture of rank 0: two steps, a module, four activities of a device, one of them a collective.
+
+use probe_proto::table::{Text, Time};
+use probe_proto::tables::{captures, frames, kernels, launches, operators};
+
+use super::data::{Agent, START};
+
+fn at(seconds: i64) -> Time {
+    Time(START + seconds * 1_000_000_000)
+}
+
+impl Agent {
+    fn text(&mut self, text: &str) -> Text {
+        self.strings.id(text)
+    }
+
+    /// Name, kind, depth, parent, when it began and how long it took; its own time; and that of the device, with and without
+    /// what is within.
+    fn operator(&mut self, name: &str, parent: Option<&str>, times: [i64; 3], device: [f64; 2]) -> operators::Row {
+        let [begin, duration, own] = times;
+        let is_step = parent.is_none();
+        operators::Row {
+            capture: self.text("trace.json"),
+            step: Some(begin / 100),
+            ts: at(begin),
+            duration: duration as f64,
+            self_duration: own as f64,
+            device_duration: Some(device[0]),
+            device_self_duration: Some(device[1]),
+            kind: self.text(if is_step { "annotation" } else { "operator" }),
+            stage: (!is_step).then(|| self.text("forward")),
+            module: (!is_step).then(|| self.text("Net_0.Linear_0")),
+            name: self.text(name),
+            depth: i32::from(!is_step) + i32::from(parent == Some("aten::linear")),
+            parent: parent.map(|parent| self.text(parent)),
+            input_shapes: (!is_step).then(|| self.text("[[2,3]]")),
+            input_types: None,
+            flops: None,
+            file: Some(self.text("train.py")),
+            line: Some(3),
+            stack: Some(1),
+            thread: 100,
+            sequence: None,
+            external_id: None,
+        }
+    }
+
+    pub(super) fn operators(&mut self) -> Vec<operators::Row> {
+        vec![
+            self.operator("ProfilerStep#0", None, [0, 100, 54], [53.0, 23.0]),
+            self.operator("aten::linear", Some("ProfilerStep#0"), [10, 40, 20], [30.0, 0.0]),
+            self.operator("aten::addmm", Some("aten::linear"), [20, 20, 15], [30.0, 30.0]),
+            self.operator("ProfilerStep#1", None, [100, 100, 80], [30.0, 0.0]),
+            self.operator("aten::addmm", Some("ProfilerStep#1"), [110, 20, 16], [30.0, 30.0]),
+        ]
+    }
+
+    /// Kind, category and name; when it was launched, began and ended.
+    fn activity(&mut self, words: [&str; 3], times: [i64; 4], number: i64, operator: Option<&str>) -> kernels::Row {
+        let [launched, launch_end, begin, end] = times;
+        let is_collective = words[1] == "communication";
+        let is_kernel = words[0] == "kernel";
+        kernels::Row {
+            capture: self.text("trace.json"),
+            step: Some(launched / 100),
+            ts: at(begin),
+            duration: (end - begin) as f64,
+            kind: self.text(words[0]),
+            category: self.text(words[1]),
+            name: self.text(words[2]),
+            device: Some(0),
+            stream: Some(if is_collective { 20 } else { 7 }),
+            operator: operator.map(|operator| self.text(operator)),
+            module: operator.map(|_| self.text("Net_0.Linear_0")),
+            correlation: Some(number),
+            launch_ts: Some(at(launched)),
+            launch_duration: Some((launch_end - launched) as f64),
+            launch_delay: Some((begin - launch_end).max(0) as f64),
+            launch_kernels: Some(1),
+            grid: is_kernel.then(|| self.text("[8,1,1]")),
+            block: is_kernel.then(|| self.text("[256,1,1]")),
+            registers: None,
+            shared_memory: None,
+            blocks_per_sm: is_kernel.then_some(0.5),
+            warps_per_sm: None,
+            occupancy: is_kernel.then_some(25.0),
+            bytes: (!is_kernel).then_some(1024),
+            bandwidth: None,
+            collective: is_collective.then(|| self.text("allreduce")),
+            group_name: None,
+            ranks: None,
+            group_size: is_collective.then_some(2),
+            seq: None,
+            dtype: None,
+            elements: None,
+            busbw_gbps: None,
+            graph_launch: Some(false),
+            external_id: None,
+        }
+    }
+
+    pub(super) fn kernels(&mut self) -> Vec<kernels::Row> {
+        let addmm = Some("aten::addmm");
+        vec![
+            self.activity(["kernel", "computation", "volta_fp16_s884gemm"], [25, 30, 40, 70], 1, addmm),
+            self.activity(["memcpy", "memory", "Memcpy HtoD (Pageable -> Device)"], [60, 64, 70, 80], 2, None),
+            self.activity(["kernel", "communication", "ncclKernel_AllReduce"], [80, 82, 82, 95], 3, None),
+            self.activity(["kernel", "computation", "elementwise"], [112, 116, 120, 150], 4, addmm),
+        ]
+    }
+
+    pub(super) fn launches(&mut self) -> Vec<launches::Row> {
+        let mut launch =
+            |name: &str, operator: Option<&str>, begin: i64, duration: i64, number: i64, device: i64| launches::Row {
+                capture: self.text("trace.json"),
+                step: Some(begin / 100),
+                ts: at(begin),
+                duration: duration as f64,
+                name: self.text(name),
+                operator: operator.map(|operator| self.text(operator)),
+                module: None,
+                thread: 100,
+                correlation: Some(number),
+                kernels: 1,
+                device_duration: device as f64,
+                external_id: None,
+            };
+        vec![
+            launch("cudaLaunchKernel", Some("aten::addmm"), 25, 5, 1, 30),
+            launch("cudaMemcpyAsync", None, 60, 4, 2, 10),
+            launch("cudaLaunchKernel", None, 80, 2, 3, 13),
+            launch("cudaLaunchKernel", Some("aten::addmm"), 112, 4, 4, 30),
+        ]
+    }
+
+    pub(super) fn frames(&mut self) -> Vec<frames::Row> {
+        let mut frame =
+            |id: i64, function: &str, file: Option<&str>, module: Option<&str>, times: [i64; 3]| frames::Row {
+                capture: self.text("trace.json"),
+                step: Some(0),
+                id: Some(id),
+                parent: (id > 1).then_some(id - 1),
+                ts: at(times[0]),
+                duration: times[1] as f64,
+                self_duration: times[2] as f64,
+                function: self.text(function),
+                file: file.map(|file| self.text(file)),
+                line: file.map(|_| 3),
+                module: module.map(|module| self.text(module)),
+                depth: id as i32 - 1,
+                thread: 100,
+            };
+        vec![
+            frame(1, "main", Some("train.py"), None, [0, 200, 150]),
+            frame(2, "Net_0", None, Some("Net_0"), [5, 50, 0]),
+            frame(3, "Linear_0", None, Some("Net_0.Linear_0"), [5, 50, 50]),
+        ]
+    }
+
+    pub(super) fn capture(&mut self) -> captures::Row {
+        captures::Row {
+            capture: self.text("trace.json"),
+            ts: Some(at(0)),
+            duration: Some(200.0),
+            tool: self.text("kineto"),
+            file: self.text("/traces/trace.json"),
+            file_bytes: 1000,
+            text_bytes: 1000,
+            versions: None,
+            devices: Some(self.text("Tesla V100")),
+            clock: self.text("unix"),
+            rank_source: self.text("file"),
+            steps: 2,
+            first_step: Some(0),
+            last_step: Some(1),
+            events: 20,
+            operators: 5,
+            kernels: 4,
+            launches: 4,
+            frames: 3,
+            without_launch: 0,
+            left_out: 4,
+            reasons: Some(self.text("{\"flow\":4}")),
+            mended: 0,
+            complete: true,
+            problem: None,
+            cost: None,
+        }
+    }
+}
