@@ -16,7 +16,7 @@ RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page check format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces check format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -54,6 +54,9 @@ test-rust: setup
 test-python: setup
 	$(PYTEST) -m "not extended and not timing" -n 2 --dist loadgroup --junitxml=$(RESULTS)/python.xml
 	$(PYTEST) -m "not extended and timing" --junitxml=$(RESULTS)/python-timing.xml
+
+traces: build ## holds `probe import` to the numbers that other tools computed for traces of others, where ../shared/traces lies beside the project
+	python3 tests/traces.py --probe $(TARGET)/debug/probe
 
 test-all: test ## and all that `make test` leaves out: second parameters, whole compiled loops, 200 attachments, the version matrix
 	$(PYTEST) -m extended -n 2 --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
