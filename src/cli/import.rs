@@ -10,7 +10,8 @@ use probe_import::{Imported, Progress, TraceFile};
 use probe_proto::tables::TABLES;
 use probe_store::runs::{Reservation, RunInfo, State};
 
-use super::{Status, report};
+use super::report;
+use super::status::Status;
 
 /// Import traces as a recorded run
 ///

@@ -9,8 +9,8 @@ use probe_common::error::{Error, Result};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Table;
 
+use super::file_names::table_directory;
 use super::file_writer::write_file;
-use super::files::table_directory;
 use super::identity::{Identity, Origin};
 use super::mapping::Mapping;
 use super::rows::Rows;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use probe_trace::sink::Sink;
 use probe_agent_native::uplink::connect::Address;
 use probe_agent_native::uplink::link::{Identity, Link, Settings};
 use probe_agent_native::uplink::source::Source;
@@ -17,6 +16,7 @@ use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::agent_server::{Agent, AgentServer};
 use probe_proto::v1::collector_frame::Frame as Down;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame};
+use probe_trace::sink::Sink;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
