@@ -89,7 +89,7 @@ macro_rules! records {
 
             const fn words(self) -> Words {
                 match self {
-                    $(Self::$kind => Words { $($word: true,)* ..Words::NONE }),*
+                    $(Self::$kind => Words::NONE$(.$word())*),*
                 }
             }
         }
@@ -188,6 +188,18 @@ struct Words {
 
 impl Words {
     const NONE: Self = Self { marked: false, collective: false, within_pass: false };
+
+    const fn marked(self) -> Self {
+        Self { marked: true, ..self }
+    }
+
+    const fn collective(self) -> Self {
+        Self { collective: true, ..self }
+    }
+
+    const fn within_pass(self) -> Self {
+        Self { within_pass: true, ..self }
+    }
 }
 
 impl Kind {

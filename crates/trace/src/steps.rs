@@ -147,7 +147,7 @@ impl<N: Names> Analyser<N> {
             sink.dropped(STEPS, RING_FULL, missed.max(0).unsigned_abs() + 1);
             self.meter.end_step(ended, None, self.detail);
         } else {
-            self.push_step((ended, by), ts, whole, parts, host, on_device, sink);
+            self.push_step((ended, by), ts, whole, parts, (host, on_device), sink);
         }
         self.step = finished;
         self.broken = false;
@@ -192,8 +192,7 @@ impl<N: Names> Analyser<N> {
         ts: Time,
         whole: u64,
         mut parts: Parts,
-        host: OnHost,
-        on_device: StepOnDevice,
+        (host, on_device): (OnHost, StepOnDevice),
         sink: &mut Sink,
     ) {
         parts.backward += std::mem::take(&mut parts.pending);
