@@ -42,7 +42,7 @@ def remove() -> None:
         sys.meta_path.remove(_finder)
     _finder = None
     for callbacks, ours in (("start_callbacks", _compilation_begins), ("end_callbacks", _compilation_ends)):
-        registered = getattr(_handler, callbacks, ())
+        registered: list[Any] = getattr(_handler, callbacks, [])
         if ours in registered:
             registered.remove(ours)
     _handler = None
@@ -51,7 +51,7 @@ def remove() -> None:
 def _watch_compilations() -> None:
     global _finder, _handler
     _finder = None
-    handler = getattr(sys.modules.get(_DYNAMO), "callback_handler", None)
+    handler: Any = getattr(sys.modules.get(_DYNAMO), "callback_handler", None)
     try:
         handler.register_start_callback(_compilation_begins)
         handler.register_end_callback(_compilation_ends)
