@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import signal
 import warnings
 from collections.abc import Iterator
 
@@ -27,6 +28,16 @@ def environment_of(home: Home) -> Iterator[None]:
                 patched.setenv(name, value)
         patched.setenv("PROBE_BIN", PROBE)
         yield
+
+
+@contextlib.contextmanager
+def with_interrupts() -> Iterator[None]:
+    """Lets Ctrl-C interrupt this process, also where it was started in the background by a shell that ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ import polars
 import pyarrow
 import pytest
 import trainprobe as probe
-from reader import new_shell, offered, trained
+from reader import new_shell, offered, trained, with_interrupts
 from trainprobe import cursor
 
 from conftest import Home, wait_for
@@ -254,9 +254,10 @@ def test_the_interrupt_button_cancels_the_snippet_and_not_the_run(tiny: probe.Ru
         os.kill(os.getpid(), signal.SIGINT)
 
     button = threading.Thread(target=interrupt)
-    button.start()
-    done = shell.run_cell(f"%%probe_eval tiny --at now\n{endless}")
-    button.join()
+    with with_interrupts():
+        button.start()
+        done = shell.run_cell(f"%%probe_eval tiny --at now\n{endless}")
+        button.join()
     assert isinstance(done.error_in_exec, KeyboardInterrupt)
     wait_for("the snippet's end", lambda: status.fetchall() == [("cancelled",)])
     assert tiny.eval("print(1)").text == "1\n"

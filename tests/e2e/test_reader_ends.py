@@ -16,7 +16,7 @@ import pyarrow
 import pytest
 import trainprobe as probe
 from IPython.core.interactiveshell import InteractiveShell
-from reader import commands, environment_of, new_shell, offered, there
+from reader import commands, environment_of, new_shell, offered, there, with_interrupts
 from trainprobe.progress import Progress
 
 from conftest import PROBE, Home, wait_for
@@ -152,9 +152,10 @@ def test_the_interrupt_button_cancels_the_query(served: tuple[object, probe.Run]
         os.kill(os.getpid(), signal.SIGINT)
 
     button = threading.Thread(target=interrupt)
-    button.start()
-    done = shell.run_cell(f"%%probe\n{ENDLESS}")
-    button.join()
+    with with_interrupts():
+        button.start()
+        done = shell.run_cell(f"%%probe\n{ENDLESS}")
+        button.join()
     assert isinstance(done.error_in_exec, KeyboardInterrupt)
     wait_for("the query's end", lambda: running.fetchall() == [("cancelled",)])
     assert commands() == []

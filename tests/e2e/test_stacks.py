@@ -96,7 +96,9 @@ def test_captures_survive_the_collector(home: Home) -> None:
     run.process.wait()
     for pid in (launcher, *workers, collector):
         os.kill(pid, signal.SIGKILL)
-    kept = home.query("gpt@1", "SELECT rank, function, depth, thread FROM python.stacks WHERE main AND capture = 1")
+    # Until the kernel has ended the collector, it is asked and breaks off.
+    sql = "SELECT rank, function, depth, thread FROM python.stacks WHERE main AND capture = 1"
+    kept = wait_for("an answer from the run's directory", lambda: home.ask("gpt@1", sql))
     shown = [(r["rank"], r["function"], r["depth"]) for r in first if r["main"]]
     assert sorted((r["rank"], r["function"], r["depth"]) for r in kept) == sorted(shown)
     assert [r["state"] for r in home.query("gpt@1", "SELECT state FROM probe.agents")] == ["lost", "lost"]
