@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainprobe import arrow, display
 from trainprobe.command import Command, ended_with_errors
 from trainprobe.errors import CommandError, ProbeError, UsageError
+from trainprobe.picture import Picture
 from trainprobe.rows import Rows
 from trainprobe.target import Target
 
@@ -92,11 +93,8 @@ class Diagnosis:
         return display.page(self.text)
 
 
-class FlameGraph:
+class FlameGraph(Picture):
     """Where time was spent, by stack. A notebook shows it; `str()` is the SVG."""
-
-    def __init__(self, svg: str) -> None:
-        self._svg = svg
 
     @classmethod
     def of(cls, target: Target, seconds: float, rank: int | None, by_rank: bool, idle: bool) -> FlameGraph:
@@ -108,17 +106,6 @@ class FlameGraph:
         options += ["--by-rank"] if by_rank else []
         options += ["--idle"] if idle else []
         return cls(target.run("flamegraph", *options))
-
-    def __str__(self) -> str:
-        return self._svg
-
-    def _repr_html_(self) -> str:
-        return self._svg
-
-    def save(self, path: str) -> None:
-        """Writes the SVG to a file."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self._svg)
 
 
 def window(steps: tuple[int | None, int | None] | None) -> str | None:

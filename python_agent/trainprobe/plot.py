@@ -10,6 +10,7 @@ from typing import Any
 
 from trainprobe.display import value
 from trainprobe.errors import UsageError
+from trainprobe.picture import Picture
 from trainprobe.rows import Column
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 280, 70, 46, 24
@@ -17,14 +18,11 @@ _COLOURS = ("#3366cc", "#dc6900", "#109618", "#990099", "#0099a8", "#dd4477")
 _NUMBERS = ("int", "float")
 
 
-class Plot:
+class Plot(Picture):
     """A picture. A notebook shows it; `str(plot)` is the SVG, and :meth:`save` writes it to a file."""
 
     #: Rows that are drawn at most.
     MOST = 100_000
-
-    def __init__(self, svg: str) -> None:
-        self._svg = svg
 
     @classmethod
     def of(
@@ -62,17 +60,6 @@ class Plot:
         draw = _lines if kind == "line" else _bars
         caption = names[along] + (f" (the first {cls.MOST} rows; there are more)" if more else "")
         return cls(_frame(draw(labels, series), titles, caption))
-
-    def __str__(self) -> str:
-        return self._svg
-
-    def _repr_html_(self) -> str:
-        return self._svg
-
-    def save(self, path: str) -> None:
-        """Writes the SVG to a file."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self._svg)
 
 
 def _place(names: Sequence[str], name: str) -> int:

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use probe_common::error::Result;
+use probe_proto::bus_factor::bus_factor;
 
 use super::elements::{Element, Elements};
 use super::event::Event;
@@ -232,7 +233,7 @@ impl Collected {
         let bytes = args.bytes.or_else(|| elements?.checked_mul(kinds::dtype_bytes(args.dtype.as_deref()?)?));
         let speed = bytes.filter(|_| end > ts).map(|bytes| bytes as f64 / (end - ts) as f64);
         let busbw = match (&args.collective, args.group_size, speed) {
-            (Some(collective), Some(ranks), Some(speed)) => speed * kinds::bus_factor(collective, ranks),
+            (Some(collective), Some(ranks), Some(speed)) => speed * bus_factor(collective, ranks),
             _ => f64::NAN,
         };
         let communication =

@@ -93,19 +93,3 @@ pub(crate) fn dtype_bytes(dtype: &str) -> Option<i64> {
         _ => return None,
     })
 }
-
-/// Bytes that each link carries, over the operation's bytes, in a group of `ranks`. (As nccl-tests defines it.)
-pub(crate) fn bus_factor(collective: &str, ranks: i64) -> f64 {
-    let plain: String = collective.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
-    let shared = (ranks.max(1) - 1) as f64 / ranks.max(1) as f64;
-    match plain {
-        name if name.contains("allreduce") => 2.0 * shared,
-        name if ["allgather", "reducescatter", "alltoall", "gather", "scatter"]
-            .iter()
-            .any(|family| name.contains(family)) =>
-        {
-            shared
-        }
-        _ => 1.0,
-    }
-}

@@ -18,7 +18,7 @@ use probe_common::error::{Error, Result};
 use super::names::{list, nearest};
 
 /// Most values of one query.
-const MOST: usize = 1000;
+const MAX_PARAMETERS: usize = 1000;
 
 /// Values by their names. Names that are numbers stand for places.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,8 +30,11 @@ impl Parameters {
     /// # Errors
     /// Two have one name, or there are more than 1000.
     pub fn new(values: Vec<(String, ScalarValue)>) -> Result<Self> {
-        if values.len() > MOST {
-            return Err(Error::usage(format!("{} parameters are given, and at most {MOST} are taken", values.len())));
+        if values.len() > MAX_PARAMETERS {
+            return Err(Error::usage(format!(
+                "{} parameters are given, and at most {MAX_PARAMETERS} are taken",
+                values.len()
+            )));
         }
         let twice =
             values.iter().enumerate().find(|(place, (name, _))| values[..*place].iter().any(|(n, _)| n == name));
@@ -93,7 +96,7 @@ impl Parameters {
         if bytes.is_empty() {
             return Ok(Self::default());
         }
-        let not_ours = || Error::usage("these parameters are not from here");
+        let not_ours = || Error::usage("the parameters of this ticket cannot be read");
         let mut stream = StreamReader::try_new(Cursor::new(bytes), None).map_err(|_| not_ours())?;
         let batch = stream.next().and_then(std::result::Result::ok).ok_or_else(not_ours)?;
         Self::from_batch(&batch)

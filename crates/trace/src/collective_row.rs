@@ -1,5 +1,6 @@
 //! The row of `python.nccl_trace` of an operation that is over, or whose end is not seen.
 
+use probe_proto::bus_factor::bus_factor;
 use probe_proto::table::Time;
 use probe_proto::tables::nccl_trace;
 
@@ -19,22 +20,6 @@ pub(super) enum End {
     Unknown,
     /// Its completion was not watched.
     NotSeen,
-}
-
-/// Bytes that each link carries, over the operation's bytes, in a group of `ranks`. (As nccl-tests defines it.)
-fn bus_factor(operation: &str, ranks: i32) -> f64 {
-    let ranks = f64::from(ranks.max(1));
-    let shared = (ranks - 1.0) / ranks;
-    if operation.starts_with("all_reduce") {
-        2.0 * shared
-    } else if ["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"]
-        .iter()
-        .any(|family| operation.starts_with(family))
-    {
-        shared
-    } else {
-        1.0
-    }
 }
 
 impl<N: Names> Analyser<N> {
@@ -65,26 +50,8 @@ impl<N: Names> Analyser<N> {
             duration_ms: seconds.map(|seconds| seconds * 1e3),
             status: sink.strings.id(status),
             algbw_gbps: speed,
-            busbw_gbps: speed.map(|speed| speed * bus_factor(&operation.name, operation.group_size)),
+            busbw_gbps: speed.map(|speed| speed * bus_factor(&operation.name, i64::from(operation.group_size))),
         };
         sink.push(row);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bus_factor;
-
-    #[test]
-    fn bus_factors_are_those_of_nccl_tests() {
-        for (operation, ranks, factor) in [
-            ("all_reduce", 2, 1.0),
-            ("all_reduce_coalesced", 4, 1.5),
-            ("all_gather_into_tensor", 4, 0.75),
-            ("broadcast", 8, 1.0),
-            ("barrier", 1, 1.0),
-        ] {
-            assert!((bus_factor(operation, ranks) - factor).abs() < 1e-12, "{operation}");
-        }
     }
 }

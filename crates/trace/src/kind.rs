@@ -171,9 +171,9 @@ records! {
     CheckpointBegin => Steps;
     /// It has been.
     CheckpointEnd => Steps;
-    /// What the thread has had of processors, right before the record that ends a step: nanoseconds, `a` on one, `b` ready
-    /// without one (`u64::MAX`: not known).
-    Processor => Steps, within_pass;
+    /// Processor time of the thread since it began, right before the record that ends a step. Nanoseconds: `a` on a processor,
+    /// `b` ready and without one (`u64::MAX`: not known).
+    ProcessorTimes => Steps, within_pass;
     /// A garbage collection or compilation ended. `a` when it began, `b` objects freed | not freed << 32, or frame | its
     /// compilation << 32; payload: see [`super::pauses`].
     Pause => Pauses, within_pass;

@@ -103,8 +103,8 @@ pub struct Analyser<N> {
     /// Peak memory of a device, as its allocator said at the end of the step under way.
     peak: Option<f64>,
     queue: device_step::Queue,
-    /// What the thread that ends steps had of processors.
-    processor: processor::Processor,
+    /// Processor time of the thread that ends steps.
+    processor: processor::ProcessorTimes,
     /// Garbage collections in the step under way.
     collecting: u64,
     /// Whether they are recorded.
@@ -179,7 +179,7 @@ impl<N: Names> Analyser<N> {
             reads: Vec::new(),
             peak: None,
             queue: device_step::Queue::default(),
-            processor: processor::Processor::default(),
+            processor: processor::ProcessorTimes::default(),
             collecting: 0,
             pauses: false,
             meter: Meter::default(),
@@ -318,7 +318,7 @@ impl<N: Names> Analyser<N> {
             Kind::Metric => self.metric(record, sink),
             Kind::Copy => self.copy(thread, record, sink),
             Kind::Sync => self.read(thread, record, sink),
-            Kind::Processor => self.processor.note(thread, record),
+            Kind::ProcessorTimes => self.processor.note(thread, record),
             Kind::Pause => self.pause(thread, record, sink),
             Kind::Detail => {
                 self.detail = record.payload() & 1 != 0;

@@ -1,12 +1,12 @@
-//! What the thread that ends steps had of processors, from one end of a step to the next.
+//! Processor time of the thread that ends steps, and its waiting for a processor, from one end of a step to the next.
 
 use super::clock::{SECOND, seconds};
 use super::keep::keep;
 use crate::record::Record;
 
-/// What a thread had since it began, in nanoseconds.
+/// Since the thread began, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
-struct Had {
+struct ThreadTimes {
     thread: usize,
     running: u64,
     /// Ready, without a processor; `u64::MAX`: not known.
@@ -15,17 +15,17 @@ struct Had {
 
 /// The ends of the step before and of the step that ends now.
 #[derive(Debug, Default)]
-pub(super) struct Processor {
-    before: Option<Had>,
-    now: Option<Had>,
+pub(super) struct ProcessorTimes {
+    before: Option<ThreadTimes>,
+    now: Option<ThreadTimes>,
 }
 
-keep!(Had { thread, running, waiting });
-keep!(Processor { before, now });
+keep!(ThreadTimes { thread, running, waiting });
+keep!(ProcessorTimes { before, now });
 
-impl Processor {
+impl ProcessorTimes {
     pub(super) fn note(&mut self, thread: usize, record: Record) {
-        self.now = Some(Had { thread, running: record.a, waiting: record.b });
+        self.now = Some(ThreadTimes { thread, running: record.a, waiting: record.b });
     }
 
     /// A step ends: seconds that its thread ran, and was ready without a processor.

@@ -141,7 +141,7 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
     state.forward_before.set(!state.between_steps.replace(true));
     state.data_seen.set(false);
     if let Some((running, waiting)) = processor::used() {
-        state.remark(Record::new(Kind::Processor, 0, ticks(), running, waiting));
+        state.remark(Record::new(Kind::ProcessorTimes, 0, ticks(), running, waiting));
     }
     STEP.fetch_add(1, Ordering::SeqCst) + 1
 }

@@ -1,4 +1,4 @@
-//! What the calling thread had of processors, asked once a step.
+//! Processor time of the calling thread, and how long it waited for a processor, read once a step.
 //!
 //! The file that says how long it waited for one stays open for the thread that ends the training steps: to open it costs five
 //! times as much as to read it. A program may close files that it did not open, and open others in their place, so what is

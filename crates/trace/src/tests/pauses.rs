@@ -1,4 +1,4 @@
-//! The analysis fed garbage collections, compilations and what a thread had of processors.
+//! The analysis fed garbage collections, compilations and processor times.
 
 use probe_proto::config::Layers;
 
@@ -48,7 +48,7 @@ fn pauses_have_the_part_that_they_interrupt() {
 }
 
 #[test]
-fn what_a_thread_had_of_processors_is_between_two_ends_of_steps_of_its_own() {
+fn processor_time_is_measured_between_two_ends_of_steps_of_one_thread() {
     let (mut analyser, mut sink) = (analyser(), Sink::default());
     let mut end = |thread, at, running: u64, waiting: u64, steps| {
         let mut put = |kind, ts, payload, a, b| {
@@ -56,7 +56,7 @@ fn what_a_thread_had_of_processors_is_between_two_ends_of_steps_of_its_own() {
         };
         put(Kind::OptimizerBegin, at, 0, 0, 0);
         if running > 0 {
-            put(Kind::Processor, at + 5, 0, running, waiting);
+            put(Kind::ProcessorTimes, at + 5, 0, running, waiting);
         }
         put(Kind::OptimizerEnd, at + 10, 0, 1, steps);
     };
