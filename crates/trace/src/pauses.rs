@@ -31,7 +31,8 @@ impl<N: Names> Analyser<N> {
         let duration = record.ts.saturating_sub(begin);
         let is_compilation = said & COMPILATION != 0;
         let generation = (!is_compilation).then_some((said & 0xff) as i32);
-        if !is_compilation {
+        // Before the first step there is none to be part of.
+        if !is_compilation && self.step_begin.is_some() {
             self.collecting += duration;
         }
         if generation.is_some_and(|generation| generation < FULL) && seconds(duration) < SHORT {

@@ -44,6 +44,7 @@ fn pauses_have_the_part_that_they_interrupt() {
     assert_eq!((&row["collected"], &row["uncollectable"]), (&Cell::Int(8), &Cell::Int(1)));
     assert_eq!((rows[PAUSES][1]["compile_id"].text(), &rows[PAUSES][2]["compile_id"]), ("3/1", &Cell::Null));
     assert!(close(rows[STEPS][0]["duration"].float(), 2_000.0 * TICK), "{:?}", rows[STEPS][0]["duration"]);
+    assert_eq!(rows[STEPS][0]["gc_time"], Cell::Float(0.0));
     assert!(close(rows[STEPS][1]["gc_time"].float(), 300.0 * TICK));
 }
 
