@@ -3,11 +3,13 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::ask::{Connection, ask};
-use super::status::Status;
-use crate::diagnose::{self, Diagnosis, FEWEST, Severity, rule};
+use super::ask::{self, Connection};
+use super::status::{INTERRUPTED, Status};
+use crate::diagnose::{self, Asked, Diagnosis, FEWEST, Reference, Severity, rule};
 use crate::output;
 use crate::step_window::Window;
+use probe_client::Client;
+use probe_client::endpoint::Target;
 use probe_common::error::{Error, Result};
 
 /// A finding is at least as severe as --fail-on says.
@@ -39,6 +41,9 @@ enum Format {
   probe gpt diagnose
   probe gpt@1 diagnose --steps 100..400 --json
   probe gpt diagnose --sql 1                  # the query behind the first finding
+  probe gpt diagnose --suspect BatchNorm      # is it that? And why, or why not
+  probe gpt@3 diagnose --against gpt@1        # what is slower than in a healthy run
+  probe gpt@3 diagnose --verify gpt@2         # is it gone, and was the promise kept?
   probe gpt diagnose --fail-on warn           # exit status 6 if there is one, 7 if too little is recorded"
 )]
 pub(super) struct Args {
@@ -48,6 +53,20 @@ pub(super) struct Args {
     /// Print the SQL behind finding N
     #[arg(long, value_name = "N")]
     sql: Option<usize>,
+    /// Say whether NAME is a cause: a rule, a part of a step, rank N, a module or its type, an operation (copy_,
+    /// all_reduce), gpu, or recording
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["sql", "verify"])]
+    suspect: Option<String>,
+    /// Say also what is slower than in RUN, a healthy one, or in a window of the same run (10..50)
+    #[arg(long, value_name = "RUN", conflicts_with = "verify")]
+    against: Option<String>,
+    /// Say which findings of BEFORE (a run, or a window of the same run) are gone, and whether a step takes as much less
+    /// as was promised
+    #[arg(long, value_name = "BEFORE", conflicts_with = "sql")]
+    verify: Option<String>,
+    /// Ask only these rules, separated by commas; loader-* means all that begin so
+    #[arg(long = "rule", value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
     /// Exit with status 6 if a finding is at least this severe, and with 7 if too little is recorded to tell
     #[arg(long, value_enum, value_name = "SEVERITY")]
     fail_on: Option<Severity>,
@@ -66,18 +85,89 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     let own = args.rules.as_deref().map(rule::of_directory).transpose()?.unwrap_or_default();
-    ask(endpoint, &args.connection, async |mut client, target| {
-        let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
-        let done = diagnose::diagnose(&mut client, &name, args.steps, own).await?;
-        let text = match (args.sql, if args.json { Format::Json } else { args.format }) {
-            (Some(number), _) => sql(&done, number)?,
-            (None, Format::Table) => diagnose::page(&done, &name),
-            (None, Format::Json) => format!("{:#}\n", diagnose::json(&done, &name)),
-            (None, Format::Ndjson) => done.findings.iter().map(|finding| format!("{}\n", finding.json())).collect(),
+    ask::interruptible(INTERRUPTED, async {
+        let (mut client, target) = ask::open(endpoint, &args.connection).await?;
+        let name = name(&target);
+        let mut asked = Asked { window: args.steps, own, only: args.only.clone(), reference: None };
+        let mut before = None;
+        if let Some(other) = args.against.as_ref().or(args.verify.as_ref()) {
+            let mut other = Other::open(args, other, &target).await?;
+            // Steps after the window, unless others are asked for.
+            asked.window = asked.window.or_else(|| other.after());
+            let (client, name, window) = (other.client.as_mut().unwrap_or(&mut client), &other.name, other.window);
+            asked.reference = Some(Reference::read(client, name, window).await?);
+            if args.verify.is_some() {
+                let asked = Asked { window, own: asked.own.clone(), only: asked.only.clone(), reference: None };
+                before = Some(diagnose::diagnose(client, name, &asked).await?);
+            }
+        }
+        let done = diagnose::diagnose(&mut client, &name, &asked).await?;
+        let text = match (&args.suspect, &before) {
+            (Some(suspected), _) => {
+                let found = diagnose::suspect(&mut client, &done, &asked, suspected).await?;
+                args.shown(|| found.page(&name), || found.json(&name))
+            }
+            (None, Some(before)) => {
+                let found = diagnose::verify(before, &done)
+                    .ok_or_else(|| Error::failed("the steps before were not compared with those after"))?;
+                args.shown(|| found.page(&name), || found.json(&name))
+            }
+            (None, None) => page(args, &done, &name)?,
         };
         output::unless_closed(write!(io::stdout(), "{text}"))?;
         Ok(status(&done, args.fail_on))
     })
+}
+
+impl Args {
+    /// How one answer looks.
+    fn shown(&self, page: impl FnOnce() -> String, json: impl FnOnce() -> serde_json::Value) -> String {
+        match if self.json { Format::Json } else { self.format } {
+            Format::Table => page(),
+            Format::Json => format!("{:#}\n", json()),
+            Format::Ndjson => format!("{}\n", json()),
+        }
+    }
+}
+
+fn page(args: &Args, done: &Diagnosis, name: &str) -> Result<String> {
+    Ok(match (args.sql, if args.json { Format::Json } else { args.format }) {
+        (Some(number), _) => sql(done, number)?,
+        (None, Format::Table) => diagnose::page(done, name),
+        (None, Format::Json) => format!("{:#}\n", diagnose::json(done, name)),
+        (None, Format::Ndjson) => done.findings.iter().map(|finding| format!("{}\n", finding.json())).collect(),
+    })
+}
+
+/// What steps are compared with: another run, or a window of the same one.
+struct Other {
+    /// None for the same run.
+    client: Option<Client>,
+    name: String,
+    window: Option<Window>,
+}
+
+impl Other {
+    async fn open(args: &Args, other: &str, target: &Target) -> Result<Self> {
+        if let Some(window) = other.contains("..").then(|| other.parse::<Window>().ok()).flatten() {
+            return Ok(Self { client: None, name: name(target), window: Some(window) });
+        }
+        let (client, target) = ask::open(Some(other), &args.connection).await?;
+        Ok(Self { client: Some(client), name: name(&target), window: None })
+    }
+
+    /// The steps after a window of the same run; those before, where it has no end.
+    fn after(&self) -> Option<Window> {
+        let window = self.window.filter(|_| self.client.is_none())?;
+        Some(match (window.first, window.last) {
+            (_, Some(last)) => Window { first: Some(last + 1), last: None },
+            (first, None) => Window { first: None, last: first.map(|first| first - 1) },
+        })
+    }
+}
+
+fn name(target: &Target) -> String {
+    target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"))
 }
 
 fn sql(done: &Diagnosis, number: usize) -> Result<String> {

@@ -1,6 +1,8 @@
 //! What a diagnosis says.
 
 use super::finding::{Finding, Severity};
+use super::recording::Recording;
+use super::reference::Against;
 use super::replay::FITS;
 use super::steps::{Steps, Ticks};
 use super::waterfall::Leaf;
@@ -19,6 +21,10 @@ pub(crate) struct Diagnosis {
     /// Rules that were silent, and why.
     pub(crate) ruled_out: Vec<(String, String)>,
     pub(crate) not_decided: Vec<Undecided>,
+    /// Where a reference was named.
+    pub(crate) against: Option<Against>,
+    /// What recording costs, where it is known.
+    pub(crate) recording: Option<Recording>,
     /// The replay's.
     pub(crate) error: f64,
 }

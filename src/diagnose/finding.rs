@@ -6,6 +6,20 @@ use serde_json::{Value, json};
 
 use super::replay::Reduction;
 
+/// Milliseconds with three digits that say something.
+pub(crate) fn show(ms: f64) -> String {
+    match ms.abs() {
+        100.0.. => format!("{ms:.0}"),
+        10.0..100.0 => format!("{ms:.1}"),
+        _ => format!("{ms:.2}"),
+    }
+}
+
+/// An interval in percent behind its middle.
+pub(crate) fn interval((low, high): (f64, f64)) -> String {
+    format!(" [{low:.0}, {high:.0}]")
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Severity {
     Note,

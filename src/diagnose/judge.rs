@@ -106,7 +106,7 @@ fn facts(rows: &Rows, places: &[usize], finding: &mut Finding) {
             continue;
         }
         let value = match column {
-            Column::Numbers(values) => {
+            Column::Numbers(values) | Column::Flags(values) => {
                 let known: Vec<f64> = places.iter().filter_map(|row| values[*row]).collect();
                 if known.is_empty() { Value::Null } else { json!(known.iter().sum::<f64>() / known.len() as f64) }
             }

@@ -8,11 +8,15 @@ mod finding;
 mod judge;
 mod page;
 mod ranking;
+mod recording;
+mod reference;
 mod replay;
 mod rows;
 pub(crate) mod rule;
 mod statistics;
 mod steps;
+mod suspect;
+mod verify;
 mod waterfall;
 
 use std::collections::BTreeMap;
@@ -20,6 +24,9 @@ use std::collections::BTreeMap;
 pub(crate) use diagnosis::{Diagnosis, Undecided};
 pub(crate) use finding::{Finding, Severity};
 pub(crate) use page::{json, page};
+pub(crate) use reference::Reference;
+pub(crate) use suspect::suspect;
+pub(crate) use verify::verify;
 
 use self::replay::Reduction;
 use self::rule::{Kind, Rule};
@@ -30,34 +37,55 @@ use probe_common::error::{Error, Kind as Failure, Result};
 /// Steps from which on anything is said about time.
 pub(crate) const FEWEST: usize = 40;
 
+/// What a diagnosis is asked of.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// The newest steps where there is none.
+    pub(crate) window: Option<Window>,
+    /// Rules of the user's own, in addition to those built in.
+    pub(crate) own: Vec<Rule>,
+    /// Names of the only rules to ask; all where there are none.
+    pub(crate) only: Vec<String>,
+    /// What the steps are held against.
+    pub(crate) reference: Option<Reference>,
+}
+
 /// Asks every rule.
 ///
 /// # Errors
-/// The queries of the steps; a rule of the user's whose SQL fails.
-pub(crate) async fn diagnose(
-    client: &mut Client,
-    name: &str,
-    window: Option<Window>,
-    own: Vec<Rule>,
-) -> Result<Diagnosis> {
-    let steps = steps::read(client, name, window).await?;
+/// The queries of the steps; a rule of the user's whose SQL fails; a rule that is named and is not there.
+pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &Asked) -> Result<Diagnosis> {
+    let steps = steps::read(client, name, asked.window).await?;
     let mut done = Diagnosis {
         error: replay::error(&steps),
         findings: Vec::new(),
         waterfall: Vec::new(),
         ruled_out: Vec::new(),
         not_decided: Vec::new(),
+        against: None,
+        recording: recording::Recording::read(client, &steps).await,
         steps,
     };
+    if let Some(reference) = &asked.reference {
+        done.against = Some(reference.against(client, &done.steps).await?);
+    }
     let mut candidates = Vec::new();
+    let mut rules: BTreeMap<String, Rule> = BTreeMap::new();
     let built_in = rule::built_in()?;
-    let mut rules = BTreeMap::new();
-    for (rule, is_own) in built_in.into_iter().map(|rule| (rule, false)).chain(own.into_iter().map(|rule| (rule, true)))
-    {
-        if rules.contains_key(&rule.name) {
+    let names: Vec<String> = built_in.iter().map(|rule| rule.name.clone()).collect();
+    let mut all = built_in;
+    for rule in &asked.own {
+        if all.iter().any(|other| other.name == rule.name) {
             return Err(Error::usage(format!("there are two rules '{}'", rule.name)).hint("call yours something else"));
         }
-        candidates.extend(one(client, &rule, is_own, &mut done).await?);
+        all.push(rule.clone());
+    }
+    for rule in rule::only(all, &asked.only)? {
+        let is_own = !names.contains(&rule.name);
+        // Nothing to hold against: the rule was not asked for.
+        if !rule.needs_reference() || asked.reference.is_some() {
+            candidates.extend(one(client, &rule, is_own, asked.reference.as_ref(), &mut done).await?);
+        }
         rules.insert(rule.name.clone(), rule);
     }
     let (findings, ruled_out) = ranking::rank(&done.steps, candidates, &rules);
@@ -69,7 +97,13 @@ pub(crate) async fn diagnose(
 }
 
 /// What one rule has to say.
-async fn one(client: &mut Client, rule: &Rule, is_own: bool, done: &mut Diagnosis) -> Result<Vec<Finding>> {
+async fn one(
+    client: &mut Client,
+    rule: &Rule,
+    is_own: bool,
+    reference: Option<&Reference>,
+    done: &mut Diagnosis,
+) -> Result<Vec<Finding>> {
     let undecided = |why: String| Undecided { rule: rule.name.clone(), why, how: rule.record.clone() };
     if rule.kind == Kind::Time && done.steps.count() < FEWEST {
         let why = format!("{} steps after the warm-up are too few: the rule needs {FEWEST}", done.steps.count());
@@ -80,6 +114,11 @@ async fn one(client: &mut Client, rule: &Rule, is_own: bool, done: &mut Diagnosi
         done.not_decided.push(undecided("the replay does not fit this run".into()));
         return Ok(Vec::new());
     }
+    let reference = reference.filter(|_| rule.needs_reference());
+    if let Some(why) = reference.and_then(Reference::too_few) {
+        done.not_decided.push(undecided(why));
+        return Ok(Vec::new());
+    }
     for need in &rule.needs {
         let (table, column) = need.rsplit_once('.').unwrap_or((need, "*"));
         let sql = done.steps.fill(&format!("SELECT COUNT({column}) AS count FROM {table} WHERE $window"));
@@ -88,7 +127,8 @@ async fn one(client: &mut Client, rule: &Rule, is_own: bool, done: &mut Diagnosi
             return Ok(Vec::new());
         }
     }
-    let sql = done.steps.fill(&rule.sql);
+    let values = reference.map(|reference| reference.values(&done.steps)).unwrap_or_default();
+    let sql = done.steps.fill(&rule.sql).replace(rule::REFERENCE, &values);
     let rows = match rows::ask(client, &sql).await {
         Ok(rows) => rows,
         Err(error) if is_own && !matches!(error.kind(), Failure::Limit | Failure::Unreachable) => {

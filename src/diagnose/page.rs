@@ -5,7 +5,9 @@ use std::fmt::Write;
 use serde_json::{Value, json as value};
 
 use super::diagnosis::Diagnosis;
-use super::finding::Finding;
+use super::finding::{Finding, show};
+use super::recording::Recording;
+use super::reference::Against;
 use super::steps::{Steps, Ticks, seconds};
 use super::waterfall::Leaf;
 
@@ -13,47 +15,47 @@ fn ms(steps: &Steps, ticks: Ticks) -> f64 {
     seconds(ticks) * 1000.0 / steps.count().max(1) as f64
 }
 
-/// Milliseconds with three digits that say something.
-fn show(ms: f64) -> String {
-    match ms.abs() {
-        100.0.. => format!("{ms:.0}"),
-        10.0..100.0 => format!("{ms:.1}"),
-        _ => format!("{ms:.2}"),
-    }
-}
-
-pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
+/// What was looked at.
+pub(super) fn head(done: &Diagnosis, of: &str) -> String {
     let mut out = String::new();
     let steps = &done.steps;
-    let total = done.total();
     let (first, last) = (steps.numbers.first().copied().unwrap_or(0), steps.numbers.last().copied().unwrap_or(0));
     let who = match steps.processes.len() {
         1 => "1 process".to_owned(),
         count => format!("{count} ranks"),
     };
     let _ = write!(out, "{of}: {} steps of {who} (step {first}..{last})", steps.count());
-    let _ = write!(out, ", {} ms a step", show(ms(steps, total)));
+    let _ = write!(out, ", {} ms a step", show(ms(steps, done.total())));
     let samples = steps.samples_per_second.filter(|rate| *rate > 0.0);
-    let _ = writeln!(out, "{}", samples.map(|rate| format!(", {rate:.1} samples/s")).unwrap_or_default());
+    let _ = write!(out, "{}", samples.map(|rate| format!(", {rate:.1} samples/s")).unwrap_or_default());
+    let _ = writeln!(out, "{}", done.recording.map(|of| format!("; {}", of.text())).unwrap_or_default());
     if steps.others > 0 {
         let _ = writeln!(out, "{} more processes without a rank are left out: ask one by its pid", steps.others);
     }
+    if let Some(against) = &done.against {
+        out += &against.text();
+    }
+    out
+}
+
+/// One line of a finding: how bad, how sure, the rule, and what it would save.
+pub(super) fn title(finding: &Finding) -> String {
+    let saves = finding.saving.map(|of| {
+        let kind = if finding.ceiling { "at most " } else { "" };
+        format!("  {kind}-{} ms  {:.0} % [{:.0}, {:.0}]", show(of.ms), of.percent, of.low, of.high)
+    });
+    let (severity, saves) = (finding.severity.as_str(), saves.unwrap_or_default());
+    format!("{severity:<8}  {:<8}  {}{saves}", finding.confidence, finding.rule)
+}
+
+pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
+    let mut out = head(done, of);
+    let steps = &done.steps;
+    let total = done.total();
     let verdict = done.verdict().map_or_else(|| "nothing stands out".to_owned(), |of| of.says.clone());
     let _ = writeln!(out, "verdict: {verdict}");
     for (place, finding) in done.findings.iter().enumerate() {
-        let saves = finding.saving.map(|of| {
-            let kind = if finding.ceiling { "at most " } else { "" };
-            format!("  {kind}-{} ms  {:.0} % [{:.0}, {:.0}]", show(of.ms), of.percent, of.low, of.high)
-        });
-        let _ = writeln!(
-            out,
-            "\n  {:>2}  {:<8}  {:<8}  {}{}",
-            place + 1,
-            finding.severity.as_str(),
-            finding.confidence,
-            finding.rule,
-            saves.unwrap_or_default()
-        );
+        let _ = writeln!(out, "\n  {:>2}  {}", place + 1, title(finding));
         let _ = writeln!(out, "      {}", finding.says);
         let _ = writeln!(out, "      do: {}", finding.remedy);
     }
@@ -108,5 +110,7 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
         "not_decided": done.not_decided.iter()
             .map(|of| value!({ "rule": of.rule, "why": of.why, "how": of.how })).collect::<Vec<_>>(),
         "model_error": done.error,
+        "against": done.against.as_ref().map(Against::json),
+        "recording": done.recording.map(Recording::json),
     })
 }

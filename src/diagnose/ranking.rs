@@ -33,6 +33,27 @@ pub(super) fn rank(
     (found, ruled_out)
 }
 
+/// What steps would take less, at most, without these parts of them: milliseconds a step, and percent of one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Range {
+    pub(crate) ms: f64,
+    pub(crate) percent: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+/// What all of these would save together.
+pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> Range {
+    let base = replay(steps, &[]);
+    let gain: Vec<Ticks> = base.iter().zip(replay(steps, reductions)).map(|(now, then)| now - then).collect();
+    let (sum, whole) = (gain.iter().sum::<Ticks>(), base.iter().sum::<Ticks>());
+    let percent = if whole > 0 { sum as f64 / whole as f64 * 100.0 } else { 0.0 };
+    let interval = ratio_interval(&Draws::new(steps.count(), 5), &floats(&gain), &floats(&base));
+    let (low, high) = interval.unwrap_or((0.0, 0.0));
+    let ms = seconds(sum) / steps.count().max(1) as f64 * 1000.0;
+    Range { ms, percent, low: low * 100.0, high: high * 100.0 }
+}
+
 /// The steps as they were, and what they would have been without causes.
 struct Replays<'a> {
     steps: &'a Steps,

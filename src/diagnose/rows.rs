@@ -12,6 +12,8 @@ use probe_common::error::{Error, Result};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Column {
     Numbers(Vec<Option<f64>>),
+    /// Of truth: numbers too, which read as true and false.
+    Flags(Vec<Option<f64>>),
     Texts(Vec<Option<String>>),
 }
 
@@ -28,10 +30,10 @@ pub(crate) struct Rows {
 /// The query's.
 pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
     let mut answer = client.query(sql).await?;
-    let is_number = |kind: &DataType| kind.is_numeric() || matches!(kind, DataType::Boolean);
-    let column = |kind: &DataType| match is_number(kind) {
-        true => Column::Numbers(Vec::new()),
-        false => Column::Texts(Vec::new()),
+    let column = |kind: &DataType| match kind {
+        DataType::Boolean => Column::Flags(Vec::new()),
+        kind if kind.is_numeric() => Column::Numbers(Vec::new()),
+        _ => Column::Texts(Vec::new()),
     };
     let fields = answer.schema.fields().iter();
     let mut rows =
@@ -42,7 +44,7 @@ pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
         rows.count += batch.num_rows();
         for (values, (_, column)) in batch.columns().iter().zip(&mut rows.columns) {
             match column {
-                Column::Numbers(found) => {
+                Column::Numbers(found) | Column::Flags(found) => {
                     let numbers = cast(values, &DataType::Float64).map_err(failed)?;
                     found.extend(numbers.as_primitive::<Float64Type>().iter());
                 }
@@ -65,7 +67,7 @@ impl Rows {
     /// A number; None also where there is no such column, or none of numbers.
     pub(crate) fn number(&self, name: &str, row: usize) -> Option<f64> {
         match self.column(name)? {
-            Column::Numbers(values) => values.get(row).copied().flatten(),
+            Column::Numbers(values) | Column::Flags(values) => values.get(row).copied().flatten(),
             Column::Texts(_) => None,
         }
     }
@@ -79,6 +81,7 @@ impl Rows {
     pub(crate) fn text(&self, name: &str, row: usize) -> Option<String> {
         match self.column(name)? {
             Column::Numbers(values) => values.get(row).copied().flatten().map(|value| value.to_string()),
+            Column::Flags(values) => values.get(row).copied().flatten().map(|value| (value == 1.0).to_string()),
             Column::Texts(values) => values.get(row).cloned().flatten(),
         }
     }

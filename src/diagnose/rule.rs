@@ -48,6 +48,8 @@ pub(crate) struct Rule {
     pub(crate) growth: f64,
     /// Rules of whose findings this one is the cause.
     pub(crate) explains: Vec<String>,
+    /// Other words that people have for this cause (--suspect).
+    pub(crate) also: Vec<String>,
     pub(crate) says: String,
     pub(crate) remedy: String,
     /// What records what it needs.
@@ -55,7 +57,17 @@ pub(crate) struct Rule {
     pub(crate) sql: String,
 }
 
-const KEYS: [&str; 19] = [
+/// What stands in SQL for the medians of a reference.
+pub(super) const REFERENCE: &str = "$reference";
+
+impl Rule {
+    /// Whether it says nothing where no reference is named.
+    pub(super) fn needs_reference(&self) -> bool {
+        self.sql.contains(REFERENCE)
+    }
+}
+
+const KEYS: [&str; 20] = [
     "rule",
     "family",
     "kind",
@@ -71,6 +83,7 @@ const KEYS: [&str; 19] = [
     "levels",
     "growth",
     "explains",
+    "also",
     "says",
     "do",
     "record",
@@ -88,7 +101,9 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "copies-of-tensors",
         "ended-badly",
         "garbage-collection",
+        "grows-beyond-input",
         "host-leak",
+        "input-size",
         "loader-starved",
         "loads-in-loop",
         "many-small-collectives",
@@ -99,12 +114,31 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "recompute-not-needed",
         "reduced-each-micro-step",
         "slower-and-slower",
+        "slower-than-reference",
         "validation-in-steps",
         "waits-for-a-processor",
         "work-between-parts",
         "workers-restart",
     ];
     files.into_iter().map(|(name, text)| parse(&format!("{name}.sql"), text)).collect()
+}
+
+/// Keeps the rules that are named; a name may end in *.
+///
+/// # Errors
+/// There is none of that name.
+pub(crate) fn only(rules: Vec<Rule>, names: &[String]) -> Result<Vec<Rule>> {
+    let is = |rule: &Rule, name: &String| match name.strip_suffix('*') {
+        Some(begin) => rule.name.starts_with(begin),
+        None => rule.name == *name,
+    };
+    if let Some(unknown) = names.iter().find(|name| !rules.iter().any(|rule| is(rule, name))) {
+        let known = || rules.iter().map(|rule| rule.name.as_str());
+        let meant = nearest(unknown, known()).map(|near| format!("did you mean '{near}'? ")).unwrap_or_default();
+        return Err(Error::usage(format!("there is no rule '{unknown}'"))
+            .hint(format!("{meant}The rules are {}", known().collect::<Vec<_>>().join(", "))));
+    }
+    Ok(rules.into_iter().filter(|rule| names.is_empty() || names.iter().any(|name| is(rule, name))).collect())
 }
 
 /// The rules of a directory: its files that end in .sql, by name.
@@ -210,6 +244,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
         levels,
         growth: number("growth", 5.0)?,
         explains: list("explains"),
+        also: list("also"),
         says: need("says")?,
         remedy: need("do")?,
         record: get("record").unwrap_or_default(),

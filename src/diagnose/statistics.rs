@@ -35,6 +35,17 @@ pub(crate) fn ratio_interval(draws: &Draws, values: &[f64], of: &[f64]) -> Optio
     middle95(values.iter().zip(of).filter(|(_, of)| *of > 0.0).map(|(value, of)| value / of).collect())
 }
 
+/// By what share the mean of `now` (one a step) differs from that of `before`, with 95 % confidence.
+pub(crate) fn change_interval(now: &[f64], before: &[f64]) -> Option<(f64, f64)> {
+    let means = |values: &[f64], seed: u64| -> Vec<f64> {
+        Draws::new(values.len(), seed).sums(values).into_iter().map(|sum| sum / values.len() as f64).collect()
+    };
+    let (now, before) = (means(now, 6), means(before, 7));
+    middle95(
+        now.iter().zip(before).filter(|(_, before)| *before > 0.0).map(|(now, before)| now / before - 1.0).collect(),
+    )
+}
+
 /// How a series rises.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Trend {

@@ -14,7 +14,7 @@ use probe_common::error::{Error, Result};
 /// 2^-30 s.
 pub(crate) type Ticks = i64;
 
-const TICKS_IN_SECOND: f64 = (1_u64 << 30) as f64;
+pub(crate) const TICKS_IN_SECOND: f64 = (1_u64 << 30) as f64;
 
 /// Most steps that are looked at where no window says which: the newest ones.
 pub(crate) const MOST: i64 = 1000;
@@ -52,6 +52,8 @@ pub(crate) struct Steps {
     pub(crate) parts: Vec<Vec<[Ticks; 9]>>,
     /// Samples of all processes in a second; None where they are not known.
     pub(crate) samples_per_second: Option<f64>,
+    /// Share of the time in which training's threads were ready and had no processor; None where it is not known.
+    pub(crate) run_delay: Option<f64>,
     /// Steps that were left out because the process had not settled yet.
     pub(crate) warming_up: usize,
     /// Those that only some processes finished, and those with a snippet in them.
@@ -150,7 +152,7 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     let rows = ask(
         client,
         &steps.fill(&format!(
-            "SELECT host, pid, rank, step, duration, warmup, samples, {COLUMNS} FROM python.steps WHERE $window"
+            "SELECT host, pid, rank, step, duration, warmup, samples, run_delay, {COLUMNS} FROM python.steps WHERE $window"
         )),
     )
     .await?;
@@ -200,7 +202,7 @@ fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
     }
     steps.numbers.clear();
     steps.parts = vec![Vec::new(); steps.processes.len()];
-    let mut samples = Some(0.0);
+    let (mut samples, mut delay) = (Some(0.0), Some(0.0));
     for (step, places) in by_step {
         let Some(places) = places.into_iter().collect::<Option<Vec<usize>>>() else {
             steps.left_out += 1;
@@ -221,11 +223,14 @@ fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
                 std::array::from_fn(|part| if part == UNACCOUNTED { 0 } else { of(PARTS[part]) });
             parts[UNACCOUNTED] = of("duration") - parts.iter().sum::<Ticks>();
             steps.parts[process].push(parts);
-            samples = samples.zip(rows.number("samples", row)).map(|(sum, more)| sum + more);
+            let add = |sum: Option<f64>, name: &str| sum.zip(rows.number(name, row)).map(|(sum, more)| sum + more);
+            (samples, delay) = (add(samples, "samples"), add(delay, "run_delay"));
         }
     }
     let seconds = steps.observed() / TICKS_IN_SECOND;
     steps.samples_per_second = samples.filter(|_| seconds > 0.0).map(|samples| samples / seconds);
+    let all = seconds * steps.processes.len() as f64;
+    steps.run_delay = delay.filter(|_| all > 0.0).map(|delay| delay / all);
 }
 
 async fn nothing(client: &mut Client, name: &str, window: Option<Window>) -> Result<Error> {

@@ -78,10 +78,9 @@ fn leaf(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Optio
     Some(Leaf { part, finding, typical, excess: sum - typical })
 }
 
-/// What the rows sum to: the time of the steps of the rank that took longest in each.
-#[cfg(test)]
-fn total(steps: &Steps) -> Ticks {
-    (0..steps.count()).map(|step| steps.duration(slowest(steps, step), step)).sum()
+/// What each step took: that of the rank whose own work took longest. The rows sum to it.
+pub(super) fn durations(steps: &Steps) -> Vec<Ticks> {
+    (0..steps.count()).map(|step| steps.duration(slowest(steps, step), step)).collect()
 }
 
 #[cfg(test)]
@@ -124,7 +123,7 @@ mod tests {
                 })
                 .collect();
             let rows = waterfall(&steps, &claims);
-            prop_assert_eq!(rows.iter().map(|row| row.typical + row.excess).sum::<Ticks>(), total(&steps));
+            prop_assert_eq!(rows.iter().map(|row| row.typical + row.excess).sum::<Ticks>(), durations(&steps).iter().sum::<Ticks>());
         }
     }
 }

@@ -6,6 +6,7 @@
 -- needs: python.steps.checkpoint_time
 -- gate: times >= 3
 -- explains: periodic-stall
+-- also: checkpoint, checkpointing, torch.save, async_save
 -- says: {who} waits while checkpoints are saved: {times} of them in these steps
 -- do: save on another thread (torch.distributed.checkpoint.async_save), or less often
 SELECT step, rank, checkpoint_time AS cost, 0.0 AS ref,

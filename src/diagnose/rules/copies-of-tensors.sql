@@ -7,8 +7,9 @@
 -- reduce: typical
 -- levels: 5, 15, 30
 -- saving: ceiling
--- explains: work-between-parts
--- says: {who} copies {mb} MB of tensors in each step, in {part}, at {line} ({copies} calls of {operation}; {watched} steps were watched)
+-- explains: work-between-parts, slower-than-reference
+-- also: copies, copying, contiguous
+-- says: {who} copies {mb} MB of tensors in each step, in {part}, at {line} (calls of {operation}: {copies}; {watched} steps were watched)
 -- do: copy them once before the loop, or keep the layout that is needed
 -- record: it is recorded in one step of 64 of those with detail
 WITH o AS (

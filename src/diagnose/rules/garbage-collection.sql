@@ -4,7 +4,8 @@
 -- parts: together
 -- confidence: measured
 -- needs: python.steps.gc_time
--- explains: periodic-stall, work-between-parts, rank-slow
+-- explains: periodic-stall, work-between-parts, rank-slow, slower-than-reference
+-- also: gc, garbage
 -- says: {who} collects garbage {collections} times in these steps, for 0.1 ms or more each
 -- do: gc.freeze() when model and data are there, so that they are not searched again; or gc.disable() and gc.collect() each n steps, on all ranks in the same step
 -- record: PROBE_LAYERS must not leave out pauses

@@ -5,6 +5,7 @@
 -- needs: python.memory.rss
 -- least: 30
 -- growth: 5
+-- also: leak, memory leak, rss
 -- says: {who}: memory grows all the time: {first} to {last} MB, {slope} MB a step
 -- do: find what is kept: probe eval "import gc, collections; print(collections.Counter(type(o).__name__ for o in gc.get_objects()).most_common(10))"
 -- record: let it train for longer: it is measured ten times a second at most

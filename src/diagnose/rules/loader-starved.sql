@@ -5,7 +5,8 @@
 -- confidence: measured
 -- needs: python.data_trace.queue_depth
 -- gate: empty >= 0.5
--- explains: rank-slow, periodic-stall
+-- explains: rank-slow, periodic-stall, slower-than-reference
+-- also: loader, dataloader, data loading, workers, num_workers
 -- says: {who}: the loader is not ready: {empty:%} of batches were asked for with an empty queue ({num_workers} workers)
 -- do: more workers (num_workers), or a faster __getitem__
 -- record: it is asked where a DataLoader has workers

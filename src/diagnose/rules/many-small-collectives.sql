@@ -6,6 +6,8 @@
 -- needs: python.nccl_trace.bytes
 -- persistence: 0.9
 -- saving: ceiling
+-- explains: slower-than-reference
+-- also: buckets, small collectives
 -- says: {who} issues {count} collectives a step, half of them of {median_bytes} bytes or less, and waits for each
 -- do: flatten what they send into a few tensors of 25 MB at most (torch._utils._flatten_dense_tensors, or DistributedDataParallel, which does it)
 -- record: it is recorded where torch.distributed is used

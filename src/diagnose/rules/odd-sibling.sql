@@ -7,6 +7,8 @@
 -- persistence: 0.9
 -- gate: times >= 1.5
 -- reduce: typical
+-- explains: slower-than-reference
+-- also: slow module
 -- says: {module} takes {times} times as long in {part} as its {siblings} siblings, which are all alike
 -- do: look at what {module} does that they do not
 -- record: probe config detail=every-step

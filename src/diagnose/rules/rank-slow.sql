@@ -4,7 +4,8 @@
 -- confidence: measured
 -- persistence: 0.9
 -- reduce: typical
--- explains: work-between-parts
+-- explains: work-between-parts, slower-than-reference
+-- also: straggler, stragglers, slow rank, imbalance
 -- says: {who} takes longer than the others for {part}, in nearly every step, and they wait for it
 -- do: look at what that rank does in {part}: its data, its modules, its machine
 WITH part AS (

@@ -5,7 +5,8 @@
 -- needs: python.sync_points.part
 -- persistence: 0.9
 -- reduce: typical
--- explains: work-between-parts
+-- explains: work-between-parts, slower-than-reference
+-- also: item, sync, synchronization, sync points
 -- says: {who} reads {count} values of tensors one by one in each step, in {part}, at {line} ({watched} steps were watched)
 -- do: read them at once with .tolist() or .cpu(), and less often
 -- record: it is recorded in one step of 64 of those with detail

@@ -7,6 +7,8 @@
 -- least: 20
 -- levels: 5, 15, 30
 -- reduce: typical
+-- explains: slower-than-reference
+-- also: recompute, activation checkpointing
 -- says: {who} computes activations again in backward (activation checkpointing), with {free:%} of the machine's memory free
 -- do: checkpoint fewer modules
 -- record: probe config detail=every-step

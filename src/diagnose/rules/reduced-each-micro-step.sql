@@ -5,6 +5,8 @@
 -- confidence: measured
 -- needs: python.nccl_trace.bytes
 -- persistence: 0.9
+-- explains: slower-than-reference
+-- also: no_sync, gradient accumulation
 -- says: {who} reduces all gradients in each of {micro_steps} micro steps
 -- do: with model.no_sync(): around all micro steps but the last
 -- record: it is recorded where torch.distributed is used

@@ -5,6 +5,7 @@
 -- needs: python.steps.cpu_time
 -- least: 60
 -- growth: 10
+-- also: drift
 -- says: {who}: a step takes more and more processor time: {first:ms}, then {last:ms}
 -- do: find what grows with the steps and is gone through in each of them, such as a history that is kept: compare two flame graphs (probe flamegraph), early and late
 -- record: agents of this version measure it on Linux

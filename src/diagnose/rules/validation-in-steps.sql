@@ -8,6 +8,7 @@
 -- levels: 10, 25, 101
 -- saving: ceiling
 -- explains: periodic-stall
+-- also: eval, evaluation
 -- says: {who} validates {times} times within these steps, and training waits for it
 -- do: validate less often or on fewer batches, or in a process of its own
 SELECT step, rank, validation_time AS cost, 0.0 AS ref,

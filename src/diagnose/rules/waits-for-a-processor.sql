@@ -3,6 +3,7 @@
 -- kind: fact
 -- confidence: measured
 -- needs: python.steps.run_delay
+-- also: cpu, processor, neighbours, contention
 -- says: {who} was ready and had no processor in {share:%} of the time of its steps: other threads of the machine had it, or the limit of its cgroup was reached
 -- do: look for neighbours (top), for more threads than processors (OMP_NUM_THREADS times ranks, DataLoader workers), and for a limit (/sys/fs/cgroup/cpu.max)
 -- record: the kernel must count it (/proc/PID/schedstat)

@@ -7,6 +7,8 @@
 -- reduce: typical
 -- saving: ceiling
 -- levels: 15, 25, 50
+-- explains: slower-than-reference
+-- also: logging, print
 -- says: {who} does something else between the parts of nearly every step: more than the millisecond and the 15 % that loops take
 -- do: probe flamegraph shows the lines (of a live run); move that work to another thread, or do it every n steps
 SELECT step, rank, other_time AS cost, 0.001 + 0.15 * (duration - other_time - COALESCE(checkpoint_time, 0)) AS ref

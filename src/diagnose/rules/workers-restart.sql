@@ -5,7 +5,8 @@
 -- confidence: measured
 -- needs: python.data_trace.persistent_workers
 -- gate: epochs >= 3
--- explains: periodic-stall
+-- explains: periodic-stall, slower-than-reference
+-- also: persistent_workers, workers
 -- says: {who} starts {num_workers} workers anew in each epoch ({epochs} times in these steps)
 -- do: DataLoader(persistent_workers=True)
 -- record: it is asked where a DataLoader has workers

@@ -10,15 +10,17 @@ use serde_json::Value;
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
 
-const STEPS: i64 = 120;
+pub(super) const STEPS: i64 = 120;
 
-/// A run of two ranks whose steps take 16 ms, after what `change` makes of each step, with what `more` records beside.
-fn diagnose(
+/// Records a run of two ranks whose steps take 16 ms, after what `change` makes of each step, with what `more` records
+/// beside.
+pub(super) fn record(
+    home: &Home,
+    name: &str,
     steps: i64,
     change: impl Fn(&mut steps::Row),
     more: impl Fn(&mut Agent, &Store),
-) -> BTreeMap<String, String> {
-    let home = Home::empty();
+) {
     let store = Store::new(1 << 30);
     for rank in 0..2 {
         let mut agent = Agent::new(rank);
@@ -46,9 +48,23 @@ fn diagnose(
         }
         more(&mut agent, &store);
     }
-    let directory = home.record("gpt@1", |_| ());
-    store.write(&directory, &[]).unwrap();
-    let answer: Value = serde_json::from_str(&home.stdout(["gpt", "diagnose", "--json"])).unwrap();
+    store.write(&home.record(name, |_| ()), &[]).unwrap();
+}
+
+/// What each rule says of such a run: found, silent or open.
+fn diagnose(
+    steps: i64,
+    change: impl Fn(&mut steps::Row),
+    more: impl Fn(&mut Agent, &Store),
+) -> BTreeMap<String, String> {
+    let home = Home::empty();
+    record(&home, "gpt@1", steps, change, more);
+    said(&home, ["gpt", "diagnose", "--json"])
+}
+
+/// What each rule says in such an answer.
+pub(super) fn said<const N: usize>(home: &Home, words: [&str; N]) -> BTreeMap<String, String> {
+    let answer: Value = serde_json::from_str(&home.stdout(words)).unwrap();
     let mut said = BTreeMap::new();
     for (list, key, what) in
         [("findings", "says", "found"), ("ruled_out", "why", "silent"), ("not_decided", "why", "open")]
@@ -63,12 +79,12 @@ fn diagnose(
 }
 
 #[track_caller]
-fn says(said: &BTreeMap<String, String>, rule: &str, begins: &str) {
+pub(super) fn says(said: &BTreeMap<String, String>, rule: &str, begins: &str) {
     let found = said.get(rule).map(String::as_str).unwrap_or("nothing");
     assert!(found.starts_with(begins), "{rule}: {found}, and not {begins}; {said:#?}");
 }
 
-fn nothing(_: &mut Agent, _: &Store) {}
+pub(super) fn nothing(_: &mut Agent, _: &Store) {}
 
 #[test]
 fn a_run_in_which_nothing_is_wrong_has_no_finding() {

@@ -18,6 +18,7 @@ mod pages;
 mod run;
 mod runs;
 mod stacks;
+mod suspicions;
 mod terminal;
 mod uids;
 mod versions;

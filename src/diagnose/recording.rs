@@ -1,0 +1,60 @@
+//! What recording itself costs: looked at first, so that others are never blamed for it.
+
+use serde_json::{Value, json};
+
+use super::rows::ask;
+use super::steps::Steps;
+use probe_client::Client;
+
+/// Shares of step time, of the process in which it costs most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Recording {
+    /// By the agent's own reckoning.
+    share: f64,
+    /// What it may cost.
+    budget: f64,
+    /// Where a step with detail lies against its neighbours without, with 95 % confidence.
+    measured: Option<(f64, f64)>,
+}
+
+impl Recording {
+    /// Reads it; None where it is not known.
+    pub(super) async fn read(client: &mut Client, steps: &Steps) -> Option<Self> {
+        let sql = "SELECT estimated_share, budget, measured_low, measured_high FROM (SELECT *, ROW_NUMBER() OVER \
+                   (PARTITION BY pid ORDER BY ts DESC) AS newest FROM probe.overhead WHERE pid IN ($pids) \
+                   AND estimated_share IS NOT NULL) WHERE newest = 1 ORDER BY estimated_share DESC LIMIT 1";
+        let rows = ask(client, &steps.fill(sql)).await.ok()?;
+        Some(Self {
+            share: rows.number("estimated_share", 0)?,
+            budget: rows.number("budget", 0)?,
+            measured: rows.number("measured_low", 0).zip(rows.number("measured_high", 0)),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        format!("recording takes {:.1} %", self.share * 100.0)
+    }
+
+    /// Whether it takes more than it may.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.share > self.budget || self.measured.is_some_and(|(low, _)| low > 1.02 + self.budget)
+    }
+
+    pub(super) fn why(&self) -> String {
+        let measured = self.measured.map(|(low, high)| {
+            let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+            format!(
+                "; steps recorded in detail differ from their neighbours by {:.1} to {:.1} %",
+                percent(low),
+                percent(high)
+            )
+        });
+        let of = format!("{} of a step by its own reckoning, and may take {:.1} %", self.text(), self.budget * 100.0);
+        of + &measured.unwrap_or_default()
+    }
+
+    pub(super) fn json(self) -> Value {
+        json!({ "share": self.share, "budget": self.budget, "measured_low": self.measured.map(|of| of.0),
+                "measured_high": self.measured.map(|of| of.1) })
+    }
+}

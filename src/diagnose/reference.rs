@@ -1,0 +1,188 @@
+//! A healthy run, or a window of this one, that the steps are held against (`--against`).
+//!
+//! Wall time is no witness where the machine was busier than before: what threads waited longer for a processor is part
+//! of the reference, so that a neighbour is no regression.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::rows::{Rows, ask};
+use super::statistics::change_interval;
+use super::steps::{self, PARTS, Steps, Ticks, seconds};
+use super::waterfall::durations;
+use super::{FEWEST, finding};
+use crate::block_bootstrap::median;
+use crate::step_window::Window;
+use probe_client::Client;
+use probe_common::error::Result;
+
+/// Columns of `python.environment` that say when and of whom, and no condition.
+const NO_CONDITION: [&str; 9] = ["run", "host", "pid", "rank", "local_rank", "role", "ts", "step", "batch_shape"];
+
+/// What is compared with.
+pub(crate) struct Reference {
+    name: String,
+    pub(super) steps: Steps,
+    /// The newest row of each process.
+    conditions: Rows,
+}
+
+/// A condition that is another one now.
+struct Changed {
+    what: String,
+    before: Option<String>,
+    now: Option<String>,
+}
+
+/// How the steps differ from those of a reference.
+pub(crate) struct Against {
+    name: String,
+    steps: usize,
+    /// Milliseconds a step.
+    before_ms: f64,
+    now_ms: f64,
+    /// Percent, with 95 % confidence.
+    interval: Option<(f64, f64)>,
+    changed: Vec<Changed>,
+    /// Shares of time without a processor, before and now, where they are known.
+    delays: Option<(f64, f64)>,
+}
+
+impl Reference {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The queries'; there is no step in the window.
+    pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Self> {
+        let steps = steps::read(client, name, window).await?;
+        let conditions = conditions(client, &steps).await?;
+        let name = window.map_or_else(|| name.to_owned(), |window| format!("steps {window}"));
+        Ok(Self { name, steps, conditions })
+    }
+
+    /// Why rules can't be held against it.
+    pub(super) fn too_few(&self) -> Option<String> {
+        let count = self.steps.count();
+        (count < FEWEST).then(|| format!("{count} steps of {} are too few: the rule needs {FEWEST}", self.name))
+    }
+
+    /// What stands for $reference in SQL: pid, part, and the medians of that part and of `run_delay`, in seconds. Of a
+    /// rank that the reference has not, those of all of its ranks.
+    pub(super) fn values(&self, of: &Steps) -> String {
+        let mut values = Vec::new();
+        for process in &of.processes {
+            let alike = self.steps.process_of(process.rank);
+            let medians = |part: usize| {
+                let of_process = |at: usize| {
+                    let parts = self.steps.parts[at].iter().map(|parts| seconds(parts[part])).collect();
+                    median(parts).unwrap_or(0.0)
+                };
+                let all = || median((0..self.steps.processes.len()).map(of_process).collect()).unwrap_or(0.0);
+                alike.map_or_else(all, of_process)
+            };
+            let mean = self.steps.observed() / self.steps.count().max(1) as f64;
+            let delay = self.steps.run_delay.unwrap_or(0.0) * seconds(mean as Ticks);
+            for (part, name) in PARTS.iter().enumerate() {
+                values.push(format!("({}, '{name}', {:e}, {delay:e})", process.pid, medians(part)));
+            }
+        }
+        values.join(", ")
+    }
+
+    /// How `now` differs from it.
+    ///
+    /// # Errors
+    /// The query's.
+    pub(super) async fn against(&self, client: &mut Client, now: &Steps) -> Result<Against> {
+        let ms = |steps: &Steps| durations(steps).iter().map(|step| seconds(*step) * 1000.0).collect::<Vec<f64>>();
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let (before, after) = (ms(&self.steps), ms(now));
+        let interval = change_interval(&after, &before).map(|(low, high)| (low * 100.0, high * 100.0));
+        Ok(Against {
+            name: self.name.clone(),
+            steps: self.steps.count(),
+            before_ms: mean(&before),
+            now_ms: mean(&after),
+            interval: interval.filter(|_| before.len() >= FEWEST && after.len() >= FEWEST),
+            changed: changed(&self.conditions, &conditions(client, now).await?),
+            delays: self.steps.run_delay.zip(now.run_delay),
+        })
+    }
+}
+
+impl Against {
+    /// By how much a step takes longer now, in milliseconds.
+    pub(super) fn change_ms(&self) -> f64 {
+        self.now_ms - self.before_ms
+    }
+
+    pub(super) fn interval(&self) -> Option<(f64, f64)> {
+        self.interval
+    }
+
+    /// What makes the comparison doubtful: the machine was busier at one time.
+    pub(super) fn busier(&self) -> Option<String> {
+        let (before, now) = self.delays.filter(|(before, now)| (before - now).abs() >= 0.05)?;
+        Some(format!(
+            "threads had no processor for {:.0} % of the time there and for {:.0} % here: part of the difference is the \
+             machine's",
+            before * 100.0,
+            now * 100.0
+        ))
+    }
+
+    pub(super) fn text(&self) -> String {
+        let change = self.change_ms();
+        let word = if change < 0.0 { "less" } else { "more" };
+        let percent = if self.before_ms > 0.0 { change / self.before_ms * 100.0 } else { 0.0 };
+        let interval =
+            self.interval.map_or_else(|| ", too few steps for an interval".to_owned(), |of| finding::interval(of));
+        let mut out = format!(
+            "against {} ({} steps, {} ms a step): {} ms {word} ({percent:+.0} %{interval})\n",
+            self.name,
+            self.steps,
+            finding::show(self.before_ms),
+            finding::show(change.abs()),
+        );
+        if let Some(busier) = self.busier() {
+            let _ = writeln!(out, "  {busier}");
+        }
+        let or_none = |value: &Option<String>| value.clone().unwrap_or_else(|| "not known".into());
+        for of in &self.changed {
+            let _ = writeln!(out, "  changed: {} was {}, is {}", of.what, or_none(&of.before), or_none(&of.now));
+        }
+        out
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let changed = |of: &Changed| json!({ "what": of.what, "before": of.before, "now": of.now });
+        json!({
+            "name": self.name, "steps": self.steps, "step_ms": self.before_ms, "change_ms": self.change_ms(),
+            "low": self.interval.map(|(low, _)| low), "high": self.interval.map(|(_, high)| high),
+            "busier": self.busier(), "changed": self.changed.iter().map(changed).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// The newest row of `python.environment` of each process, by rank.
+async fn conditions(client: &mut Client, steps: &Steps) -> Result<Rows> {
+    let sql = "SELECT * FROM python.environment WHERE pid IN ($pids) ORDER BY rank, ts DESC";
+    ask(client, &steps.fill(sql)).await
+}
+
+/// Conditions that differ between the first ranks.
+fn changed(before: &Rows, now: &Rows) -> Vec<Changed> {
+    if before.count == 0 || now.count == 0 {
+        return Vec::new();
+    }
+    let known: BTreeMap<&String, Option<String>> =
+        before.columns.iter().map(|(name, _)| (name, before.text(name, 0))).collect();
+    let of = |name: &String| {
+        let (before, now) = (known.get(name)?.clone(), now.text(name, 0));
+        let differs = before != now && !NO_CONDITION.contains(&name.as_str());
+        differs.then(|| Changed { what: name.clone(), before, now })
+    };
+    now.columns.iter().filter_map(|(name, _)| of(name)).collect()
+}

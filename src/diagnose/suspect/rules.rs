@@ -1,0 +1,35 @@
+//! A suspected cause that a rule looks for.
+
+use std::collections::BTreeSet;
+
+use super::super::diagnosis::Diagnosis;
+use super::super::rule::Rule;
+use super::{Answer, Reason, plain, sentence};
+
+/// Rules of that name, or for which people also have that word.
+pub(super) fn look(done: &Diagnosis, rules: &[Rule], name: &str, known: &mut BTreeSet<String>) -> Vec<Reason> {
+    known.extend(rules.iter().flat_map(|rule| rule.also.iter().chain([&rule.name]).cloned()));
+    let asked = plain(name);
+    let is = |rule: &&Rule| plain(&rule.name) == asked || rule.also.iter().any(|also| plain(also) == asked);
+    rules.iter().filter(is).map(|rule| of(done, rule)).collect()
+}
+
+fn of(done: &Diagnosis, rule: &Rule) -> Reason {
+    let found: Vec<_> = done.findings.iter().enumerate().filter(|(_, of)| of.rule == rule.name).collect();
+    if let Some((place, finding)) = found.first() {
+        let why = found.iter().map(|(place, of)| sentence(place + 1, of)).collect();
+        // Of what is only possible it is not known.
+        let answer = if finding.confidence == "possible" { Answer::NotDecided } else { Answer::Yes };
+        return Reason { finding: Some(place + 1), ..Reason::of("rule", &rule.name, answer, why) };
+    }
+    if let Some(open) = done.not_decided.iter().find(|of| of.rule == rule.name) {
+        let how = if open.how.is_empty() { String::new() } else { format!(" ({})", open.how) };
+        return Reason::of("rule", &rule.name, Answer::NotDecided, vec![format!("{}{how}", open.why)]);
+    }
+    let silent: Vec<String> =
+        done.ruled_out.iter().filter(|(name, _)| *name == rule.name).map(|(_, why)| why.clone()).collect();
+    if silent.is_empty() {
+        return Reason::of("rule", &rule.name, Answer::NotDecided, vec![format!("it was not asked: {}", rule.record)]);
+    }
+    Reason::of("rule", &rule.name, Answer::No, silent)
+}

@@ -1,0 +1,183 @@
+//! Did the fix help (`--verify`)? What was found before and is gone, and what was promised beside what is measured.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::diagnosis::Diagnosis;
+use super::finding::{self, Finding, show};
+use super::page::{head, title};
+use super::ranking::{Range, together};
+use super::reference::Against;
+
+/// What became of a finding.
+enum Fate {
+    Gone,
+    /// It is a finding now, at that place.
+    Still(usize),
+    /// Why that can't be told.
+    NotDecided(String),
+}
+
+/// Whether a promise was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Kept,
+    More,
+    Less,
+    /// Nothing that saves time is gone.
+    NothingPromised,
+    TooFewSteps,
+}
+
+impl Kept {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kept => "as promised",
+            Self::More => "more than promised",
+            Self::Less => "less than promised",
+            Self::NothingPromised => "nothing was promised",
+            Self::TooFewSteps => "too few steps to tell",
+        }
+    }
+}
+
+/// Before and after.
+pub(crate) struct Verified<'a> {
+    before: &'a Diagnosis,
+    after: &'a Diagnosis,
+    against: &'a Against,
+    fates: Vec<Fate>,
+    /// Places of what is found now and was not before.
+    new: Vec<usize>,
+    /// What all that is gone would save together.
+    promised: Option<Range>,
+    kept: Kept,
+}
+
+/// Holds what was found before against what is found now. `after` was made against the steps of `before`.
+pub(crate) fn verify<'a>(before: &'a Diagnosis, after: &'a Diagnosis) -> Option<Verified<'a>> {
+    let against = after.against.as_ref()?;
+    let mut new: Vec<usize> = (0..after.findings.len()).collect();
+    let mut fates = Vec::new();
+    for old in &before.findings {
+        let still = new.iter().position(|place| is_the_same(old, &after.findings[*place]));
+        let open = || after.not_decided.iter().find(|of| of.rule == old.rule);
+        fates.push(match (still, open()) {
+            (Some(at), _) => Fate::Still(new.remove(at)),
+            (None, Some(of)) => Fate::NotDecided(of.why.clone()),
+            (None, None) => Fate::Gone,
+        });
+    }
+    let gone = before.findings.iter().zip(&fates).filter(|(_, fate)| matches!(fate, Fate::Gone));
+    let reductions: Vec<_> = gone.flat_map(|(old, _)| &old.reductions).collect();
+    let promised = (!reductions.is_empty()).then(|| together(&before.steps, &reductions));
+    // Of less time: the interval turns around.
+    let measured = against.interval().map(|(low, high)| (-high, -low));
+    let kept = match (promised, measured) {
+        (None, _) => Kept::NothingPromised,
+        (_, None) => Kept::TooFewSteps,
+        (Some(promised), Some((_, high))) if high < promised.low => Kept::Less,
+        (Some(promised), Some((low, _))) if low > promised.high => Kept::More,
+        _ => Kept::Kept,
+    };
+    Some(Verified { before, after, against, fates, new, promised, kept })
+}
+
+/// The same rule of the same subject. Lines move when a program is mended; ranks count unless all are meant.
+fn is_the_same(old: &Finding, now: &Finding) -> bool {
+    let subject = |of: &Finding| {
+        of.subject
+            .iter()
+            .filter(|(name, _)| *name != "line")
+            .map(|(name, of)| (name.clone(), of.clone()))
+            .collect::<Vec<_>>()
+    };
+    let ranks = |of: &Finding| if of.everywhere { Vec::new() } else { of.ranks.clone() };
+    old.rule == now.rule && subject(old) == subject(now) && ranks(old) == ranks(now)
+}
+
+impl Verified<'_> {
+    fn verdict(&self) -> String {
+        let gone = self.fates.iter().filter(|fate| matches!(fate, Fate::Gone)).count();
+        let open = self.fates.iter().filter(|fate| matches!(fate, Fate::NotDecided(_))).count();
+        let findings = match self.fates.len() {
+            0 => "nothing stood out before".to_owned(),
+            1 if gone == 1 => "what was found is gone".to_owned(),
+            1 if open == 1 => "whether what was found is gone is not decided".to_owned(),
+            1 => "what was found is still there".to_owned(),
+            all => format!("{gone} of {all} findings are gone"),
+        };
+        let change = self.against.change_ms();
+        let word = if change < 0.0 { "less" } else { "more" };
+        let measured = format!("a step takes {} ms {word}", show(change.abs()));
+        let is_doubtful = self.kept != Kept::Kept && self.against.busier().is_some();
+        let doubt = if is_doubtful { ", on a machine that was not as busy" } else { "" };
+        let promise = self.promised.map(|of| {
+            let interval = finding::interval((of.low, of.high));
+            format!(
+                ", {} ms were promised ({:.0} %{interval} of a step): {}{doubt}",
+                show(of.ms),
+                of.percent,
+                self.kept.as_str()
+            )
+        });
+        format!("{findings}; {measured}{}", promise.unwrap_or_default())
+    }
+
+    pub(crate) fn page(&self, name: &str) -> String {
+        let mut out = head(self.after, name);
+        let _ = writeln!(out, "verdict: {}", self.verdict());
+        for (old, fate) in self.before.findings.iter().zip(&self.fates) {
+            let _ = writeln!(out, "\n  {:<11}  {}", fate.as_str(), title(old));
+            let _ = writeln!(out, "      {}", old.says);
+            match fate {
+                Fate::Gone => (),
+                Fate::Still(place) => {
+                    let _ = writeln!(out, "      now: {}", title(&self.after.findings[*place]));
+                }
+                Fate::NotDecided(why) => {
+                    let _ = writeln!(out, "      {why}");
+                }
+            }
+        }
+        for place in &self.new {
+            let of = &self.after.findings[*place];
+            let _ = writeln!(out, "\n  {:<11}  {}\n      {}\n      do: {}", "new", title(of), of.says, of.remedy);
+        }
+        out
+    }
+
+    pub(crate) fn json(&self, name: &str) -> Value {
+        let of = |(old, fate): (&Finding, &Fate)| {
+            let now = match fate {
+                Fate::Still(place) => self.after.findings[*place].json(),
+                _ => Value::Null,
+            };
+            let why = match fate {
+                Fate::NotDecided(why) => Some(why),
+                _ => None,
+            };
+            json!({ "fate": fate.as_str(), "before": old.json(), "now": now, "why": why })
+        };
+        json!({
+            "run": name,
+            "verdict": self.verdict(),
+            "kept": self.kept.as_str(),
+            "promised": self.promised.map(|of| json!({ "ms": of.ms, "percent": of.percent, "low": of.low, "high": of.high })),
+            "against": self.against.json(),
+            "findings": self.before.findings.iter().zip(&self.fates).map(of).collect::<Vec<_>>(),
+            "new": self.new.iter().map(|place| self.after.findings[*place].json()).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Fate {
+    const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Still(_) => "still there",
+            Self::NotDecided(_) => "not decided",
+        }
+    }
+}
