@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
-from conftest import ROOT, Home
+import pytest
+from conftest import PROBE, ROOT, Home
+
+sys.path.insert(0, str(ROOT / "tests/diagnose"))
+from pressure import PRESSURES, Pressure, wrong  # noqa: E402
 
 BETWEEN = str(ROOT / "tests/diagnose/plants/between.py")
 
@@ -50,3 +55,19 @@ def test_rules_of_one_s_own(home: Home) -> None:
     assert wrong.returncode == 2 and "rule 'mine'" in wrong.stderr and "hint:" in wrong.stderr, wrong.stderr
     few = home.probe("gpt", "diagnose", "--steps", "30..50", "--fail-on", "warn")
     assert few.returncode == 7 and "too few" in few.stdout, few.stdout
+
+
+#: The one that trains for the shortest time is asked before every commit.
+QUICK = "copied"
+EACH = [
+    pytest.param(pressure, id=pressure.name, marks=[] if pressure.name == QUICK else [pytest.mark.extended])
+    for pressure in PRESSURES
+]
+
+
+@pytest.mark.parametrize("pressure", EACH)
+def test_a_wrong_suspicion_is_answered(home: Home, pressure: Pressure) -> None:
+    program = [str(ROOT / "tests/diagnose/situations.py"), pressure.name, "--steps", str(pressure.steps)]
+    launcher = ["torchrun", "--nproc-per-node", str(pressure.ranks)] if pressure.ranks > 1 else ["python"]
+    home.train(*launcher, *program, OMP_NUM_THREADS="1").finish()
+    assert wrong(pressure, home.directory / "state/runs/gpt@1", PROBE) == []
