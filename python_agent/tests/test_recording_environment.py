@@ -62,6 +62,8 @@ def test_conditions_are_noted_and_changes_of_them() -> None:
     assert (row["model"], row["wrapper"], row["device"]) == ("Net", None, "cpu")
     assert (row["parameters"], row["trainable_parameters"]) == (found["parameters"], found["parameters"] - 32 * 32)
     assert (row["parameter_bytes"], row["parameter_dtype"]) == (4 * found["parameters"], "float32")
+    assert (row["anomaly_detection"], row["torch_profiler"], row["cuda_launch_blocking"]) == (False, False, None)
+    assert (row["optimizer_fused"], row["optimizer_foreach"], row["find_unused_parameters"]) == (None, None, None)
     assert (row["optimizer"], row["batch_shape"]) == ("AdamW", "[4, 32]")
     assert (row["dataset"], row["sampler"], row["batch_size"]) == ("TensorDataset", "RandomSampler", 4)
     assert (row["num_workers"], row["prefetch_factor"], row["start_method"]) == (0, None, None)
@@ -76,6 +78,33 @@ def test_workers_autocast_and_wrappers() -> None:
     assert row["start_method"] in ("fork", "forkserver", "spawn")
     row = in_process(conditions, arguments=("compiled",))["rows"][0][-1]
     assert (row["model"], row["wrapper"]) == ("Net", "OptimizedModule")
+
+
+def switches() -> dict[str, Any]:
+    """Trains with anomaly detection on at first, and under a profiler 256 steps later."""
+    import probe_agent.torch as agent
+
+    os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+    agent.install()
+    recorder = Recorder()
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False, fused=True)
+    x = torch.randn(2, 4)
+    with torch.autograd.detect_anomaly(check_nan=False):
+        train(model, optimizer, x, 4)
+    first = recorder.take()["python.environment"][-1]
+    with torch.autograd.profiler.profile():
+        train(model, optimizer, x, 256)
+    return {"first": first, "later": recorder.take()["python.environment"][-1]}
+
+
+def test_switches_are_read_again_while_training() -> None:
+    found = in_process(switches)
+    first, later = found["first"], found["later"]
+    assert (first["anomaly_detection"], first["torch_profiler"]) == (True, False)
+    assert (first["optimizer_foreach"], first["optimizer_fused"]) == (False, True)
+    assert first["torch_distributed_debug"] == "DETAIL"
+    assert (later["anomaly_detection"], later["torch_profiler"]) == (False, True)
 
 
 def autocast_from_the_start() -> dict[str, Any]:

@@ -121,9 +121,12 @@ async fn one(
     }
     for need in &rule.needs {
         let (table, column) = need.rsplit_once('.').unwrap_or((need, "*"));
-        let sql = done.steps.fill(&format!("SELECT COUNT({column}) AS count FROM {table} WHERE $window"));
+        // Conditions are noted when training begins, and then when one changes.
+        let these = if table == "python.environment" { "pid IN ($pids)" } else { "$window" };
+        let sql = done.steps.fill(&format!("SELECT COUNT({column}) AS count FROM {table} WHERE {these}"));
         if rows::ask(client, &sql).await.ok().and_then(|found| found.int("count", 0)).unwrap_or(0) == 0 {
-            done.not_decided.push(undecided(format!("{need} is not recorded in these steps")));
+            let of = if table == "python.environment" { "of these processes" } else { "in these steps" };
+            done.not_decided.push(undecided(format!("{need} is not recorded {of}")));
             return Ok(Vec::new());
         }
     }

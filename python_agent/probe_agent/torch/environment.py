@@ -71,6 +71,12 @@ def root_called(root: Any) -> None:
         _note(_flags)
 
 
+def steps_later() -> None:
+    """Some steps later, on the thread that trains: switches may have been changed meanwhile."""
+    if _on:
+        _note(_flags)
+
+
 def optimizer_stepped(optimizer: Any) -> None:
     """An optimizer is about to step for the first time."""
     if _on:
@@ -100,7 +106,11 @@ def _maybe(ask: Callable[[], Any]) -> Any:
 def _process() -> dict[str, Any]:
     import torch
 
+    value = os.environ.get
     return {
+        "cuda_launch_blocking": value("CUDA_LAUNCH_BLOCKING"),
+        "nccl_debug": value("NCCL_DEBUG"),
+        "torch_distributed_debug": value("TORCH_DISTRIBUTED_DEBUG"),
         "python_version": platform.python_version(),
         "platform": f"{platform.system()}-{platform.release()}-{platform.machine()}",
         "cpu_cores": len(os.sched_getaffinity(0)),
@@ -118,6 +128,8 @@ def _flags() -> dict[str, Any]:
         "default_dtype": _name(torch.get_default_dtype()),
         "cudnn_benchmark": _maybe(lambda: bool(torch._C._get_cudnn_benchmark())),
         "cudnn_deterministic": _maybe(lambda: bool(torch._C._get_cudnn_deterministic())),
+        "anomaly_detection": _maybe(torch.is_anomaly_enabled),
+        "torch_profiler": _maybe(torch.autograd._profiler_enabled),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         # These raise where the program has mixed torch's two ways of saying it.
         "float32_matmul_precision": _maybe(torch.get_float32_matmul_precision),
@@ -155,6 +167,7 @@ def _model(root: Any) -> dict[str, Any]:
     _model_size = size
     inner: Any = root
     wrappers: list[str] = []
+    parallel: dict[str, Any] = {}
     while True:
         classes = type(inner).__mro__
         names = [cls.__name__ for cls in classes if cls.__module__.startswith("torch.")]
@@ -163,6 +176,8 @@ def _model(root: Any) -> dict[str, Any]:
         if wrapper is None or below is None:
             break
         wrappers.append(wrapper)
+        if wrapper == "DistributedDataParallel":
+            parallel = _parallel(inner)
         inner = below
     model = type(inner).__name__
     if "FSDPModule" in names:  # A class that FSDP2 made of the model's: itself, FSDPModule, the model's.
@@ -172,6 +187,7 @@ def _model(root: Any) -> dict[str, Any]:
     autocast = _maybe(lambda: torch.is_autocast_enabled(device.type))
     dtype = _maybe(lambda: torch.get_autocast_dtype(device.type)) if autocast else None
     return {
+        **parallel,
         "model": model,
         "wrapper": "+".join(wrappers) or None,
         "parameters": size,
@@ -184,12 +200,24 @@ def _model(root: Any) -> dict[str, Any]:
     }
 
 
+def _parallel(wrapper: Any) -> dict[str, Any]:
+    flags = ("find_unused_parameters", "static_graph", "gradient_as_bucket_view")
+    facts = {name: _flag(getattr(wrapper, name, None)) for name in flags}
+    bucket = getattr(wrapper, "bucket_bytes_cap", None)
+    return {**facts, "bucket_cap": bucket if isinstance(bucket, int) else None}
+
+
 def _optimizer(optimizer: Any) -> dict[str, Any]:
     global _optimizer_seen
     if _optimizer_seen:
         return {}
     _optimizer_seen = True
-    return {"optimizer": type(optimizer).__name__}
+    group = _maybe(lambda: optimizer.param_groups[0]) or {}
+    return {
+        "optimizer": type(optimizer).__name__,
+        "optimizer_fused": _flag(group.get("fused")),
+        "optimizer_foreach": _flag(group.get("foreach")),
+    }
 
 
 def _loader(loader: Any) -> dict[str, Any]:
@@ -215,6 +243,10 @@ def _loader(loader: Any) -> dict[str, Any]:
         "drop_last": bool(loader.drop_last),
         "start_method": method if context is None else context.get_start_method(),
     }
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _name(dtype: Any) -> str:

@@ -18,6 +18,10 @@ _handles: list[optimizer_hooks.Hook] = []
 _seen: dict[int, weakref.ref[Any]] = {}
 _profile_hook_step: Any = None
 
+#: Steps of optimizers after which the switches of training are read again, and those until then.
+_LOOK_AGAIN = 256
+_until_look = _LOOK_AGAIN
+
 
 def use_record_function(explicit: bool) -> None:
     """Times by the RecordFunction range around each step; the hook before it says whose it is.
@@ -111,6 +115,7 @@ def _unwrap_steps(optimizer: Any) -> None:
 
 
 def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
+    global _until_look
     import torch
 
     if torch.compiler.is_compiling():
@@ -119,6 +124,10 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     if address not in _seen:
         _seen[address] = weakref.ref(optimizer, partial(_gone, address))
         environment.optimizer_stepped(optimizer)
+    _until_look -= 1
+    if _until_look <= 0:
+        _until_look = _LOOK_AGAIN
+        environment.steps_later()
     _native.optimizer_pre(optimizer)
 
 

@@ -10,7 +10,7 @@ use probe_proto::table::{Text, Time};
 use probe_proto::tables::environment;
 use pyo3::prelude::*;
 
-use super::MB;
+use super::{MB, cgroup};
 use crate::shared::{self, STEP};
 use probe_trace::sink::Sink;
 
@@ -111,10 +111,21 @@ impl Noted {
             float32_matmul_precision: text("float32_matmul_precision"),
             matmul_tf32: flag("matmul_tf32"),
             cudnn_tf32: flag("cudnn_tf32"),
+            anomaly_detection: flag("anomaly_detection"),
+            torch_profiler: flag("torch_profiler"),
+            cuda_launch_blocking: text("cuda_launch_blocking"),
+            nccl_debug: text("nccl_debug"),
+            torch_distributed_debug: text("torch_distributed_debug"),
+            cpu_quota: cgroup::cpu_quota(),
+            memory_limit: cgroup::memory_limit().map(|bytes| bytes / MB),
             torch_threads: number("torch_threads"),
             interop_threads: number("interop_threads"),
             model: text("model"),
             wrapper: text("wrapper"),
+            find_unused_parameters: flag("find_unused_parameters"),
+            static_graph: flag("static_graph"),
+            gradient_as_bucket_view: flag("gradient_as_bucket_view"),
+            bucket_cap: long("bucket_cap"),
             parameters: long("parameters"),
             trainable_parameters: long("trainable_parameters"),
             parameter_bytes: long("parameter_bytes"),
@@ -122,6 +133,8 @@ impl Noted {
             device: text("device"),
             batch_shape,
             optimizer: text("optimizer"),
+            optimizer_fused: flag("optimizer_fused"),
+            optimizer_foreach: flag("optimizer_foreach"),
             dataset: text("dataset"),
             sampler: text("sampler"),
             batch_size: long("batch_size"),

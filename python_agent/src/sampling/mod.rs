@@ -14,6 +14,7 @@ use crate::recording::usage::{Usage, page_size};
 use crate::shared;
 use probe_trace::sink::Sink;
 
+mod cgroup;
 mod children;
 pub(crate) mod environment;
 mod proc;

@@ -230,3 +230,53 @@ fn reads_and_copies_of_tensors_are_found_by_the_line_and_the_part_that_they_are_
     says(&said, "reads-of-tensors", "silent");
     says(&said, "copies-of-tensors", "silent");
 }
+
+/// A run in which `change` is another condition than the usual ones.
+fn under(change: impl Fn(&mut environment::Row, &mut Agent)) -> BTreeMap<String, String> {
+    let notes = |agent: &mut Agent, store: &Store| {
+        let mut row = environment::Row {
+            ts: Time(START + 1_000_000_000_000),
+            torch_threads: Some(1),
+            machine_cores: Some(64),
+            device: Some(agent.strings.id("cuda:0")),
+            ..agent.environment()
+        };
+        change(&mut row, agent);
+        agent.send(store, [row]);
+    };
+    diagnose(STEPS, |row| row.optimizer_time = 0.004, notes)
+}
+
+#[test]
+fn conditions_that_cost_time_are_told_from_those_that_do_not() {
+    let said = under(|_, _| ());
+    for rule in ["debug-switches", "threads-beyond-cores"] {
+        says(&said, rule, "silent");
+    }
+    says(&said, "unused-parameters", "open: python.environment.find_unused_parameters is not recorded of these");
+    says(&said, "optimizer-one-by-one", "open");
+    let said = under(|row, agent| {
+        row.anomaly_detection = Some(true);
+        (row.find_unused_parameters, row.static_graph) = (Some(true), Some(false));
+        (row.optimizer_foreach, row.optimizer_fused) = (Some(false), None);
+        row.optimizer = Some(agent.strings.id("AdamW"));
+        (row.torch_threads, row.cpu_quota) = (Some(64), Some(4.0));
+    });
+    says(&said, "debug-switches", "found: every rank: anomaly detection is on");
+    says(&said, "unused-parameters", "found: every rank: DistributedDataParallel walks the graph");
+    says(&said, "optimizer-one-by-one", "found: every rank updates parameters one by one on a device");
+    says(
+        &said,
+        "threads-beyond-cores",
+        "found: every rank computes with 64 threads, 128 on its machine together, and 4 ",
+    );
+    let said = under(|row, _| {
+        (row.find_unused_parameters, row.static_graph) = (Some(true), Some(true));
+        (row.optimizer_foreach, row.optimizer_fused) = (Some(false), Some(true));
+        // Two ranks of 32 threads have the 64 processors to themselves.
+        row.torch_threads = Some(32);
+    });
+    for rule in ["unused-parameters", "optimizer-one-by-one", "threads-beyond-cores"] {
+        says(&said, rule, "silent");
+    }
+}

@@ -1,0 +1,89 @@
+//! What the control groups of this process let it use. A limit of any group above it counts: the smallest one is told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where both versions of control groups are mounted, everywhere.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// Processors that may run at a time, by quota; None where there is no limit, or it can't be read.
+pub(super) fn cpu_quota() -> Option<f64> {
+    smallest(|group| match fs::read_to_string(group.join("cpu.max")) {
+        Ok(text) => quota(&text),
+        Err(_) => {
+            let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<f64>().ok();
+            ratio(number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
+        }
+    })
+}
+
+/// Bytes of memory; None where there is no limit, or it can't be read.
+pub(super) fn memory_limit() -> Option<f64> {
+    smallest(|group| {
+        let names = ["memory.max", "memory.limit_in_bytes"];
+        limit(&names.iter().find_map(|name| fs::read_to_string(group.join(name)).ok())?)
+    })
+}
+
+fn smallest(of: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups(&text).iter().filter_map(|group| of(group)).min_by(f64::total_cmp)
+}
+
+/// The directories of the groups that a /proc/self/cgroup names, and of those above them. In a container, whose own group
+/// is mounted as the root, the named one may not be there: then the root says it.
+fn groups(text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let mut words = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (words.next(), words.next()) else { continue };
+        // The second version has one hierarchy and names no controllers; the first has one for each.
+        let base = controllers.split(',').find(|name| ["cpu", "memory"].contains(name));
+        let root = match (controllers, base) {
+            ("", _) => PathBuf::from(ROOT),
+            (_, Some(name)) => Path::new(ROOT).join(name),
+            _ => continue,
+        };
+        let group = root.join(path.trim_start_matches('/'));
+        found.extend(group.ancestors().take_while(|above| above.starts_with(&root)).map(Path::to_path_buf));
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// "200000 100000" is two processors, "max 100000" no limit.
+fn quota(text: &str) -> Option<f64> {
+    let (quota, period) = text.trim().split_once(' ')?;
+    ratio(quota.parse().ok()?, period.parse().ok()?)
+}
+
+fn ratio(quota: f64, period: f64) -> Option<f64> {
+    (quota > 0.0 && period > 0.0).then(|| quota / period)
+}
+
+/// Bytes; the first version says no limit by the largest number of pages.
+fn limit(text: &str) -> Option<f64> {
+    text.trim().parse::<f64>().ok().filter(|bytes| *bytes < 9e18)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_both_versions_are_read() {
+        assert_eq!((quota("200000 100000\n"), quota("max 100000\n"), quota("")), (Some(2.0), None, None));
+        assert_eq!((ratio(-1.0, 100_000.0), ratio(50_000.0, 100_000.0)), (None, Some(0.5)));
+        assert_eq!((limit("max\n"), limit("1048576\n"), limit("9223372036854771712\n")), (None, Some(1048576.0), None));
+    }
+
+    #[test]
+    fn groups_above_count_too() {
+        let found = groups("0::/user/job.scope\n4:memory:/box\n3:cpuset:/\n1:cpu,cpuacct:/\n");
+        let found: Vec<_> = found.iter().map(|path| path.to_str().unwrap_or_default()).collect();
+        let expected = ["", "/cpu", "/memory", "/memory/box", "/user", "/user/job.scope"];
+        assert_eq!(found, expected.map(|path| format!("{ROOT}{path}")));
+        assert!(groups("nonsense").is_empty());
+    }
+}

@@ -1,0 +1,14 @@
+-- rule: unused-parameters
+-- family: communication
+-- kind: fact
+-- confidence: likely
+-- needs: python.environment.find_unused_parameters
+-- also: find_unused_parameters, DDP options, static_graph
+-- says: {who}: DistributedDataParallel walks the graph of every forward pass for parameters without a gradient (find_unused_parameters=True)
+-- do: leave it out where every parameter gets a gradient, which torch says in a warning of its own; where the same ones never do, static_graph=True
+-- record: it is noted of a model in DistributedDataParallel
+WITH e AS (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+)
+SELECT rank, 'find_unused_parameters' AS seen, 'note' AS severity FROM e
+WHERE newest = 1 AND find_unused_parameters AND static_graph IS NOT TRUE
