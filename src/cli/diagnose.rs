@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         let done = diagnose::diagnose(&mut client, &name, &asked).await?;
         let text = match (&args.suspect, &before) {
             (Some(suspected), _) => {
-                let found = diagnose::suspect(&mut client, &done, &asked, suspected).await?;
+                let found = diagnose::suspect(&mut client, &done, &asked.own, suspected).await?;
                 args.shown(|| found.page(&name), || found.json(&name))
             }
             (None, Some(before)) => {

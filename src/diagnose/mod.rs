@@ -25,6 +25,7 @@ pub(crate) use diagnosis::{Diagnosis, Undecided};
 pub(crate) use finding::{Finding, Severity};
 pub(crate) use page::{json, page};
 pub(crate) use reference::Reference;
+pub(crate) use steps::FEWEST;
 pub(crate) use suspect::suspect;
 pub(crate) use verify::verify;
 
@@ -33,9 +34,6 @@ use self::rule::{Kind, Rule};
 use crate::step_window::Window;
 use probe_client::Client;
 use probe_common::error::{Error, Kind as Failure, Result};
-
-/// Steps from which on anything is said about time.
-pub(crate) const FEWEST: usize = 40;
 
 /// What a diagnosis is asked of.
 #[derive(Default)]

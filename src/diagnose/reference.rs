@@ -8,11 +8,11 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::finding;
 use super::rows::{Rows, ask};
 use super::statistics::change_interval;
-use super::steps::{self, PARTS, Steps, Ticks, seconds};
+use super::steps::{self, FEWEST, PARTS, Steps, Ticks, seconds};
 use super::waterfall::durations;
-use super::{FEWEST, finding};
 use crate::block_bootstrap::median;
 use crate::step_window::Window;
 use probe_client::Client;
@@ -137,8 +137,7 @@ impl Against {
         let change = self.change_ms();
         let word = if change < 0.0 { "less" } else { "more" };
         let percent = if self.before_ms > 0.0 { change / self.before_ms * 100.0 } else { 0.0 };
-        let interval =
-            self.interval.map_or_else(|| ", too few steps for an interval".to_owned(), |of| finding::interval(of));
+        let interval = self.interval.map_or_else(|| ", too few steps for an interval".to_owned(), finding::interval);
         let mut out = format!(
             "against {} ({} steps, {} ms a step): {} ms {word} ({percent:+.0} %{interval})\n",
             self.name,

@@ -16,6 +16,9 @@ pub(crate) type Ticks = i64;
 
 pub(crate) const TICKS_IN_SECOND: f64 = (1_u64 << 30) as f64;
 
+/// Steps from which on anything is said about time.
+pub(crate) const FEWEST: usize = 40;
+
 /// Most steps that are looked at where no window says which: the newest ones.
 pub(crate) const MOST: i64 = 1000;
 

@@ -22,7 +22,7 @@ enum Fate {
 /// Whether a promise was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kept {
-    Kept,
+    AsPromised,
     More,
     Less,
     /// Nothing that saves time is gone.
@@ -33,7 +33,7 @@ enum Kept {
 impl Kept {
     const fn as_str(self) -> &'static str {
         match self {
-            Self::Kept => "as promised",
+            Self::AsPromised => "as promised",
             Self::More => "more than promised",
             Self::Less => "less than promised",
             Self::NothingPromised => "nothing was promised",
@@ -79,7 +79,7 @@ pub(crate) fn verify<'a>(before: &'a Diagnosis, after: &'a Diagnosis) -> Option<
         (_, None) => Kept::TooFewSteps,
         (Some(promised), Some((_, high))) if high < promised.low => Kept::Less,
         (Some(promised), Some((low, _))) if low > promised.high => Kept::More,
-        _ => Kept::Kept,
+        _ => Kept::AsPromised,
     };
     Some(Verified { before, after, against, fates, new, promised, kept })
 }
@@ -111,7 +111,7 @@ impl Verified<'_> {
         let change = self.against.change_ms();
         let word = if change < 0.0 { "less" } else { "more" };
         let measured = format!("a step takes {} ms {word}", show(change.abs()));
-        let is_doubtful = self.kept != Kept::Kept && self.against.busier().is_some();
+        let is_doubtful = self.kept != Kept::AsPromised && self.against.busier().is_some();
         let doubt = if is_doubtful { ", on a machine that was not as busy" } else { "" };
         let promise = self.promised.map(|of| {
             let interval = finding::interval((of.low, of.high));

@@ -7,7 +7,7 @@ use super::super::finding::show;
 use super::super::rows::ask;
 use super::super::statistics::ratio_interval;
 use super::super::steps::{Ticks, part, ticks};
-use super::{Answer, Reason, named, plain, sentence, unnamed, without};
+use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
 use crate::block_bootstrap::Draws;
 use probe_client::Client;
 use probe_common::error::Result;

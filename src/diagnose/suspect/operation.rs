@@ -6,7 +6,8 @@ use super::super::diagnosis::Diagnosis;
 use super::super::finding::show;
 use super::super::rows::{Rows, ask};
 use super::super::steps::{COMM, part, ticks};
-use super::{Answer, Reason, named, part as parts, plain, sentence, unnamed, without};
+use super::part as parts;
+use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
 use probe_client::Client;
 use probe_common::error::Result;
 

@@ -4,8 +4,16 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::super::diagnosis::Diagnosis;
 use super::super::page::{head, title};
-use super::{Answer, Reason, Suspect};
+use super::reason::{Answer, Reason};
+
+/// What is said of a name.
+pub(crate) struct Suspect<'a> {
+    pub(super) done: &'a Diagnosis,
+    pub(super) asked: String,
+    pub(super) reasons: Vec<Reason>,
+}
 
 impl Suspect<'_> {
     /// It is a cause if anything that the name may mean is.

@@ -6,7 +6,7 @@ use super::super::diagnosis::Diagnosis;
 use super::super::finding::show;
 use super::super::statistics::ratio_interval;
 use super::super::steps::{COMM, PARTS, Ticks, seconds};
-use super::{Answer, Reason, named, plain, sentence, unnamed, without};
+use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
 use crate::block_bootstrap::Draws;
 
 /// Words for parts that are not their names.

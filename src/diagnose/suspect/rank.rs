@@ -3,7 +3,7 @@
 use super::super::diagnosis::Diagnosis;
 use super::super::finding::show;
 use super::super::steps::{COMM, seconds};
-use super::{Answer, Reason, named, plain, sentence};
+use super::reason::{Answer, Reason, named, plain, sentence};
 use crate::block_bootstrap::median;
 
 pub(super) fn look(done: &Diagnosis, name: &str) -> Option<Reason> {

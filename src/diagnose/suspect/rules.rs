@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::diagnosis::Diagnosis;
 use super::super::rule::Rule;
-use super::{Answer, Reason, plain, sentence};
+use super::reason::{Answer, Reason, plain, sentence};
 
 /// Rules of that name, or for which people also have that word.
 pub(super) fn look(done: &Diagnosis, rules: &[Rule], name: &str, known: &mut BTreeSet<String>) -> Vec<Reason> {

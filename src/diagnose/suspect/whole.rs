@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::diagnosis::Diagnosis;
 use super::super::rows::ask;
-use super::{Answer, Reason, plain};
+use super::reason::{Answer, Reason, named, plain, sentence};
 use probe_client::Client;
 use probe_common::error::Result;
 
@@ -49,10 +49,10 @@ async fn device(client: &mut Client, done: &Diagnosis) -> Result<Reason> {
     )];
     // Waiting for batches, for other ranks and between the parts is the host's.
     let on_host = |part: usize| !matches!(super::super::steps::PARTS[part], "forward" | "backward" | "optimizer");
-    let found = super::named(done, |of| of.reductions.iter().any(|reduction| on_host(reduction.part)));
+    let found = named(done, |of| of.reductions.iter().any(|reduction| on_host(reduction.part)));
     let (answer, finding) = match found {
         Some((place, of)) => {
-            why.push(super::sentence(place, of));
+            why.push(sentence(place, of));
             (Answer::No, Some(place))
         }
         None => (Answer::NotDecided, None),
