@@ -356,3 +356,33 @@ def switched_while_running() -> list[list[str]]:
 def test_layers_are_switched_while_training_runs() -> None:
     off = ["python.torch_trace", "python.steps"]
     assert in_process(switched_while_running) == [["range 0", "number 0"], off, ["range 2", "number 2"]]
+
+
+def test_numbers_that_torch_computes_anyway(recorder: Recorder) -> None:
+    ours = torch.nn.utils.clip_grad_norm_
+    model, x = Net(), torch.randn(4, 32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    norms = []
+    for factor in (1.0, float("inf")):
+        scaler.scale(model(x).sum() * factor).backward()
+        scaler.unscale_(optimizer)
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    rows = [(row["name"], row["value"]) for row in recorder.take()["python.metrics"]]
+    assert [value for name, value in rows if name == "torch.amp.skipped_step"] == [0.0, 1.0]
+    found = [value for name, value in rows if name == "torch.clip_grad_norm_"]
+    assert found[0] == norms[0] and not np.isfinite(found[1]) and len(rows) == 4
+    # Where optimizers scale by themselves, a skipped step can't be told from one that is not.
+    fused = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(model(x).sum()).backward()
+    scaler.step(fused)
+    assert recorder.take()["python.metrics"] == []
+
+    import probe_agent.torch as agent
+
+    agent.uninstall()
+    assert torch.nn.utils.clip_grad_norm_ is not ours and torch.amp.GradScaler.step.__module__ == "torch.amp.grad_scaler"

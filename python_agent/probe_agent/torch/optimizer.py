@@ -18,9 +18,9 @@ _handles: list[optimizer_hooks.Hook] = []
 _seen: dict[int, weakref.ref[Any]] = {}
 _profile_hook_step: Any = None
 
-#: Steps of optimizers after which the switches of training are read again, and those until then.
+#: Steps of optimizers after which the switches of training are read again, and those that have begun.
 _LOOK_AGAIN = 256
-_until_look = _LOOK_AGAIN
+_begun = 0
 
 
 def use_record_function(explicit: bool) -> None:
@@ -57,6 +57,11 @@ def remove() -> None:
         _unwrap_steps(Optimizer)
     for address in list(_seen):
         _gone(address, None)
+
+
+def steps_begun() -> int | None:
+    """Steps of optimizers that have begun; None where they are not watched."""
+    return _begun if _handles else None
 
 
 def is_any() -> bool:
@@ -115,7 +120,7 @@ def _unwrap_steps(optimizer: Any) -> None:
 
 
 def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
-    global _until_look
+    global _begun
     import torch
 
     if torch.compiler.is_compiling():
@@ -124,9 +129,8 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     if address not in _seen:
         _seen[address] = weakref.ref(optimizer, partial(_gone, address))
         environment.optimizer_stepped(optimizer)
-    _until_look -= 1
-    if _until_look <= 0:
-        _until_look = _LOOK_AGAIN
+    _begun += 1
+    if _begun % _LOOK_AGAIN == 0:
         environment.steps_later()
     _native.optimizer_pre(optimizer)
 

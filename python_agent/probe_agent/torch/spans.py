@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe_agent import _native
-from probe_agent.torch import autograd
+from probe_agent.torch import autograd, numerics
 
 _original: Any = None
 _ours: Any = None
@@ -24,14 +24,16 @@ def use_own(explicit: bool) -> None:
 
 
 def use_log(explicit: bool) -> None:
-    """Record ``probe_agent.log``."""
+    """Record ``probe_agent.log``, and the numbers that torch computes anyway."""
     _native.use_spans(None, True)
+    numerics.use_wrappers()
 
 
 def remove() -> None:
     """Record no more, and put NVTX back."""
     global _original, _ours
     _native.use_spans(False, False)
+    numerics.remove()
     if _original is not None:
         from torch.cuda import nvtx
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probe_proto::table::Time;
-use probe_proto::tables::{copies, data_trace, environment, nccl_trace, pauses, steps, sync_points};
+use probe_proto::tables::{copies, data_trace, environment, metrics, nccl_trace, pauses, steps, sync_points};
 use probe_store::Store;
 use serde_json::Value;
 
@@ -279,4 +279,28 @@ fn conditions_that_cost_time_are_told_from_those_that_do_not() {
     for rule in ["unused-parameters", "optimizer-one-by-one", "threads-beyond-cores"] {
         says(&said, rule, "silent");
     }
+}
+
+/// A run whose steps log `value` under `name`.
+fn logs(name: &'static str, value: impl Fn(i64) -> f64) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let name = agent.strings.id(name);
+        let ts = |step| Time(START + step * 1_000_000_000);
+        let row = |step| metrics::Row { step, ts: ts(step), name, value: Some(value(step)), reason: None };
+        agent.send(store, (0..STEPS).map(row));
+    }
+}
+
+#[test]
+fn numbers_that_are_not_finite_and_steps_that_are_skipped_are_told() {
+    let nan = |from: i64, to: i64| move |step: i64| if (from..to).contains(&step) { f64::NAN } else { 2.0 };
+    let said = diagnose(STEPS, |_| (), logs("train_loss", nan(90, STEPS)));
+    says(&said, "not-finite", "found: every rank: train_loss is not finite in 30 of 120 values, first in step 90");
+    let said =
+        diagnose(STEPS, |_| (), logs("torch.clip_grad_norm_", |step| if step == 3 { f64::INFINITY } else { 1.0 }));
+    says(&said, "not-finite", "found: every rank: torch.clip_grad_norm_ is not finite in 1 of 120 values");
+    says(&diagnose(STEPS, |_| (), logs("train_loss", nan(0, 0))), "not-finite", "silent");
+    let every = |period: i64| logs("torch.amp.skipped_step", move |step| f64::from(u8::from(step % period == 0)));
+    says(&diagnose(STEPS, |_| (), every(10)), "skipped-steps", "found: every rank: GradScaler skipped 10 % of");
+    says(&diagnose(STEPS, |_| (), every(60)), "skipped-steps", "silent");
 }
