@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import warnings
 from typing import Any
 
@@ -105,6 +106,31 @@ def test_switches_are_read_again_while_training() -> None:
     assert (first["optimizer_foreach"], first["optimizer_fused"]) == (False, True)
     assert first["torch_distributed_debug"] == "DETAIL"
     assert (later["anomaly_detection"], later["torch_profiler"]) == (False, True)
+
+
+def parallel(directory: str) -> dict[str, Any]:
+    """A model in DistributedDataParallel, in a group of one."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{directory}/store", rank=0, world_size=1)
+    wrapper = torch.nn.parallel.DistributedDataParallel
+    model = wrapper(Net(), find_unused_parameters=True, gradient_as_bucket_view=True, bucket_cap_mb=2)
+    model(torch.randn(2, 32))
+    row = recorder.take()["python.environment"][-1]
+    torch.distributed.destroy_process_group()
+    return row
+
+
+def test_options_of_data_parallel(tmp_path: pathlib.Path) -> None:
+    row = in_process(parallel, arguments=(str(tmp_path),))
+    assert (row["wrapper"], row["find_unused_parameters"], row["static_graph"]) == (
+        "DistributedDataParallel",
+        True,
+        False,
+    )
+    assert (row["gradient_as_bucket_view"], row["bucket_cap"]) == (True, 2 << 20)
 
 
 def autocast_from_the_start() -> dict[str, Any]:

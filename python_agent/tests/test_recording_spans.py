@@ -382,7 +382,15 @@ def test_numbers_that_torch_computes_anyway(recorder: Recorder) -> None:
     scaler.step(fused)
     assert recorder.take()["python.metrics"] == []
 
+    # No break of the graph where the program has none.
+    clip = torch.compile(
+        lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0), backend="eager", fullgraph=True
+    )
+    clip()
+
     import probe_agent.torch as agent
 
     agent.uninstall()
-    assert torch.nn.utils.clip_grad_norm_ is not ours and torch.amp.GradScaler.step.__module__ == "torch.amp.grad_scaler"
+    assert (
+        torch.nn.utils.clip_grad_norm_ is not ours and torch.amp.GradScaler.step.__module__ == "torch.amp.grad_scaler"
+    )

@@ -6,10 +6,11 @@ import json
 import sys
 
 import pytest
+
 from conftest import PROBE, ROOT, Home
 
 sys.path.insert(0, str(ROOT / "tests/diagnose"))
-from pressure import PRESSURES, Pressure, wrong  # noqa: E402
+from pressure import PRESSURES, Pressure, wrong
 
 BETWEEN = str(ROOT / "tests/diagnose/plants/between.py")
 

@@ -27,9 +27,12 @@ def use_wrappers() -> None:
     if _originals:
         return
     clip, plain, log = clip_grad.clip_grad_norm_, torch.Tensor, _native.log_metrics
+    is_compiling = torch.compiler.is_compiling
 
     @functools.wraps(clip)
     def clip_grad_norm_(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return clip(*args, **kwargs)
         norm = clip(*args, **kwargs)
         # The value of any other class may take a collective to read.
         if type(norm) is plain:
@@ -40,6 +43,8 @@ def use_wrappers() -> None:
 
     @functools.wraps(scaled)
     def step(self: Any, of: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return scaled(self, of, *args, **kwargs)
         before = optimizer.steps_begun()
         done = scaled(self, of, *args, **kwargs)
         # An optimizer that scales by itself decides on the device, and steps in any case.
