@@ -20,9 +20,13 @@ pub(crate) struct Recording {
 impl Recording {
     /// Reads it; None where it is not known.
     pub(super) async fn read(client: &mut Client, steps: &Steps) -> Option<Self> {
-        let sql = "SELECT estimated_share, budget, measured_low, measured_high FROM (SELECT *, ROW_NUMBER() OVER \
-                   (PARTITION BY pid ORDER BY ts DESC) AS newest FROM probe.overhead WHERE pid IN ($pids) \
-                   AND estimated_share IS NOT NULL) WHERE newest = 1 ORDER BY estimated_share DESC LIMIT 1";
+        // One row may be of a moment: the middle of those of the last minute.
+        let sql = "SELECT median(estimated_share) AS estimated_share, MAX(budget) AS budget, \
+                   MAX(CASE WHEN newest = 1 THEN measured_low END) AS measured_low, \
+                   MAX(CASE WHEN newest = 1 THEN measured_high END) AS measured_high \
+                   FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM probe.overhead \
+                   WHERE pid IN ($pids) AND estimated_share IS NOT NULL) WHERE newest <= 30 \
+                   GROUP BY pid ORDER BY estimated_share DESC LIMIT 1";
         let rows = ask(client, &steps.fill(sql)).await.ok()?;
         Some(Self {
             share: rows.number("estimated_share", 0)?,

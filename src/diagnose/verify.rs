@@ -106,7 +106,7 @@ impl Verified<'_> {
             1 if gone == 1 => "what was found is gone".to_owned(),
             1 if open == 1 => "whether what was found is gone is not decided".to_owned(),
             1 => "what was found is still there".to_owned(),
-            all => format!("{gone} of {all} findings are gone"),
+            all => format!("{gone} of {all} findings {} gone", if gone == 1 { "is" } else { "are" }),
         };
         let change = self.against.change_ms();
         let word = if change < 0.0 { "less" } else { "more" };
