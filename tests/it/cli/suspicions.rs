@@ -68,7 +68,7 @@ fn what_is_slower_than_in_a_healthy_run_is_said_unless_the_machine_was_busier() 
     );
     // Without a reference the rule is not asked, and not listed.
     assert!(!said(&home, ["slow@1", "diagnose", "--json"]).contains_key(rule));
-    insta::assert_snapshot!(home.stdout(["slow@1", "diagnose", "--against", "good@1"]));
+    insta::assert_snapshot!(home.stdout(["slow@1", "diagnose", "--rule", rule, "--against", "good@1"]));
     let sql = home.stdout(["slow@1", "diagnose", "--rule", rule, "--against", "good@1", "--sql", "1"]);
     let rows = home.probe_with_input(["slow@1", "query", "--format", "csv", "-"], &sql);
     assert_eq!(String::from_utf8(rows.stdout).unwrap().lines().count(), 1 + 2 * 6 * STEPS as usize);
