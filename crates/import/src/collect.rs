@@ -214,6 +214,7 @@ impl Collected {
             shapes: texts.optional(args.input_shapes.map(compact).as_deref()),
             types: texts.optional(args.input_types.map(compact).as_deref()),
             call_stack: texts.optional(args.call_stack.as_deref()),
+            collective: texts.optional(args.collective().as_deref()),
             flops: args.flops.unwrap_or(f64::NAN),
         })?;
         if kind == host::LAUNCH

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, Value};
 
 use super::number::{float, integer, nanoseconds};
 
@@ -167,6 +167,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for Args<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// What is said of a collective, in JSON; None for what is none.
+    pub(crate) fn collective(&self) -> Option<String> {
+        let text = |text: &Option<Text<'_>>| text.as_deref().map(Value::from);
+        let values = [
+            ("Collective name", Some(Value::from(self.collective.as_deref()?))),
+            ("Process Group Name", text(&self.group_name)),
+            ("Process Group Ranks", text(&self.group_ranks)),
+            ("Group size", self.group_size.map(Value::from)),
+            ("Seq", self.seq.map(Value::from)),
+            ("In msg nelems", self.in_elements.map(Value::from)),
+            ("Out msg nelems", self.out_elements.map(Value::from)),
+            ("dtype", text(&self.dtype)),
+        ];
+        let known: serde_json::Map<String, Value> =
+            values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        Some(Value::Object(known).to_string())
+    }
+
     fn take(&mut self, key: &str, raw: &'a RawValue) {
         match key {
             "External id" | "external id" => self.external_id = integer(raw.get()),

@@ -101,6 +101,7 @@ record! {
         shapes: u32,
         types: u32,
         call_stack: u32,
+        collective: u32,
         flops: f64,
     }
     group |event| event.thread;

@@ -117,6 +117,7 @@ impl RowWriter<'_, '_> {
             thread: row.thread,
             sequence: known(event.id),
             external_id: known(event.external_id),
+            collective: texts.get(event.collective).map(|collective| id(collective)),
         })
     }
 

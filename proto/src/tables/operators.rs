@@ -31,4 +31,5 @@ crate::table! {
     thread: i64, "", "Thread, as the capture numbers it.";
     sequence: Option<i64>, "", "Number that a forward operator shares with its autograd node.";
     external_id: Option<i64>, "", "External id of the capture.";
+    collective: Option<Text>, "", "Of a collective (record_param_comms), what the capture says of it, in JSON: name, process group, ranks, number, elements and type.";
 }

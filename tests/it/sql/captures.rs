@@ -42,6 +42,7 @@ impl Agent {
             thread: 100,
             sequence: None,
             external_id: None,
+            collective: None,
         }
     }
 
