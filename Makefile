@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto crates src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py \
+PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py tests/exports.py \
 	docs/images
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
 # How long each test took, for `make testing-page`.
@@ -16,7 +16,7 @@ RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces check format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,9 +58,15 @@ test-python: setup
 traces: build ## holds `probe import` to the numbers that other tools computed for traces of others, where ../shared/traces lies beside the project
 	python3 tests/traces.py --probe $(TARGET)/debug/probe
 
+EXPORTS := $(TARGET)/exports
+exports: build ## has what `probe export` writes read by HolisticTraceAnalysis and Perfetto's schema (fetches both the first time)
+	test -x $(EXPORTS)/bin/python || $(PYTHON) -m venv $(EXPORTS)
+	$(EXPORTS)/bin/python -m pip install --quiet --disable-pip-version-check HolisticTraceAnalysis==0.5.0 perfetto==0.59.1
+	$(EXPORTS)/bin/python tests/exports.py --probe $(TARGET)/debug/probe --validate $(BIN)/python
+
 test-all: test ## and all that `make test` leaves out: second parameters, whole compiled loops, 200 attachments, the version matrix
 	$(PYTEST) -m extended -n 2 --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
-	$(MAKE) test-attach test-matrix
+	$(MAKE) test-attach test-matrix exports
 
 testing-page: ## how long steps and tests took in the last .ci/run, written into docs/testing.md
 	$(BIN)/python tests/testing_page.py $(RESULTS) $(TARGET)/nextest/default/tests.xml

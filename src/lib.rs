@@ -1,12 +1,14 @@
 //! The `probe` command: SQL and Python inside a live PyTorch training run.
 //!
 //! Commands ([`cli`]) reach a live run or a recorded run's directory through `probe-client`; what they show is made in
-//! [`output`], and by the reports of three of them: `compare`, `crash` and `diagnose`.
+//! [`output`], and by the reports of some of them: `compare`, `crash`, `diagnose` and `export`.
 
 mod block_bootstrap;
 pub mod cli;
 pub mod compare;
 mod crash;
 mod diagnose;
+mod export;
 pub mod output;
+mod profile;
 pub mod step_window;

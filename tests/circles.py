@@ -18,6 +18,7 @@ KNOWN = {
     "crates/client": 0,
     "crates/collector": 0,
     "crates/common": 0,
+    "crates/export": 0,
     "crates/import": 0,
     "crates/inspect": 0,
     "crates/query": 0,

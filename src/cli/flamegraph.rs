@@ -14,11 +14,14 @@ use super::stack::target::StackTarget;
 use super::stack::{RATE, status};
 use super::status::{INTERRUPTED, Status};
 use crate::output;
+use crate::profile::{self, Selection, Weight};
+use crate::step_window::Window;
 
 /// Sample stacks and draw a flame graph
 ///
 /// Reads the Python stacks of all processes many times a second while they run, and writes a flame graph. It includes
-/// main threads, and other threads while they ran. python.stacks keeps the samples.
+/// main threads, and other threads while they ran. python.stacks keeps the samples. With --operators nothing is sampled: the
+/// operators of captures are drawn, also of a run that has ended.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] flamegraph [OPTIONS]",
@@ -26,7 +29,8 @@ use crate::output;
   probe gpt flamegraph -o gpt.svg
   probe gpt flamegraph --by-rank --duration 30s -o ranks.svg
   probe gpt flamegraph -o gpt.speedscope.json
-  probe 4711 flamegraph --format folded > stacks.txt"
+  probe 4711 flamegraph --format folded > stacks.txt
+  probe gpt flamegraph --operators --weight device -o kernels.svg"
 )]
 pub(super) struct Args {
     /// Write to a file instead of standard output
@@ -41,6 +45,15 @@ pub(super) struct Args {
     /// Samples a second
     #[arg(long, value_name = "N", default_value_t = RATE)]
     rate: f64,
+    /// Draw the operators that were captured or imported, by their own time
+    #[arg(long, conflicts_with_all = ["duration", "rate", "idle"])]
+    operators: bool,
+    /// What the width of an operator is
+    #[arg(long, value_enum, default_value_t, requires = "operators")]
+    weight: Weight,
+    /// Steps whose operators are drawn: 10..50 (both included), 100.., ..99 [default: all that were captured]
+    #[arg(long, value_name = "WINDOW", requires = "operators")]
+    steps: Option<Window>,
     /// Only this rank
     #[arg(long, value_name = "N")]
     rank: Option<i32>,
@@ -78,6 +91,9 @@ impl Shape {
 
 pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     let shape = args.format.or_else(|| args.output.as_deref().and_then(Shape::of_file)).unwrap_or(Shape::Svg);
+    if args.operators {
+        return operators(&args, endpoint, shape);
+    }
     let call = StacksCall {
         rank: args.rank,
         method: StackMethod::Auto.into(),
@@ -104,14 +120,39 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
             return status(&answer);
         }
         let drawn = draw(&answer, shape, Choice { by_rank: args.by_rank, idle: args.idle }, target.name())?;
-        match &args.output {
-            Some(path) => {
-                write(path, &drawn)?;
-                let samples: u64 = answer.processes.iter().map(|process| process.samples).sum();
-                report::note(format_args!("{samples} samples, written to {}", path.display()));
-            }
-            None => drop(output::unless_closed(io::stdout().write_all(&drawn))?),
+        let samples: u64 = answer.processes.iter().map(|process| process.samples).sum();
+        give(&args, &drawn, &format!("{samples} samples"))?;
+        Ok(0)
+    })
+}
+
+/// Writes what was drawn to where it was asked for.
+fn give(args: &Args, drawn: &[u8], what: &str) -> Result<()> {
+    match &args.output {
+        Some(path) => {
+            write(path, drawn)?;
+            report::note(format_args!("{what}, written to {}", path.display()));
         }
+        None => drop(output::unless_closed(io::stdout().write_all(drawn))?),
+    }
+    Ok(())
+}
+
+/// The operators of captures.
+fn operators(args: &Args, endpoint: Option<&str>, shape: Shape) -> Result<Status> {
+    let selection = Selection { steps: args.steps, ranks: args.rank.map(|rank| vec![i64::from(rank)]) };
+    ask::ask(endpoint, &args.connection, async |mut client, target| {
+        let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
+        let folded = profile::folded(&mut client, &name, &selection, args.weight, args.by_rank).await?;
+        let sum: u64 = folded.values().sum();
+        let mut drawn = Vec::new();
+        match shape {
+            Shape::Svg => flame::svg_of_stacks(&folded, &format!("{name}: operators"), "ns", &mut drawn)?,
+            Shape::Folded => flame::fold(&folded).iter().try_for_each(|line| writeln!(drawn, "{line}"))?,
+            Shape::Speedscope => writeln!(drawn, "{}", flame::speedscope_of_stacks(&folded, &name, "nanoseconds"))?,
+        }
+        let on = if args.weight == Weight::Host { "the host" } else { "devices" };
+        give(args, &drawn, &format!("{:.3} s on {on} in {} stacks of operators", sum as f64 / 1e9, folded.len()))?;
         Ok(0)
     })
 }

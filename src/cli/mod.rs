@@ -17,6 +17,7 @@ mod docs;
 mod doctor;
 mod endpoint_arg;
 mod eval;
+mod export;
 mod flamegraph;
 mod hang;
 mod import;
@@ -26,7 +27,9 @@ mod list;
 mod listen;
 mod log;
 mod parameter;
+mod profile;
 mod query;
+mod ranks;
 mod remove;
 mod report;
 mod run;
@@ -77,11 +80,13 @@ enum Command {
     Eval(eval::Args),
     Stack(stack::Args),
     Flamegraph(flamegraph::Args),
+    Profile(profile::Args),
     Diagnose(diagnose::Args),
     Hang(hang::Args),
     Crash(crash::Args),
     Config(config::Args),
     Import(import::Args),
+    Export(export::Args),
     Runs(runs::Args),
     Token(token::Args),
     Doctor(doctor::Args),
@@ -126,6 +131,8 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Eval(args) => eval::run(args, endpoint),
         Command::Stack(args) => stack::run(args, endpoint),
         Command::Flamegraph(args) => flamegraph::run(args, endpoint),
+        Command::Profile(args) => profile::run(&args, endpoint),
+        Command::Export(args) => export::run(&args, endpoint),
         Command::Diagnose(args) => diagnose::run(&args, endpoint),
         Command::Hang(args) => hang::run(&args, endpoint),
         Command::Crash(args) => crash::run(&args, endpoint),

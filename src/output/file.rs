@@ -9,7 +9,7 @@ use probe_common::error::{Error, Result};
 use tempfile::NamedTempFile;
 
 /// A file that is being written, under another name beside its own; removed again where it is not finished.
-pub(super) struct Unfinished {
+pub struct Unfinished {
     /// What was asked for, as it was written.
     asked: PathBuf,
     kind: Kind,
@@ -23,8 +23,11 @@ enum Kind {
 }
 
 impl Unfinished {
-    /// Begins to write `path`; fails where it could not appear there.
-    pub(super) fn create(path: &Path) -> Result<Self> {
+    /// Begins to write `path`.
+    ///
+    /// # Errors
+    /// It could not appear there.
+    pub fn create(path: &Path) -> Result<Self> {
         let wrong = |error: io::Error| Error::usage(format!("cannot write {}: {error}", path.display()));
         // Through a link, the file that it points to is replaced and not the link.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -52,7 +55,10 @@ impl Unfinished {
     }
 
     /// Where to write.
-    pub(super) fn file(&self) -> Result<File> {
+    ///
+    /// # Errors
+    /// The file can't be opened once more.
+    pub fn file(&self) -> Result<File> {
         let file = match &self.kind {
             Kind::Beside { file, .. } => file.as_file(),
             Kind::There(file) => file,
@@ -61,12 +67,15 @@ impl Unfinished {
     }
 
     /// What went wrong while writing.
-    pub(super) fn failed(&self, error: &io::Error) -> Error {
+    pub fn failed(&self, error: &io::Error) -> Error {
         Error::failed(format!("{}: {error}", self.asked.display()))
     }
 
     /// Everything is in it: on disk first, then under its name.
-    pub(super) fn finish(self) -> Result<()> {
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn finish(self) -> Result<()> {
         let Kind::Beside { file, target } = self.kind else { return Ok(()) };
         let failed = |error: io::Error| Error::failed(format!("{}: {error}", self.asked.display()));
         file.as_file().sync_all().map_err(failed)?;

@@ -20,6 +20,7 @@ mod table;
 mod terminal;
 mod writer;
 
+pub use self::file::Unfinished;
 pub use self::format::{Format, TABLE_ROWS};
 pub use self::print::{Printed, feed, print, save, unless_closed};
 pub use self::terminal::{Shape, Terminal};

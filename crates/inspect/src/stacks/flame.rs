@@ -56,12 +56,65 @@ fn label(frame: &StackFrame) -> String {
 /// # Errors
 /// There is nothing to draw, or it can't be written.
 pub fn svg(answer: &StacksAnswer, choice: Choice, title: &str, out: &mut dyn Write) -> Result<()> {
-    let lines = folded(answer, choice);
+    draw(&folded(answer, choice), title, "samples", out)
+}
+
+fn draw(lines: &[String], title: &str, unit: &str, out: &mut dyn Write) -> Result<()> {
     let mut options = inferno::flamegraph::Options::default();
     options.title = title.to_owned();
-    options.count_name = "samples".into();
+    options.count_name = unit.into();
     inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
         .map_err(|error| Error::failed(format!("the flame graph could not be drawn: {error}")))
+}
+
+/// Stacks of anything, outermost first, and what they weigh.
+pub type Weighed = BTreeMap<Vec<String>, u64>;
+
+/// "outer;inner 12", a line a stack, in order.
+pub fn fold(stacks: &Weighed) -> Vec<String> {
+    let name = |name: &String| name.replace(';', ",").replace(['\n', '\r'], " ");
+    let line = |(stack, weight): (&Vec<String>, &u64)| {
+        format!("{} {weight}", stack.iter().map(name).collect::<Vec<_>>().join(";"))
+    };
+    stacks.iter().map(line).collect()
+}
+
+/// Writes an SVG of stacks that a browser can zoom and search.
+///
+/// # Errors
+/// There is nothing to draw, or it can't be written.
+pub fn svg_of_stacks(stacks: &Weighed, title: &str, unit: &str, out: &mut dyn Write) -> Result<()> {
+    draw(&fold(stacks), title, unit, out)
+}
+
+/// A file for speedscope.app with one profile of all stacks.
+pub fn speedscope_of_stacks(stacks: &Weighed, name: &str, unit: &str) -> Value {
+    let mut frames = Vec::<Value>::new();
+    let mut places = BTreeMap::<&str, usize>::new();
+    let (mut samples, mut weights) = (Vec::new(), Vec::new());
+    for (stack, weight) in stacks {
+        let mut place = |name| {
+            *places.entry(name).or_insert_with(|| {
+                frames.push(json!({ "name": name }));
+                frames.len() - 1
+            })
+        };
+        samples.push(stack.iter().map(|name| place(name.as_str())).collect::<Vec<_>>());
+        weights.push(*weight);
+    }
+    let end = weights.iter().sum::<u64>();
+    let profile = json!({ "type": "sampled", "name": name, "unit": unit, "startValue": 0, "endValue": end, "samples": samples, "weights": weights });
+    speedscope_file(name, &frames, &[profile])
+}
+
+fn speedscope_file(name: &str, frames: &[Value], profiles: &[Value]) -> Value {
+    json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": format!("probe {}", probe_proto::VERSION),
+        "name": name,
+        "shared": { "frames": frames },
+        "profiles": profiles,
+    })
 }
 
 /// Whose thread it is, where ranks stand apart, and which one.
@@ -95,13 +148,7 @@ pub fn speedscope(answer: &StacksAnswer, choice: Choice, name: &str) -> Value {
         json!({ "type": "sampled", "name": name, "unit": "none", "startValue": 0, "endValue": end, "samples": samples, "weights": weights })
     };
     let profiles: Vec<Value> = profiles.into_iter().map(profile).collect();
-    json!({
-        "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "exporter": format!("probe {}", probe_proto::VERSION),
-        "name": name,
-        "shared": { "frames": frames },
-        "profiles": profiles,
-    })
+    speedscope_file(name, &frames, &profiles)
 }
 
 #[cfg(test)]

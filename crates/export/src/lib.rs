@@ -1,0 +1,22 @@
+//! Writes a timeline for viewers: Chrome's JSON and Perfetto's protobuf.
+//!
+//! It knows processes, tracks, slices, flows, counters and instants, and the formats of files. It knows no run, no table, no
+//! query and no command: what is drawn comes from above, in order of time, and what is written goes to any [`std::io::Write`].
+//! Memory does not grow with the length of a timeline, but with the number of tracks and with how deep their slices nest.
+
+mod chrome;
+mod format;
+mod lanes;
+mod model;
+mod perfetto;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+pub use self::chrome::Chrome;
+pub use self::format::TraceFormat;
+pub use self::model::{
+    Argument, Counter, CounterId, Flow, FlowKind, Instant, Point, Process, ProcessId, Slice, Track, TrackId, Value,
+};
+pub use self::perfetto::Perfetto;
+pub use self::timeline::{Timeline, Written};

@@ -1,0 +1,61 @@
+//! Texts that are written once and named by a number afterwards.
+
+use std::collections::HashMap;
+
+use super::messages::{Interned, InternedData};
+
+/// Bytes of texts, past which all are forgotten and begin anew.
+const MAX_BYTES: usize = 16 << 20;
+
+/// What a text is for: each has numbers of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Use {
+    Category,
+    Name,
+    ArgumentName,
+    Argument,
+}
+
+/// The texts of a file so far, and those that the next packet has to define.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    known: [HashMap<String, u64>; 4],
+    new: Option<InternedData>,
+    bytes: usize,
+}
+
+impl Texts {
+    /// The number of a text.
+    pub(super) fn number(&mut self, of: Use, text: &str) -> u64 {
+        let known = &mut self.known[of as usize];
+        if let Some(iid) = known.get(text) {
+            return *iid;
+        }
+        let iid = known.len() as u64 + 1;
+        known.insert(text.to_owned(), iid);
+        self.bytes += 2 * text.len() + 64;
+        let new = self.new.get_or_insert_default();
+        let list = match of {
+            Use::Category => &mut new.event_categories,
+            Use::Name => &mut new.event_names,
+            Use::ArgumentName => &mut new.debug_annotation_names,
+            Use::Argument => &mut new.debug_annotation_string_values,
+        };
+        list.push(Interned { iid, text: text.to_owned() });
+        iid
+    }
+
+    /// What the next packet has to define.
+    pub(super) fn take_new(&mut self) -> Option<InternedData> {
+        self.new.take()
+    }
+
+    /// Forgets all where there are too many; true where that was so.
+    pub(super) fn forget_when_full(&mut self) -> bool {
+        let is_full = self.bytes > MAX_BYTES;
+        if is_full {
+            *self = Self::default();
+        }
+        is_full
+    }
+}

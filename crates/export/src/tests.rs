@@ -1,0 +1,7 @@
+//! What was written, read back.
+#![allow(clippy::unwrap_used)]
+
+mod chrome;
+mod drawn;
+mod nesting;
+mod perfetto;

@@ -1,0 +1,195 @@
+//! What an export is written to: a file, or a directory that appears when all files are in it.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use probe_client::Client;
+use probe_common::error::{Error, Result};
+use probe_export::{Chrome, Perfetto, TraceFormat, Written};
+
+use crate::export::Plan;
+use crate::output::Unfinished;
+
+/// What a file is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Shape {
+    /// Perfetto's protobuf
+    Perfetto,
+    /// Chrome's JSON
+    Chrome,
+    /// Chrome's JSON, compressed with gzip
+    ChromeGzip,
+}
+
+impl Shape {
+    fn of_file(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+        match () {
+            () if ends(&[".json.gz"]) => Some(Self::ChromeGzip),
+            () if ends(&[".json"]) => Some(Self::Chrome),
+            () if ends(&[".pftrace", ".perfetto-trace"]) => Some(Self::Perfetto),
+            () => None,
+        }
+    }
+}
+
+/// Whether a file may be written, and as what.
+pub(super) fn check_file(path: &Path, format: Option<Shape>, force: bool) -> Result<Shape> {
+    let shape = format.or_else(|| Shape::of_file(path)).ok_or_else(|| {
+        Error::usage(format!("{} says no format by its name", path.display()))
+            .hint("name it .pftrace, .json or .json.gz, or give --format")
+    })?;
+    if !force && fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return Err(Error::usage(format!("{} exists", path.display())).hint("--force replaces it"));
+    }
+    // Said now, and not after the rows were read.
+    Unfinished::create(path)
+        .map_err(|error| error.hint("name a file in a directory that exists and can be written"))?;
+    Ok(shape)
+}
+
+/// Writes a plan to a file, which appears whole or not at all.
+pub(super) async fn save(
+    client: &mut Client,
+    plan: Plan<'_>,
+    path: &Path,
+    shape: Shape,
+    about: &[(&str, String)],
+) -> Result<Written> {
+    let unfinished = Unfinished::create(path)?;
+    let failed = |error: io::Error| unfinished.failed(&error);
+    let file = BufWriter::with_capacity(1 << 16, unfinished.file()?);
+    let mut out = match shape {
+        Shape::ChromeGzip => Out::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
+        _ => Out::Plain(file),
+    };
+    let mut bar = Bar::new(plan.rows);
+    let (base, is_unix, as_profiler) = (plan.base, plan.is_unix(), plan.is_per_rank());
+    let format: Box<dyn TraceFormat + '_> = match shape {
+        Shape::Perfetto => Box::new(Perfetto::new(&mut out, is_unix.then_some(base)).map_err(failed)?),
+        _ if as_profiler => Box::new(Chrome::as_profiler(&mut out, base, is_unix, about).map_err(failed)?),
+        _ => Box::new(Chrome::new(&mut out, base, is_unix, about).map_err(failed)?),
+    };
+    let written = plan.write(client, format, &mut |rows| bar.show(rows), &failed).await;
+    bar.clear();
+    let written = written?;
+    out.finish().map_err(failed)?;
+    unfinished.finish()?;
+    Ok(written)
+}
+
+enum Out {
+    Plain(BufWriter<File>),
+    Gzip(Box<GzEncoder<BufWriter<File>>>),
+}
+
+impl Out {
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Plain(mut file) => file.flush(),
+            Self::Gzip(gzip) => gzip.finish()?.flush(),
+        }
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file) => file.write(bytes),
+            Self::Gzip(gzip) => gzip.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(file) => file.flush(),
+            Self::Gzip(gzip) => gzip.flush(),
+        }
+    }
+}
+
+/// A directory that is being filled, under another name beside its own.
+pub(super) struct Directory {
+    asked: PathBuf,
+    unfinished: tempfile::TempDir,
+}
+
+impl Directory {
+    /// Begins to fill `path`, which is empty or not there.
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let wrong = |error: io::Error| Error::usage(format!("cannot write {}: {error}", path.display()));
+        match fs::read_dir(path) {
+            Ok(mut entries) => {
+                if entries.next().is_some() {
+                    return Err(Error::usage(format!("{} is not empty", path.display()))
+                        .hint("readers take all files of a directory for one run: name a new one"));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(wrong(error)),
+        }
+        let absolute = std::path::absolute(path).map_err(wrong)?;
+        let parent = absolute.parent().unwrap_or(Path::new("/"));
+        let unfinished = tempfile::Builder::new().prefix(".export.").suffix(".unfinished").tempdir_in(parent);
+        let plain = |error: io::Error| {
+            io::Error::other(error.to_string().split(" at path ").next().unwrap_or_default().to_owned())
+        };
+        let unfinished = unfinished.map_err(|error| wrong(plain(error)))?;
+        Ok(Self { asked: absolute, unfinished })
+    }
+
+    /// A file in it, named as the readers take it: worker, milliseconds, what it is.
+    pub(super) fn file(&self, worker: &str, place: usize, milliseconds: i64) -> PathBuf {
+        let name = |worker: &str| self.unfinished.path().join(format!("{worker}.{milliseconds}.pt.trace.json.gz"));
+        let path = name(worker);
+        // Two traces of one rank that begin together.
+        if path.exists() { name(&format!("{worker}-{place}")) } else { path }
+    }
+
+    /// Everything is in it.
+    pub(super) fn finish(self) -> Result<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let shown = self.asked.display().to_string();
+        let failed = |error: io::Error| Error::failed(format!("{shown}: {error}"));
+        let path = self.unfinished.keep();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        if let Err(error) = fs::rename(&path, &self.asked) {
+            let _ = fs::remove_dir_all(&path);
+            return Err(failed(error));
+        }
+        Ok(shown)
+    }
+}
+
+/// How far it is, on a line of a terminal.
+pub(super) struct Bar {
+    rows: u64,
+    shown: Option<Instant>,
+    is_terminal: bool,
+}
+
+impl Bar {
+    pub(super) fn new(rows: u64) -> Self {
+        Self { rows, shown: None, is_terminal: io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, drawn: u64) {
+        let due = self.shown.is_none_or(|shown| shown.elapsed() > Duration::from_millis(200));
+        if self.is_terminal && due {
+            self.shown = Some(Instant::now());
+            let percent = 100 * drawn.min(self.rows) / self.rows.max(1);
+            let _ = write!(anstream::stderr(), "\r\x1b[K{percent:>3} % of {} rows", self.rows);
+        }
+    }
+
+    fn clear(&self) {
+        if self.shown.is_some() {
+            let _ = write!(anstream::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `probe [ENDPOINT] profile`.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
+use arrow::datatypes::{DataType, Float64Type};
+use probe_common::error::Result;
+
+use super::ask::{Connection, ask};
+use super::ranks::Ranks;
+use super::report;
+use super::status::Status;
+use crate::output::{self, Format, rows};
+use crate::profile::{self, By, Profile, Selection};
+use crate::step_window::Window;
+
+/// Rows of a table where --top does not say.
+const TOP: usize = 20;
+/// Characters of a name that the page shows; the other formats have it whole.
+const MAX_NAME: usize = 80;
+
+/// Show which operators, kernels, modules or lines take the time
+///
+/// A page of what was captured (probe capture) or imported (probe import), all ranks together: what a step went to, and what
+/// takes most, by time on devices where something ran there, else by time on the host. Own time is without operators within;
+/// totals have them. The figures are those of torch.profiler's key_averages().
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe [ENDPOINT] profile [OPTIONS]",
+    after_help = "Examples:
+  probe gpt profile
+  probe gpt profile --by kernel --top 50
+  probe gpt@1 profile --by line --rank 0 --format csv > lines.csv"
+)]
+pub(super) struct Args {
+    /// What a row is
+    #[arg(long, value_enum, default_value_t)]
+    by: By,
+    /// Number of rows; 0 means all [default: 20 in a table, otherwise all]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Steps that count: 10..50 (both included), 100.., ..99 [default: all that were captured]
+    #[arg(long, value_name = "WINDOW")]
+    steps: Option<Window>,
+    /// Ranks that count: 0,3 or all
+    #[arg(long, value_name = "RANKS", default_value = "all")]
+    rank: Ranks,
+    /// Output format: a page to read, or rows
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+    args.format.check_stdout()?;
+    let selection = Selection { steps: args.steps, ranks: args.rank.0.clone() };
+    ask(endpoint, &args.connection, async |mut client, target| {
+        let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
+        let profile = profile::ask(&mut client, &name, &selection, args.by).await?;
+        show(&profile, &name, args)?;
+        Ok(0)
+    })
+}
+
+fn show(profile: &Profile, name: &str, args: &Args) -> Result<()> {
+    let top = match args.top.or((args.format == Format::Table).then_some(TOP)) {
+        None | Some(0) => usize::MAX,
+        Some(top) => top,
+    };
+    let all = profile.rows.num_rows();
+    let shown = profile.rows.slice(0, all.min(top));
+    let schema = shown.schema();
+    let fields = schema.fields().iter().zip(shown.columns());
+    if args.format != Format::Table {
+        return rows::show(
+            fields.map(|(field, values)| (field.name().as_str(), values.clone())).collect(),
+            args.format,
+        );
+    }
+    if !output::unless_closed(io::stdout().write_all(heading(profile, name).as_bytes()))? {
+        return Ok(());
+    }
+    // People get milliseconds.
+    let columns: Vec<(String, ArrayRef)> = fields
+        .filter(|(field, values)| {
+            values.null_count() < values.len() || matches!(field.name().as_str(), "module" | "file")
+        })
+        .map(|(field, values)| readable(field.name(), values))
+        .collect();
+    let columns = columns.iter().map(|(name, values)| (name.as_str(), values.clone())).collect();
+    let optional = ["device_total_ms", "total_ms", "longest_ms", "mean_ms", "category", "device_share_%", "share_%"];
+    let left_out = rows::show_what_fits(columns, &optional, args.format)?;
+    report::left_out(&left_out);
+    if all > shown.num_rows() {
+        report::note(format_args!("{} more take less (--top 0 shows all of them)", all - shown.num_rows()));
+    }
+    let modules = profile.rows.column_by_name("module");
+    if modules.is_some_and(|modules| modules.null_count() == modules.len()) {
+        report::note("the capture does not say which module an operator belongs to");
+        report::hint("probe capture --with modules records it, and torch.profiler with with_stack=True");
+    }
+    let files = profile.rows.column_by_name("file");
+    if files.is_some_and(|files| files.null_count() == files.len()) {
+        report::note("the capture has no stacks, so lines are not known");
+        report::hint("probe capture --with stacks records them, and torch.profiler with with_stack=True");
+    }
+    Ok(())
+}
+
+/// What stands above the rows.
+fn heading(profile: &Profile, name: &str) -> String {
+    let count = |count: i64, of: &str| if count == 1 { format!("1 {of}") } else { format!("{count} {of}s") };
+    let mut out = format!("{name}: ");
+    if profile.ranks > 0 {
+        let _ = write!(out, "{}, ", count(profile.ranks, "rank"));
+    }
+    let _ = write!(out, "{}", count(profile.captures.max(1), "capture"));
+    if let Some((first, last)) = profile.steps {
+        let _ = write!(out, ", steps {first}..{last}");
+    }
+    let _ = write!(out, ": operators take {} ms on the host", ms(profile.host));
+    if profile.device > 0.0 {
+        let _ = write!(out, ", and what ran on devices {} ms", ms(profile.device));
+    }
+    out.push('\n');
+    if let Some(((_, total), parts)) = profile.categories.split_last() {
+        let percent = |seconds: f64| 100.0 * seconds / total;
+        let parts: Vec<String> = parts
+            .iter()
+            .map(|(category, seconds)| format!("{category} {} ({:.0} %)", ms(*seconds), percent(*seconds)))
+            .collect();
+        let _ = writeln!(out, "a step takes {} ms: {}", ms(*total), parts.join(", "));
+    }
+    out.push('\n');
+    out
+}
+
+/// Milliseconds with three digits that say something.
+fn ms(seconds: f64) -> String {
+    let ms = seconds * 1000.0;
+    match ms.abs() {
+        100.0.. => format!("{ms:.0}"),
+        10.0..100.0 => format!("{ms:.1}"),
+        1.0..10.0 => format!("{ms:.2}"),
+        _ => format!("{ms:.3}"),
+    }
+}
+
+/// Names of kernels may have kilobytes of templates.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(MAX_NAME) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+/// Seconds as milliseconds to the microsecond, shares to a tenth of a percent, and files by what is at their end.
+fn readable(name: &str, values: &ArrayRef) -> (String, ArrayRef) {
+    let rounded = |factor: f64, digits: f64| -> ArrayRef {
+        let round = |value: f64| (value * factor * digits).round() / digits;
+        Arc::new(values.as_primitive::<Float64Type>().iter().map(|value| value.map(round)).collect::<Float64Array>())
+    };
+    match (name, values.data_type()) {
+        ("share" | "device_share", DataType::Float64) => (format!("{name}_%"), rounded(1.0, 10.0)),
+        ("occupancy", DataType::Float64) => ("occupancy_%".to_owned(), rounded(1.0, 10.0)),
+        (_, DataType::Float64) => (format!("{name}_ms"), rounded(1000.0, 1000.0)),
+        ("kernel" | "operator", DataType::Utf8) => {
+            let texts = values.as_string::<i32>().iter().map(|text| text.map(shortened));
+            (name.to_owned(), Arc::new(texts.collect::<StringArray>()))
+        }
+        ("module" | "stage" | "file", DataType::Utf8) => {
+            let unknown = match name {
+                "module" => "(no module known)",
+                "file" => "(no line known)",
+                _ => "",
+            };
+            let texts = values.as_string::<i32>().iter().map(|text| Some(text.unwrap_or(unknown)));
+            (name.to_owned(), Arc::new(texts.collect::<StringArray>()))
+        }
+        _ => (name.to_owned(), values.clone()),
+    }
+}

@@ -1,0 +1,171 @@
+//! Which processes and steps of a run.
+
+use probe_client::Client;
+use probe_common::error::{Error, Result};
+
+use super::processes::{Recorded, align, check_ranks, processes};
+use super::row::each;
+use crate::step_window::Window;
+
+/// Steps of a live or recorded run where nothing else is asked for.
+const NEWEST_STEPS: i64 = 10;
+/// Times past this are from 1970 (ns).
+const UNIX: i64 = 1_000_000_000_000_000_000;
+
+/// What was asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Request {
+    /// Steps; None for the newest, or all of an imported trace.
+    pub(crate) steps: Option<Window>,
+    /// Ranks; None for all.
+    pub(crate) ranks: Option<Vec<i64>>,
+}
+
+/// What is exported.
+#[derive(Debug, Clone)]
+pub(crate) struct Choice {
+    /// The processes, by rank.
+    pub(crate) processes: Vec<Recorded>,
+    /// The steps; None for everything there is.
+    pub(crate) steps: Option<Window>,
+    /// Whether it becomes files of one process each, as other tools read them.
+    pub(crate) per_rank: bool,
+    /// The first and the last step of captures.
+    pub(crate) captured: Option<(i64, i64)>,
+    /// When the steps began and ended in tables of agents, and in captures (ns).
+    pub(super) agents_span: Option<(i64, i64)>,
+    pub(super) captures_span: Option<(i64, i64)>,
+    /// Of the processes, in SQL; and of captures.
+    pub(super) processes_condition: String,
+    pub(super) captures_condition: String,
+    name: String,
+}
+
+impl Choice {
+    /// Finds what was asked for in the run called `name`.
+    ///
+    /// # Errors
+    /// There is no such rank or step; or the queries'.
+    pub(crate) async fn find(client: &mut Client, name: &str, request: &Request) -> Result<Self> {
+        let mut processes = processes(client).await?;
+        if processes.is_empty() {
+            return Err(Error::failed(format!("{name} has no process with rows")).hint("probe runs lists other runs"));
+        }
+        if let Some(ranks) = &request.ranks {
+            check_ranks(name, &processes, ranks)?;
+            processes.retain(|process| process.rank.is_some_and(|rank| ranks.contains(&rank)));
+        }
+        align(&mut processes);
+        let processes_condition = match &request.ranks {
+            Some(ranks) => {
+                let listed: Vec<String> = ranks.iter().map(i64::to_string).collect();
+                format!("rank IN ({})", listed.join(", "))
+            }
+            None => "true".to_owned(),
+        };
+        let mut choice = Self {
+            processes,
+            steps: None,
+            per_rank: false,
+            captured: None,
+            agents_span: None,
+            captures_span: None,
+            captures_condition: processes_condition.clone(),
+            processes_condition,
+            name: name.to_owned(),
+        };
+        choice.choose_steps(client, request).await?;
+        Ok(choice)
+    }
+
+    /// The same of one process alone, for a file of its own.
+    #[must_use]
+    pub(crate) fn of_process(&self, place: usize) -> Self {
+        let process = self.processes[place].clone();
+        let condition = process.condition();
+        let captures_condition = match &process.capture {
+            Some(capture) => format!("{condition} AND capture = '{}'", capture.replace('\'', "''")),
+            None => condition.clone(),
+        };
+        Self {
+            processes: vec![process],
+            per_rank: true,
+            processes_condition: condition,
+            captures_condition,
+            ..self.clone()
+        }
+    }
+
+    async fn choose_steps(&mut self, client: &mut Client, request: &Request) -> Result<()> {
+        let range =
+            |table: &str, condition: &str| format!("SELECT MIN(step), MAX(step) FROM {table} WHERE {condition}");
+        let agents = pair(client, &range("python.steps", &self.processes_condition)).await?;
+        let captured = pair(client, &range("python.operators", &self.captures_condition)).await?;
+        self.captured = captured;
+        let known = [agents, captured].into_iter().flatten().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let window = match (request.steps, agents, known) {
+            (Some(window), _, Some((first, last))) => {
+                let (from, to) = (window.first.unwrap_or(first).max(first), window.last.unwrap_or(last).min(last));
+                if from > to {
+                    return Err(Error::failed(format!("{} has no step within {window}", self.name))
+                        .hint(format!("it has steps {first}..{last}")));
+                }
+                Some((from, to))
+            }
+            (Some(window), _, None) => {
+                return Err(Error::failed(format!("{} has no step within {window}", self.name))
+                    .hint("no step is recorded; without --steps all that is there is written"));
+            }
+            (None, Some((first, last)), _) => Some(((last - NEWEST_STEPS + 1).max(first), last)),
+            (None, None, _) => None,
+        };
+        let Some((from, to)) = window else { return Ok(()) };
+        let window = Window { first: Some(from), last: Some(to) };
+        self.steps = Some(window);
+        let span = |table: &str, condition: &str| {
+            format!(
+                "SELECT CAST(MIN(ts) AS BIGINT), MAX(CAST(ts AS BIGINT) + CAST(duration * 1e9 AS BIGINT)) FROM {table} \
+                 WHERE {condition} AND {}",
+                window.condition()
+            )
+        };
+        self.agents_span = pair(client, &span("python.steps", &self.processes_condition)).await?;
+        self.captures_span = pair(client, &span("python.operators", &self.captures_condition)).await?;
+        if self.agents_span.is_none() && self.captures_span.is_none() {
+            return Err(self.nothing());
+        }
+        Ok(())
+    }
+
+    /// Why there is nothing to write.
+    pub(super) fn nothing(&self) -> Error {
+        match self.steps {
+            Some(window) => Error::failed(format!("{} has no rows within steps {window}", self.name))
+                .hint("they may have been evicted: probe query \"SELECT * FROM probe.drops\""),
+            None => Error::failed(format!("{} has no rows to draw", self.name))
+                .hint("probe tables lists what can be recorded"),
+        }
+    }
+
+    /// Whether times of any process are from 1970 on.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.processes.iter().any(|process| !process.is_relative)
+    }
+
+    /// Where times are written from: a whole second before the first of all, which is `first` by its own clock.
+    pub(super) fn base(&self, first: i64) -> i64 {
+        if !self.is_unix() {
+            return 0;
+        }
+        let shift = self.processes.iter().filter(|process| !process.is_relative).map(|process| process.shift).min();
+        let begins = self.processes.iter().filter_map(|process| Some(process.first? + process.shift)).min();
+        let first = if first > UNIX { first + shift.unwrap_or_default().min(0) } else { begins.unwrap_or(first) };
+        first.div_euclid(1_000_000_000) * 1_000_000_000
+    }
+}
+
+async fn pair(client: &mut Client, sql: &str) -> Result<Option<(i64, i64)>> {
+    let mut found = None;
+    each(client, sql, |row| found = row.int(0).zip(row.int(1))).await?;
+    Ok(found)
+}

@@ -1,0 +1,196 @@
+//! What rows are drawn on: processes, tracks and counters, which are made when a row needs one.
+
+use std::collections::HashMap;
+use std::io::Result;
+
+use probe_export::{
+    Argument, Counter, CounterId, Flow, Instant, Point, Process, ProcessId, Slice, Timeline, Track, TrackId,
+};
+
+use super::choice::Choice;
+use super::links::Links;
+use super::row::{CAPTURE, HOST, PID, Row};
+
+/// A track of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    Steps,
+    Events,
+    /// A thread, with what the agent recorded.
+    Thread(i64),
+    /// A thread, with modules that were timed on a device.
+    DeviceTimed(i64),
+    /// A thread, with what a capture has.
+    Captured(i64),
+    /// A process group's collectives.
+    Collectives(String),
+    /// A stream of a device, or waits on it.
+    Stream {
+        device: Option<i64>,
+        stream: Option<i64>,
+        waits: bool,
+    },
+}
+
+/// A process that is drawn.
+struct Shown {
+    id: ProcessId,
+    host: String,
+    /// None for what is no process of the run: the run itself, a machine.
+    pid: Option<i64>,
+    capture: Option<String>,
+    /// What is added to its times (ns).
+    shift: i64,
+    threads: Vec<i64>,
+}
+
+/// Where rows are drawn.
+pub(super) struct Drawing<'a> {
+    pub(crate) timeline: Timeline<'a>,
+    pub(crate) links: Links,
+    /// Steps are called as torch.profiler calls them.
+    pub(crate) as_profiler: bool,
+    shown: Vec<Shown>,
+    /// Places of processes by their id.
+    by_pid: HashMap<i64, Vec<usize>>,
+    last: usize,
+    tracks: HashMap<(usize, Place), TrackId>,
+    counters: HashMap<(usize, String), CounterId>,
+}
+
+impl<'a> Drawing<'a> {
+    pub(super) fn new(mut timeline: Timeline<'a>, choice: &Choice, as_profiler: bool) -> Result<Self> {
+        let mut shown = Vec::new();
+        for process in &choice.processes {
+            shown.push(Shown {
+                id: timeline.process(&Process { name: process.name(), pid: Some(process.pid) })?,
+                host: process.host.clone(),
+                pid: Some(process.pid),
+                capture: process.capture.clone(),
+                shift: process.shift,
+                threads: Vec::new(),
+            });
+        }
+        let mut by_pid: HashMap<i64, Vec<usize>> = HashMap::new();
+        for (place, process) in choice.processes.iter().enumerate() {
+            by_pid.entry(process.pid).or_default().push(place);
+        }
+        let (tracks, counters) = (HashMap::new(), HashMap::new());
+        Ok(Self { timeline, links: Links::default(), as_profiler, shown, by_pid, last: 0, tracks, counters })
+    }
+
+    /// The process of a row; None for one that was not chosen.
+    pub(super) fn process(&mut self, row: &Row<'_>) -> Option<usize> {
+        let (host, pid, capture) = (row.text(HOST)?, row.int(PID)?, row.text(CAPTURE));
+        let is = |shown: &Shown| {
+            let same = shown.pid == Some(pid) && shown.host == host;
+            same && shown.capture.as_deref().is_none_or(|wanted| capture == Some(wanted))
+        };
+        if self.shown.get(self.last).is_some_and(is) {
+            return Some(self.last);
+        }
+        self.last = self.by_pid.get(&pid)?.iter().copied().find(|place| is(&self.shown[*place]))?;
+        Some(self.last)
+    }
+
+    /// What is no process of the run, but has rows: the run, or a machine.
+    pub(super) fn beside(&mut self, host: &str, name: &str) -> Result<usize> {
+        if let Some(place) = self.shown.iter().position(|shown| shown.pid.is_none() && shown.host == host) {
+            return Ok(place);
+        }
+        let shift = self.shown.iter().find(|shown| shown.host == host).map_or(0, |shown| shown.shift);
+        let id = self.timeline.process(&Process { name: name.to_owned(), pid: None })?;
+        self.shown.push(Shown { id, host: host.to_owned(), pid: None, capture: None, shift, threads: Vec::new() });
+        Ok(self.shown.len() - 1)
+    }
+
+    /// When that is on the common axis.
+    pub(super) fn time(&self, process: usize, ts: i64) -> i64 {
+        ts.saturating_add(self.shown[process].shift)
+    }
+
+    pub(super) fn slice(
+        &mut self,
+        process: usize,
+        place: Place,
+        row: &Row<'_>,
+        (category, name): (&str, &str),
+        arguments: &[Argument<'_>],
+        flows: &[Flow],
+    ) -> Result<Option<Point>> {
+        let track = self.track(process, place)?;
+        let (ts, duration) = (self.time(process, row.ts()), row.duration().unwrap_or_default());
+        self.timeline.slice(&Slice { track, ts, duration, name, category, arguments, flows })
+    }
+
+    pub(super) fn instant(
+        &mut self,
+        process: usize,
+        place: Place,
+        row: &Row<'_>,
+        (category, name): (&str, &str),
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        let track = self.track(process, place)?;
+        let ts = self.time(process, row.ts());
+        self.timeline.instant(&Instant { track, ts, name, category, arguments })
+    }
+
+    pub(super) fn count(
+        &mut self,
+        process: usize,
+        row: &Row<'_>,
+        (name, unit): (&str, &'static str),
+        value: Option<f64>,
+    ) -> Result<()> {
+        let Some(value) = value else { return Ok(()) };
+        let key = (process, name.to_owned());
+        let counter = match self.counters.get(&key) {
+            Some(counter) => *counter,
+            None => {
+                let counter = Counter { process: self.shown[process].id, name: name.to_owned(), unit };
+                let id = self.timeline.counter(counter)?;
+                self.counters.insert(key, id);
+                id
+            }
+        };
+        self.timeline.count(counter, self.time(process, row.ts()), value)
+    }
+
+    fn track(&mut self, process: usize, place: Place) -> Result<TrackId> {
+        if let Some(track) = self.tracks.get(&(process, place.clone())) {
+            return Ok(*track);
+        }
+        let shown = &mut self.shown[process];
+        let mut thread = |thread: i64, more: &str, order: i32| {
+            let number = shown.threads.iter().position(|known| *known == thread).unwrap_or_else(|| {
+                shown.threads.push(thread);
+                shown.threads.len() - 1
+            });
+            let name = if shown.pid == Some(thread) { "main thread".to_owned() } else { format!("thread {thread}") };
+            (None, format!("{name}{more}"), 100 + 4 * number as i32 + order)
+        };
+        let (group, name, order) = match &place {
+            Place::Steps => (None, "steps".to_owned(), 0),
+            Place::Events => (None, "events".to_owned(), 1),
+            Place::Thread(number) => thread(*number, "", 0),
+            Place::DeviceTimed(number) => thread(*number, ", modules as long as on the device", 1),
+            Place::Captured(number) => thread(*number, ", captured", 2),
+            Place::Collectives(group) => (None, format!("collectives {group}"), 1_000_000),
+            Place::Stream { device, stream, waits } => {
+                let device = device.map_or("device".to_owned(), |device| format!("GPU {device}"));
+                let waits = if *waits { " waits" } else { "" };
+                let stream = match stream {
+                    Some(stream) if *stream >= 0 => format!("stream {stream}{waits}"),
+                    Some(_) => format!("context{waits}"),
+                    None => format!("no stream{waits}"),
+                };
+                (Some(device), stream, 2_000_000)
+            }
+        };
+        let device = if let Place::Stream { device, .. } = place { device } else { None };
+        let id = self.timeline.track(Track { process: shown.id, group, device, name, order })?;
+        self.tracks.insert((process, place), id);
+        Ok(id)
+    }
+}

@@ -1,0 +1,83 @@
+//! Arrows between slices that are far apart: from a forward operator to its backward, and between the ranks of a collective.
+//! Memory is bounded: past it the oldest ends are forgotten, and arrows from them are not drawn.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use probe_export::{Flow, FlowKind, Point};
+
+/// Ends of each kind that wait for the other.
+const MAX_WAITING: usize = 1 << 18;
+
+/// A number that names these parts.
+pub(super) fn number(parts: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    hasher.finish()
+}
+
+struct Forward {
+    thread: i64,
+    id: u64,
+    from: Point,
+    /// Operators of several threads have the number: which of them is meant is not known.
+    is_ambiguous: bool,
+}
+
+/// What waits for its other end.
+#[derive(Default)]
+pub(super) struct Links {
+    count: u64,
+    /// By process and sequence number.
+    forward: HashMap<(usize, i64), Forward>,
+    /// By group and number: where it was seen last, and how often.
+    collectives: HashMap<u64, (Point, i64)>,
+}
+
+impl Links {
+    /// An id that no other arrow has.
+    pub(super) fn fresh(&mut self) -> u64 {
+        self.count += 1;
+        number(("fresh", self.count))
+    }
+
+    /// A forward operator was drawn at `from` with the possible id `id`. The last one of a sequence number is the one that made
+    /// the autograd node.
+    pub(super) fn forward(&mut self, process: usize, sequence: i64, thread: i64, id: u64, from: Point) {
+        if self.forward.len() >= MAX_WAITING {
+            self.forward.clear();
+        }
+        let is_ambiguous =
+            self.forward.get(&(process, sequence)).is_some_and(|before| before.is_ambiguous || before.thread != thread);
+        self.forward.insert((process, sequence), Forward { thread, id, from, is_ambiguous });
+    }
+
+    /// The arrow to the backward operator of this number; its outermost takes it.
+    pub(super) fn backward(&mut self, process: usize, sequence: i64) -> Option<Flow> {
+        let Forward { id, from, is_ambiguous, .. } = self.forward.remove(&(process, sequence))?;
+        let pair = self.fresh();
+        (!is_ambiguous).then_some(Flow::From { kind: FlowKind::Backward, id, pair, from })
+    }
+
+    /// The arrow to this rank's part of a collective from another's.
+    pub(super) fn collective(&mut self, id: u64) -> Flow {
+        let pair = self.fresh();
+        match self.collectives.get(&id) {
+            Some((from, _)) => Flow::From { kind: FlowKind::Collective, id, pair, from: *from },
+            None => Flow::Possible(id),
+        }
+    }
+
+    /// A rank's part of a collective of `size` ranks was drawn.
+    pub(super) fn drawn(&mut self, id: u64, size: i64, at: Point) {
+        if self.collectives.len() >= MAX_WAITING {
+            self.collectives.clear();
+        }
+        let seen = self.collectives.get(&id).map_or(0, |(_, seen)| *seen) + 1;
+        if seen < size {
+            self.collectives.insert(id, (at, seen));
+        } else {
+            self.collectives.remove(&id);
+        }
+    }
+}

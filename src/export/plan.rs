@@ -1,0 +1,101 @@
+//! [`Plan`]: the rows of what was chosen, of all tables merged in order of time.
+
+use std::io;
+
+use probe_client::Client;
+use probe_common::error::{Error, Result};
+use probe_export::{Timeline, TraceFormat, Written};
+
+use super::choice::Choice;
+use super::cursor::Cursor;
+use super::drawing::Drawing;
+use super::sources::SOURCES;
+
+/// What there is to write: rows by source, and when the first of them began.
+pub(crate) struct Plan<'a> {
+    choice: &'a Choice,
+    cursors: Vec<Cursor>,
+    /// Rows of all sources.
+    pub(crate) rows: u64,
+    /// Rows of operators.
+    pub(crate) operators: u64,
+    /// Times are written from here on.
+    pub(crate) base: i64,
+}
+
+impl<'a> Plan<'a> {
+    /// Counts the rows of what was chosen.
+    ///
+    /// # Errors
+    /// The queries'.
+    pub(crate) async fn new(client: &mut Client, choice: &'a Choice) -> Result<Self> {
+        let mut cursors = Vec::new();
+        let mut first = i64::MAX;
+        let (mut rows, mut operators) = (0, 0);
+        for source in SOURCES {
+            let Some(condition) = source.condition(choice) else { continue };
+            let cursor = Cursor::open(client, source, condition).await?;
+            if cursor.rows == 0 {
+                continue;
+            }
+            rows += cursor.rows;
+            if source.table == "python.operators" {
+                operators += cursor.rows;
+            }
+            first = first.min(cursor.first);
+            cursors.push(cursor);
+        }
+        if rows == 0 {
+            return Err(choice.nothing());
+        }
+        Ok(Self { choice, cursors, rows, operators, base: choice.base(first) })
+    }
+
+    /// Whether times are from 1970 on.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.choice.is_unix()
+    }
+
+    /// Whether it becomes a file of one process, as other tools read them.
+    pub(crate) fn is_per_rank(&self) -> bool {
+        self.choice.per_rank
+    }
+
+    /// Draws all rows. `progress` is told how many have been.
+    ///
+    /// # Errors
+    /// The queries'; or `failed` makes one of what went wrong while writing.
+    pub(crate) async fn write(
+        mut self,
+        client: &mut Client,
+        format: Box<dyn TraceFormat + '_>,
+        progress: &mut dyn FnMut(u64),
+        failed: &dyn Fn(io::Error) -> Error,
+    ) -> Result<Written> {
+        let as_profiler = self.choice.per_rank && self.operators == 0;
+        let mut drawing = Drawing::new(Timeline::new(format), self.choice, as_profiler).map_err(failed)?;
+        let mut drawn = 0;
+        loop {
+            let mut next: Option<(usize, (i64, i64))> = None;
+            for (place, cursor) in self.cursors.iter_mut().enumerate() {
+                if !cursor.has_row() && !cursor.advance(client).await? {
+                    continue;
+                }
+                // What began first, and of that what lasts longest: it has the others within.
+                let key = cursor.key();
+                if next.is_none_or(|(_, least)| key < least) {
+                    next = Some((place, key));
+                }
+            }
+            let Some((place, _)) = next else { break };
+            self.cursors[place].draw(&mut drawing).map_err(failed)?;
+            drawn += 1;
+            if drawn % 1024 == 0 {
+                progress(drawn);
+                // Ctrl-C is to be heard also while all rows are there.
+                tokio::task::yield_now().await;
+            }
+        }
+        drawing.timeline.finish().map_err(failed)
+    }
+}

@@ -1,0 +1,105 @@
+//! [`Source`]: a table that is drawn, and the SQL for its rows.
+
+use std::io::Result;
+
+use crate::export::choice::Choice;
+use crate::export::drawing::Drawing;
+use crate::export::row::{Column, Row};
+
+/// Whose rows a table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// An agent's process.
+    Process,
+    /// A capture.
+    Capture,
+    /// A machine.
+    Host,
+    /// A process or the whole run.
+    Run,
+}
+
+/// How rows of chosen steps are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Within {
+    /// By their step.
+    Step,
+    /// By their step; those that have none by their time.
+    StepOrTime,
+    /// By their time.
+    Time,
+}
+
+/// A table that is drawn.
+pub(crate) struct Source {
+    pub table: &'static str,
+    pub whose: Whose,
+    pub within: Within,
+    /// Seconds, in SQL.
+    pub duration: &'static str,
+    /// What else rows are ordered by that begin and end together.
+    pub order: &'static str,
+    pub columns: &'static [Column],
+    pub draw: fn(&mut Drawing<'_>, &Row<'_>, &[Column]) -> Result<()>,
+}
+
+impl Source {
+    /// The rows of what was chosen, in SQL; None where there are none.
+    pub(crate) fn condition(&self, choice: &Choice) -> Option<String> {
+        let whose = match self.whose {
+            Whose::Process => choice.processes_condition.clone(),
+            Whose::Capture => choice.captures_condition.clone(),
+            Whose::Run if choice.per_rank => choice.processes_condition.clone(),
+            Whose::Run => format!("({} OR pid IS NULL)", choice.processes_condition),
+            // Files of one process have no other.
+            Whose::Host if choice.per_rank => return None,
+            Whose::Host => {
+                let mut hosts: Vec<&str> = choice.processes.iter().map(|process| process.host.as_str()).collect();
+                hosts.sort_unstable();
+                hosts.dedup();
+                let quoted: Vec<String> = hosts.iter().map(|host| format!("'{}'", host.replace('\'', "''"))).collect();
+                format!("host IN ({})", quoted.join(", "))
+            }
+        };
+        let Some(steps) = choice.steps else { return Some(whose) };
+        let (own, other) = match self.whose {
+            Whose::Capture => (choice.captures_span, choice.agents_span),
+            _ => (choice.agents_span, choice.captures_span),
+        };
+        let by_time = own.or(other).map(|(from, to)| span(from, to.saturating_add(1)));
+        let by_step = steps.condition();
+        Some(match (self.within, by_time) {
+            (Within::Step, _) | (Within::StepOrTime, None) => format!("{whose} AND {by_step}"),
+            (Within::StepOrTime, Some(by_time)) => format!("{whose} AND ({by_step} OR step IS NULL AND {by_time})"),
+            (Within::Time, Some(by_time)) => format!("{whose} AND {by_time}"),
+            (Within::Time, None) => return None,
+        })
+    }
+
+    /// `condition`, between two times.
+    pub(crate) fn within(&self, condition: &str, from: i64, before: i64) -> String {
+        format!("{condition} AND {}", span(from, before))
+    }
+
+    /// The query for its rows between two times.
+    pub(crate) fn select(&self, condition: &str, from: i64, before: i64) -> String {
+        let capture = if self.whose == Whose::Capture { "capture" } else { "NULL" };
+        let columns: Vec<&str> = self.columns.iter().map(|column| column.sql).collect();
+        // Columns of one name may be asked for twice.
+        let columns: Vec<String> =
+            columns.iter().enumerate().map(|(place, sql)| format!(", {sql} AS c{place}")).collect();
+        format!(
+            "SELECT host, pid, {capture} AS capture, CAST(ts AS BIGINT) AS ts, CAST({} AS DOUBLE) AS duration{} FROM {} WHERE {} \
+             ORDER BY ts, duration DESC NULLS LAST{}, host, pid, capture",
+            self.duration,
+            columns.concat(),
+            self.table,
+            self.within(condition, from, before),
+            self.order
+        )
+    }
+}
+
+fn span(from: i64, before: i64) -> String {
+    format!("ts >= to_timestamp_nanos({from}) AND ts < to_timestamp_nanos({before})")
+}

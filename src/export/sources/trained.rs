@@ -1,0 +1,288 @@
+//! Tables of the agent and the collector: steps, modules, collectives, and what interrupts them.
+
+use std::io::Result;
+
+use probe_export::Flow;
+
+use super::source::{Source, Whose, Within};
+use crate::export::drawing::{Drawing, Place};
+use crate::export::links::number;
+use crate::export::row::{Column, OWN, Row, hidden, named, plain};
+
+pub(super) const STEPS: Source = Source {
+    table: "python.steps",
+    whose: Whose::Process,
+    within: Within::Step,
+    duration: "duration",
+    order: "",
+    columns: &[
+        plain("step"),
+        plain("data_time"),
+        plain("forward_time"),
+        plain("backward_time"),
+        plain("optimizer_time"),
+        plain("comm_time"),
+        plain("validation_time"),
+        plain("checkpoint_time"),
+        plain("other_time"),
+        plain("samples"),
+        plain("clock"),
+        plain("warmup"),
+    ],
+    draw: step,
+};
+
+fn step(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+    let Some(process) = drawing.process(row) else { return Ok(()) };
+    let step = row.int(OWN).unwrap_or_default();
+    let (category, name) = match drawing.as_profiler {
+        true => ("user_annotation", format!("ProfilerStep#{step}")),
+        false => ("step", format!("step {step}")),
+    };
+    drawing.slice(process, Place::Steps, row, (category, &name), &row.arguments(columns), &[]).map(drop)
+}
+
+pub(super) const MODULES: Source = Source {
+    table: "python.torch_trace",
+    whose: Whose::Process,
+    within: Within::Step,
+    duration: "COALESCE(total_duration, host_duration)",
+    order: ", depth",
+    columns: &[
+        hidden("thread"),
+        plain("module"),
+        plain("stage"),
+        plain("device"),
+        named("module_type", "type"),
+        plain("step"),
+        plain("micro_step"),
+        named("duration", "own_duration"),
+        named("host_duration", "own_host_duration"),
+        plain("input_shape"),
+        plain("allocated_delta"),
+        plain("compiled"),
+    ],
+    draw: module,
+};
+
+fn module(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+    let Some(process) = drawing.process(row) else { return Ok(()) };
+    let (thread, stage) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 2).unwrap_or_default());
+    let module = row.text(OWN + 1).unwrap_or("outside of modules");
+    let name = if stage == "forward" { module.to_owned() } else { format!("{module} {stage}") };
+    // Begins on the host and lasts as long as on the device: that is no interval of the thread.
+    let place = match row.text(OWN + 3) {
+        Some(device) if device != "cpu" => Place::DeviceTimed(thread),
+        _ => Place::Thread(thread),
+    };
+    drawing.slice(process, place, row, ("module", &name), &row.arguments(columns), &[]).map(drop)
+}
+
+pub(super) const SPANS: Source = Source {
+    table: "python.spans",
+    whose: Whose::Process,
+    within: Within::Step,
+    duration: "duration",
+    order: ", depth",
+    columns: &[hidden("thread"), hidden("name"), plain("kind"), plain("step")],
+    draw: on_thread::<0>,
+};
+
+pub(super) const CHECKPOINTS: Source = Source {
+    table: "python.checkpoints",
+    whose: Whose::Process,
+    within: Within::Step,
+    duration: "duration",
+    order: "",
+    columns: &[hidden("thread"), hidden("kind"), plain("path"), plain("bytes"), plain("error"), plain("step")],
+    draw: on_thread::<1>,
+};
+
+pub(super) const PAUSES: Source = Source {
+    table: "python.pauses",
+    whose: Whose::Process,
+    within: Within::Step,
+    duration: "duration",
+    order: "",
+    columns: &[
+        hidden("thread"),
+        hidden("kind"),
+        plain("part"),
+        plain("generation"),
+        plain("collected"),
+        plain("compile_id"),
+        plain("step"),
+    ],
+    draw: on_thread::<2>,
+};
+
+pub(super) const COPIES: Source = Source {
+    table: "python.copies",
+    whose: Whose::Process,
+    within: Within::Step,
+    duration: "duration",
+    order: "",
+    columns: &[
+        hidden("thread"),
+        hidden("'copy ' || direction"),
+        plain("operation"),
+        plain("bytes"),
+        plain("source"),
+        plain("destination"),
+        plain("blocking"),
+        plain("file"),
+        plain("line"),
+        plain("step"),
+    ],
+    draw: on_thread::<3>,
+};
+
+const CATEGORIES: [&str; 4] = ["span", "checkpoint", "pause", "copy"];
+
+/// A slice of a thread: its thread and name come first.
+fn on_thread<const CATEGORY: usize>(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+    let Some(process) = drawing.process(row) else { return Ok(()) };
+    let thread = Place::Thread(row.int(OWN).unwrap_or_default());
+    let name = row.text(OWN + 1).unwrap_or_default();
+    drawing.slice(process, thread, row, (CATEGORIES[CATEGORY], name), &row.arguments(columns), &[]).map(drop)
+}
+
+pub(super) const BATCHES: Source = Source {
+    table: "python.data_trace",
+    whose: Whose::Process,
+    within: Within::Step,
+    duration: "wait",
+    order: "",
+    columns: &[
+        hidden("thread"),
+        plain("queue_depth"),
+        plain("dataset"),
+        plain("batch_index"),
+        plain("num_workers"),
+        plain("samples"),
+        plain("bytes"),
+        plain("step"),
+    ],
+    draw: batch,
+};
+
+fn batch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+    let Some(process) = drawing.process(row) else { return Ok(()) };
+    let thread = Place::Thread(row.int(OWN).unwrap_or_default());
+    drawing.slice(process, thread, row, ("data", "next batch"), &row.arguments(columns), &[])?;
+    let ready = row.int(OWN + 1).map(|batches| batches as f64);
+    drawing.count(process, row, ("data queue", "batches"), ready)
+}
+
+pub(super) const SYNC_POINTS: Source = Source {
+    table: "python.sync_points",
+    whose: Whose::Process,
+    within: Within::Step,
+    duration: "NULL",
+    order: "",
+    columns: &[
+        hidden("thread"),
+        plain("operation"),
+        plain("device"),
+        plain("count"),
+        plain("waited"),
+        plain("file"),
+        plain("line"),
+        plain("step"),
+    ],
+    draw: sync_point,
+};
+
+fn sync_point(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+    let Some(process) = drawing.process(row) else { return Ok(()) };
+    let thread = Place::Thread(row.int(OWN).unwrap_or_default());
+    let name = format!("waits for a device: {}", row.text(OWN + 1).unwrap_or_default());
+    drawing.instant(process, thread, row, ("sync", &name), &row.arguments(columns))
+}
+
+pub(super) const COLLECTIVES: Source = Source {
+    table: "python.nccl_trace",
+    whose: Whose::Process,
+    within: Within::Step,
+    duration: "duration_ms / 1000",
+    order: ", seq",
+    columns: &[
+        named("group_name", "group"),
+        plain("seq"),
+        plain("group_size"),
+        hidden("operation_type"),
+        plain("bytes"),
+        plain("dtype"),
+        plain("async_op"),
+        plain("backend"),
+        plain("status"),
+        named("algbw_gbps", "algbw (GB/s)"),
+        named("busbw_gbps", "busbw (GB/s)"),
+        plain("step"),
+    ],
+    draw: collective,
+};
+
+fn collective(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+    let Some(process) = drawing.process(row) else { return Ok(()) };
+    let group = row.text(OWN).unwrap_or_default();
+    let operation = row.text(OWN + 3).unwrap_or_default();
+    let (place, arguments) = (Place::Collectives(group.to_owned()), row.arguments(columns));
+    if row.duration().is_none() {
+        // When it was done is not known.
+        let name = format!("{operation} issued");
+        return drawing.instant(process, place, row, ("collective", &name), &arguments);
+    }
+    let id = number((group, row.int(OWN + 1), operation));
+    let flows: [Flow; 1] = [drawing.links.collective(id)];
+    let drawn = drawing.slice(process, place, row, ("collective", operation), &arguments, &flows)?;
+    if let Some(at) = drawn {
+        drawing.links.drawn(id, row.int(OWN + 2).unwrap_or_default(), at);
+    }
+    Ok(())
+}
+
+pub(super) const EXCEPTIONS: Source = Source {
+    table: "python.exceptions",
+    whose: Whose::Process,
+    within: Within::Time,
+    duration: "NULL",
+    order: "",
+    columns: &[
+        hidden("thread"),
+        hidden("exception"),
+        plain("message"),
+        plain("module"),
+        plain("stage"),
+        plain("file"),
+        plain("line"),
+        plain("uncaught"),
+    ],
+    draw: exception,
+};
+
+fn exception(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+    let Some(process) = drawing.process(row) else { return Ok(()) };
+    let thread = Place::Thread(row.int(OWN).unwrap_or_default());
+    let name = row.text(OWN + 1).unwrap_or_default();
+    drawing.instant(process, thread, row, ("exception", name), &row.arguments(columns))
+}
+
+pub(super) const EVENTS: Source = Source {
+    table: "probe.events",
+    whose: Whose::Run,
+    within: Within::Time,
+    duration: "NULL",
+    order: ", id",
+    columns: &[plain("kind"), plain("severity"), plain("message"), plain("details"), plain("step")],
+    draw: event,
+};
+
+fn event(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+    let process = match drawing.process(row) {
+        Some(process) => process,
+        None => drawing.beside("", "run")?,
+    };
+    let name = row.text(OWN).unwrap_or_default();
+    drawing.instant(process, Place::Events, row, ("event", name), &row.arguments(columns))
+}
