@@ -16,6 +16,8 @@ from trainprobe.snippets import Evaluation
 from trainprobe.watching import Answer
 
 if TYPE_CHECKING:
+    import os
+
     import pandas
     import polars
     import pyarrow
@@ -105,6 +107,25 @@ class AsyncRun:
     async def flamegraph(self, seconds: float = 10.0, rank: int | None = None) -> FlameGraph:
         """Samples stacks for so many seconds."""
         return await away(functools.partial(self._run.flamegraph, seconds, rank))
+
+    async def profile(
+        self,
+        by: str = "operator",
+        steps: tuple[int | None, int | None] | None = None,
+        rank: int | str = "all",
+    ) -> Page:
+        """Which operators, kernels, modules or lines take the time."""
+        return await away(functools.partial(self._run.profile, by, steps, rank))
+
+    async def export(
+        self,
+        path: str | os.PathLike[str],
+        steps: tuple[int | None, int | None] | None = None,
+        rank: int | str = "all",
+        force: bool = False,
+    ) -> None:
+        """Writes a timeline for other viewers."""
+        await away(functools.partial(self._run.export, path, steps, rank, force))
 
     async def diagnose(self, steps: tuple[int | None, int | None] | None = None) -> Diagnosis:
         """Why steps take as long as they do."""

@@ -122,6 +122,39 @@ class Run:
         """
         return FlameGraph.of(self._target, seconds, rank, by_rank, idle)
 
+    def profile(
+        self,
+        by: str = "operator",
+        steps: tuple[int | None, int | None] | None = None,
+        rank: int | str = "all",
+    ) -> Page:
+        """Which operators, kernels, modules or lines take the time, of what was captured or imported.
+
+        :param by: what a row is: operator, kernel, module or line.
+        :param steps: the first and the last step that count, both included; None is open.
+        :param rank: 0, "0,3" or "all".
+        """
+        chosen = window(steps)
+        options = ["--by", by, "--rank", str(rank), *(["--steps", chosen] if chosen else [])]
+        return Page.about(self._target, "profile", *options)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        steps: tuple[int | None, int | None] | None = None,
+        rank: int | str = "all",
+        force: bool = False,
+    ) -> None:
+        """Writes a timeline for Perfetto (`x.pftrace`) or as Chrome JSON (`x.json`, `x.json.gz`).
+
+        :param steps: the first and the last step to write, both included; None is the newest 10, or all of an imported trace.
+        :param rank: 0, "0,3" or "all".
+        :param force: replaces a file that exists.
+        """
+        chosen = window(steps)
+        options = ["-o", os.fspath(path), "--rank", str(rank), *(["--steps", chosen] if chosen else [])]
+        self._target.run("export", *options, *(["--force"] if force else []))
+
     def diagnose(self, steps: tuple[int | None, int | None] | None = None) -> Diagnosis:
         """Why steps take as long as they do.
 

@@ -189,7 +189,7 @@ def test_a_run_is_found_by_name_pid_and_directory(
     assert probe.connect().name == "tiny@1"
 
 
-def test_views_tables_and_pages(tiny: probe.Run) -> None:
+def test_views_tables_and_pages(tiny: probe.Run, tmp_path: pathlib.Path) -> None:
     assert [row["step"] for row in tiny.steps(last=2).to_dicts()] == [6, 7]
     assert len(tiny.steps()) == 8 and tiny.steps(rank=3).fetchall() == []
     for view in (tiny.modules(), tiny.collectives(), tiny.ranks(), tiny.memory(last=3), tiny.events()):
@@ -207,6 +207,11 @@ def test_views_tables_and_pages(tiny: probe.Run) -> None:
     assert "function" in tiny.stack().df() and tiny.crash().to_dicts() is not None
     assert str(tiny.flamegraph(seconds=0.2)).rstrip().endswith("</svg>")
     assert isinstance(tiny.diagnose().findings, list)
+    tiny.export(tmp_path / "tiny.json", steps=(0, 3))
+    events = json.loads((tmp_path / "tiny.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events if event.get("cat") == "step"] == [f"step {step}" for step in range(4)]
+    with pytest.raises(probe.CommandError, match="no operator of tiny@1 was captured"):
+        tiny.profile()
     compared = probe.compare(tiny, tiny, steps=(0, 7))
     assert compared.pl().columns == list(compared.to_dicts()[0])
 
