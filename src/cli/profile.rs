@@ -23,9 +23,9 @@ const MAX_NAME: usize = 80;
 
 /// Show which operators, kernels, modules or lines take the time
 ///
-/// A page of what was captured (probe capture) or imported (probe import), all ranks together: what a step went to, and what
-/// takes most, by time on devices where something ran there, else by time on the host. Own time is without operators within;
-/// totals have them. The figures are those of torch.profiler's key_averages().
+/// A page of the traces that were imported (probe import), all ranks together: what a step went to, and what takes most, by
+/// time on devices where something ran there, else by time on the host. Own time is without operators within; totals have
+/// them. The figures are those of torch.profiler's key_averages().
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] profile [OPTIONS]",
@@ -100,12 +100,12 @@ fn show(profile: &Profile, name: &str, args: &Args) -> Result<()> {
     let modules = profile.rows.column_by_name("module");
     if modules.is_some_and(|modules| modules.null_count() == modules.len()) {
         report::note("the capture does not say which module an operator belongs to");
-        report::hint("probe capture --with modules records it, and torch.profiler with with_stack=True");
+        report::hint("torch.profiler records it with with_stack=True");
     }
     let files = profile.rows.column_by_name("file");
     if files.is_some_and(|files| files.null_count() == files.len()) {
         report::note("the capture has no stacks, so lines are not known");
-        report::hint("probe capture --with stacks records them, and torch.profiler with with_stack=True");
+        report::hint("torch.profiler records them with with_stack=True");
     }
     Ok(())
 }
