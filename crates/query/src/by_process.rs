@@ -16,7 +16,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -25,6 +25,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
+use super::arguments::Arguments;
 use super::footer_aggregates::{self, KnownGroup};
 use super::source::PartsSource;
 
@@ -85,8 +86,7 @@ impl ByProcess {
             && aggregate.aggr_expr().iter().all(plain)
             && aggregate.filter_expr().iter().all(Option::is_none);
         let input = aggregate.input();
-        let scan = input.downcast_ref::<CooperativeExec>().map_or(input, CooperativeExec::input);
-        let source = scan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<PartsSource>()?;
+        let source = PartsSource::of(input)?;
         let column = |(expression, _): &(Arc<dyn PhysicalExpr>, String)| {
             let column = expression.downcast_ref::<Column>()?.index();
             source.is_constant_in_parts(column).then_some(column)
@@ -130,7 +130,8 @@ impl ByProcess {
                 accumulator.merge_batch(state)?;
             }
         }
-        let mut arguments: Vec<Arguments> = self.aggregates.iter().map(Arguments::of).collect();
+        let mut arguments: Vec<Arguments> =
+            self.aggregates.iter().map(|aggregate| Arguments::new(aggregate.expressions())).collect();
         while let Some(batch) = batches.next().await {
             let (batch, _timer) = (batch?, metrics.elapsed_compute().timer());
             if batch.num_rows() == 0 {
@@ -176,37 +177,6 @@ impl ByProcess {
 
 /// What is known of each group so far.
 type Groups = HashMap<Vec<ScalarValue>, Vec<Box<dyn Accumulator>>>;
-
-/// What an aggregate is given.
-struct Arguments {
-    expressions: Vec<Arc<dyn PhysicalExpr>>,
-    /// Those that are the same for all rows, as COUNT(*)'s: made once, as long as the longest batch.
-    constants: Vec<Option<ArrayRef>>,
-}
-
-impl Arguments {
-    fn of(aggregate: &Arc<AggregateFunctionExpr>) -> Self {
-        let expressions = aggregate.expressions();
-        Self { constants: vec![None; expressions.len()], expressions }
-    }
-
-    fn evaluate(&mut self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let rows = batch.num_rows();
-        let evaluate = |(expression, constant): (&Arc<dyn PhysicalExpr>, &mut Option<ArrayRef>)| {
-            if let Some(made) = constant
-                && made.len() >= rows
-            {
-                return Ok(made.slice(0, rows));
-            }
-            let array = expression.evaluate(batch)?.into_array(rows)?;
-            if expression.downcast_ref::<Literal>().is_some() {
-                *constant = Some(Arc::clone(&array));
-            }
-            Ok(array)
-        };
-        self.expressions.iter().zip(&mut self.constants).map(evaluate).collect()
-    }
-}
 
 impl DisplayAs for ByProcess {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {

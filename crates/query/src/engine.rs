@@ -26,6 +26,7 @@ use crate::by_process::GroupByProcess;
 use crate::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, Named};
 use crate::errors::{no_run, no_table, or_say, within};
 use crate::expanded;
+use crate::group_by_id::GroupById;
 use crate::guard;
 use crate::limits::{Asked, Limits};
 use crate::made;
@@ -93,6 +94,7 @@ impl Engine {
             .with_default_features()
             .with_optimizer_rules(nested_projections::rules())
             .with_physical_optimizer_rule(Arc::new(GroupByProcess))
+            .with_physical_optimizer_rule(Arc::new(GroupById))
             .with_physical_optimizer_rule(Arc::new(WeighInputs))
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();

@@ -1,21 +1,26 @@
 //! SQL over the store: what a query can name (`catalog`), what it may do (`guard`) and take (`limits`, `admission`),
-//! where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`) and groups (`by_process`), what its
+//! where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`, `row_filter`) and groups (`by_process`, `group_by_id`), what its
 //! client gets (`output`, `answer`) and what is said when it fails (`errors`).
 
 mod admission;
 mod answer;
+mod arguments;
 mod bounds;
 mod by_process;
 mod catalog;
+mod codes;
 mod engine;
 mod errors;
 mod expanded;
 mod footer_aggregates;
+mod group_by_id;
+mod group_keys;
 mod guard;
 mod limits;
 mod made;
 mod memory;
 mod names;
+mod narrowed;
 mod nested_projections;
 mod output;
 mod parameters;
@@ -24,6 +29,7 @@ mod provider;
 mod prune;
 mod queue;
 mod read_only;
+mod row_filter;
 mod running;
 mod scan;
 mod scan_unit;

@@ -1,30 +1,41 @@
-//! One partition of a scan: takes parts from the queue and makes batches of the columns that are asked for.
+//! One partition of a scan: takes parts from the queue and gives the rows that are wanted, packed or as batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::metrics::BaselineMetrics;
-use probe_store::{GroupReader, Segment};
+use probe_store::{GroupReader, PackedRows, Segment};
 
 use super::queue::{Queue, Taken};
+use super::row_filter::RowFilter;
 use super::running::Guard;
+
+/// A scan that finds nothing gives an empty batch after so many that it has read, so that others have their turn and a
+/// query that is no longer wanted ends.
+const MAX_SILENT: usize = 64;
 
 /// One partition being read.
 pub(super) struct Scan {
     pub(super) queue: Arc<Queue>,
-    /// The places in the table of the columns that come out.
+    /// The places in the table of the columns that are read.
     pub(super) places: Vec<usize>,
-    /// Of what comes out.
-    pub(super) projected: SchemaRef,
+    /// Of what is read.
+    pub(super) read: SchemaRef,
+    /// Those of them that come out.
+    pub(super) output: Vec<usize>,
+    pub(super) filter: RowFilter,
     pub(super) batch_rows: usize,
     /// Rows that may still be given.
     pub(super) left: usize,
     pub(super) metrics: BaselineMetrics,
     pub(super) current: Option<Current>,
+    /// Parts that have been begun.
+    pub(super) parts: usize,
     /// Counted as long as it is there.
     pub(super) _running: Guard,
 }
@@ -44,6 +55,56 @@ pub(super) struct Position {
 }
 
 impl Scan {
+    /// The next rows that are wanted, of the columns that come out; perhaps none of those that were read.
+    pub(super) fn next_rows(&mut self) -> Option<Result<PackedRows>> {
+        let time = self.metrics.elapsed_compute().clone();
+        let _timer = time.timer();
+        let rows = self.read_rows()?.and_then(|rows| self.wanted(&rows));
+        match &rows {
+            Ok(rows) => {
+                self.left -= rows.rows;
+                self.metrics.output_rows().add(rows.rows);
+            }
+            Err(_) => self.left = 0,
+        }
+        Some(rows)
+    }
+
+    fn wanted(&mut self, rows: &PackedRows) -> Result<PackedRows> {
+        let wanted = self.filter.wanted(rows)?;
+        let rows = rows.project(&self.output);
+        let rows = match wanted {
+            Some(wanted) => rows.filter(&wanted)?,
+            None => rows,
+        };
+        Ok(rows.first(self.left))
+    }
+
+    fn read_rows(&mut self) -> Option<Result<PackedRows>> {
+        while self.left > 0 {
+            let next = match &mut self.current {
+                None => {
+                    let taken = self.queue.next()?;
+                    match self.begin(taken) {
+                        Ok(current) => {
+                            self.current = Some(current);
+                            self.parts += 1;
+                        }
+                        Err(error) => return Some(Err(error)),
+                    }
+                    continue;
+                }
+                Some(Current::Group(reader)) => reader.packed().map(|rows| rows.map_err(external)),
+                Some(Current::Segments(position)) => position.next(&self.places, self.batch_rows),
+            };
+            if next.is_some() {
+                return next;
+            }
+            self.current = None;
+        }
+        None
+    }
+
     fn begin(&self, taken: Taken) -> Result<Current> {
         match taken {
             Taken::Segments(segments) => {
@@ -51,70 +112,88 @@ impl Scan {
             }
             Taken::Group { file, number, counted } => {
                 let read = |bytes| self.queue.read(bytes, counted);
-                let reader = GroupReader::open(&file, number, &self.places, &self.projected, self.batch_rows, read);
+                let reader = GroupReader::open(&file, number, &self.places, &self.read, self.batch_rows, read);
                 Ok(Current::Group(reader.map_err(external)?))
             }
         }
     }
+}
 
-    /// The next rows of what is being read; None at its end.
-    fn batch(&mut self) -> Option<Result<RecordBatch>> {
-        match self.current.as_mut()? {
-            Current::Group(reader) => {
-                let batch = reader.next()?.map_err(external);
-                let left = self.left;
-                Some(batch.map(|batch| if batch.num_rows() > left { batch.slice(0, left) } else { batch }))
+impl Position {
+    fn next(&mut self, places: &[usize], batch_rows: usize) -> Option<Result<PackedRows>> {
+        loop {
+            let (segment, needed) = self.segments.front()?;
+            let Some(batch) = segment.batches.get(self.batch) else {
+                self.segments.pop_front();
+                self.batch = 0;
+                continue;
+            };
+            let needed = needed.as_ref().is_none_or(|needed| needed.get(self.batch) != Some(&false));
+            if !needed || self.row >= batch.rows {
+                self.batch += 1;
+                self.row = 0;
+                continue;
             }
-            Current::Segments(position) => loop {
-                let (segment, needed) = position.segments.front()?;
-                let Some(batch) = segment.batches.get(position.batch) else {
-                    position.segments.pop_front();
-                    position.batch = 0;
-                    continue;
-                };
-                let needed = needed.as_ref().is_none_or(|needed| needed.get(position.batch) != Some(&false));
-                if !needed || position.row >= batch.rows {
-                    position.batch += 1;
-                    position.row = 0;
-                    continue;
-                }
-                let (offset, rows) = (position.row, (batch.rows - position.row).min(self.batch_rows).min(self.left));
-                position.row += rows;
-                let made = segment.record_batch(batch, offset, rows, &self.places, &self.projected);
-                return Some(made.map_err(Into::into));
-            },
+            let (offset, rows) = (self.row, (batch.rows - self.row).min(batch_rows));
+            self.row += rows;
+            return Some(segment.packed(batch, offset, rows, places).map_err(Into::into));
         }
     }
 }
 
-impl Iterator for Scan {
+/// What a scan gives as batches: those of few rows together, where they are of one part, so that what is the same in all
+/// rows of a part is so in every batch.
+pub(super) struct Batches {
+    scan: Scan,
+    schema: SchemaRef,
+    together: BatchCoalescer,
+    /// That of the rows that are together.
+    part: usize,
+    ended: bool,
+}
+
+impl Batches {
+    /// Of the columns of `schema`, which are those that come out of `scan`.
+    pub(super) fn new(scan: Scan, schema: SchemaRef) -> Self {
+        let together = BatchCoalescer::new(Arc::clone(&schema), scan.batch_rows)
+            .with_biggest_coalesce_batch_size(Some(scan.batch_rows / 2));
+        Self { scan, schema, together, part: 0, ended: false }
+    }
+
+    fn add(&mut self, rows: &PackedRows) -> Result<()> {
+        if self.part != self.scan.parts {
+            self.part = self.scan.parts;
+            self.together.finish_buffered_batch()?;
+        }
+        Ok(self.together.push_batch(rows.record_batch(&self.schema)?)?)
+    }
+}
+
+impl Iterator for Batches {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let time = self.metrics.elapsed_compute().clone();
-        let _timer = time.timer();
-        while self.left > 0 {
-            if self.current.is_none() {
-                let taken = self.queue.next()?;
-                match self.begin(taken) {
-                    Ok(current) => self.current = Some(current),
-                    Err(error) => return Some(Err(error)),
-                }
+        for _ in 0..MAX_SILENT {
+            if let Some(batch) = self.together.next_completed_batch() {
+                return Some(Ok(batch));
             }
-            match self.batch() {
-                Some(Ok(batch)) => {
-                    self.left -= batch.num_rows();
-                    self.metrics.output_rows().add(batch.num_rows());
-                    return Some(Ok(batch));
+            if self.ended {
+                return None;
+            }
+            let added = match self.scan.next_rows() {
+                Some(Ok(rows)) if rows.rows == 0 => Ok(()),
+                Some(rows) => rows.and_then(|rows| self.add(&rows)),
+                None => {
+                    self.ended = true;
+                    self.together.finish_buffered_batch().map_err(Into::into)
                 }
-                Some(Err(error)) => {
-                    self.left = 0;
-                    return Some(Err(error));
-                }
-                None => self.current = None,
+            };
+            if let Err(error) = added {
+                self.ended = true;
+                return Some(Err(error));
             }
         }
-        None
+        Some(Ok(RecordBatch::new_empty(Arc::clone(&self.schema))))
     }
 }
 

@@ -7,39 +7,48 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use arrow::compute::SortOptions;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue, Statistics};
-use datafusion::datasource::source::{DataSource, OpenArgs};
+use datafusion::datasource::source::{DataSource, DataSourceExec, OpenArgs};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, SortOrderPushdownResult};
 use probe_proto::table::Table;
 use probe_store::{arrow_schema, identity_columns};
 
 use super::prune::Pruner;
 use super::queue::Queue;
+use super::row_filter::{self, RowFilter};
 use super::running::Running;
-use super::scan::Scan;
+use super::scan::{Batches, Scan};
 use super::scan_unit::{Known, ScanUnit, statistics};
 
-/// Parts of one table, some of its columns.
+/// Of the rows so many are taken to be wanted, where nothing better is known: as DataFusion takes it.
+const WANTED: f64 = 0.2;
+
+/// Parts of one table, some of its columns, the rows that are wanted.
 #[derive(Clone)]
 pub(super) struct PartsSource {
     table: &'static Table,
+    /// Of what is read: some for the filters alone.
+    read: SchemaRef,
+    /// The places in the table's schema of the columns that are read.
+    places: Vec<usize>,
     /// Of what comes out.
     projected: SchemaRef,
-    /// The places in the table's schema of the columns that come out.
-    places: Vec<usize>,
+    /// Which of the columns that are read.
+    output: Vec<usize>,
     parts: Arc<Vec<ScanUnit>>,
     partitions: usize,
-    /// Over `projected`; for pruning only, rows are filtered above.
+    /// Over `read`: what rules out parts, and rows where that is possible ([`row_filter::is_exact`]).
     filters: Vec<Arc<dyn PhysicalExpr>>,
     fetch: Option<usize>,
     /// Of all parts; planning asks for them again and again.
@@ -59,9 +68,12 @@ impl PartsSource {
     ) -> Result<Self> {
         let schema = arrow_schema(table);
         let places = projection.map_or_else(|| (0..schema.fields().len()).collect(), <[usize]>::to_vec);
+        let read = Arc::new(schema.project(&places)?);
         Ok(Self {
             table,
-            projected: Arc::new(schema.project(&places)?),
+            projected: Arc::clone(&read),
+            output: (0..places.len()).collect(),
+            read,
             places,
             partitions: partitions.min(parts.len()).max(1),
             parts: Arc::new(parts),
@@ -73,9 +85,21 @@ impl PartsSource {
         })
     }
 
+    /// The one that `plan` reads, where it is a scan and nothing else.
+    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<&Self> {
+        let scan = plan.downcast_ref::<CooperativeExec>().map_or(plan, CooperativeExec::input);
+        scan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref()
+    }
+
+    /// Whether it gives all rows that are wanted, however many.
+    pub(super) fn is_complete(&self) -> bool {
+        self.fetch.is_none()
+    }
+
     /// Whether the column that comes out at `column` has one value in all rows of a part, and so of a batch.
     pub(super) fn is_constant_in_parts(&self, column: usize) -> bool {
-        self.places.get(column).is_some_and(|place| *place < identity_columns(self.table))
+        let place = self.output.get(column).map(|read| self.places[*read]);
+        place.is_some_and(|place| place < identity_columns(self.table))
             && self.parts.iter().all(|part| part.identity().is_some())
     }
 
@@ -85,12 +109,13 @@ impl PartsSource {
         &self,
         known: impl Fn(&ScanUnit, &Table, &[usize]) -> Option<T>,
     ) -> Option<(Self, Vec<T>)> {
-        if self.fetch.is_some() {
+        if !self.is_complete() || self.has_conditions() {
             return None;
         }
+        let places = self.output_places();
         let (mut rest, mut answers) = (Vec::new(), Vec::new());
         for part in self.parts.iter() {
-            match known(part, self.table, &self.places) {
+            match known(part, self.table, &places) {
                 Some(answer) => answers.push(answer),
                 None => rest.push(part.clone()),
             }
@@ -99,23 +124,47 @@ impl PartsSource {
         (!answers.is_empty()).then(|| (others(), answers))
     }
 
-    fn queue(&self) -> Arc<Queue> {
-        let pruner = Pruner::new(&self.filters, Arc::clone(&self.projected), self.table);
+    /// The places in the table's schema of the columns that come out.
+    fn output_places(&self) -> Vec<usize> {
+        self.output.iter().map(|read| self.places[*read]).collect()
+    }
+
+    /// Whether it leaves rows out that are not wanted.
+    fn has_conditions(&self) -> bool {
+        self.filters.iter().any(row_filter::is_exact)
+    }
+
+    /// What partitions of one execution share.
+    pub(super) fn queue(&self) -> Arc<Queue> {
+        let pruner = Pruner::new(&self.filters, Arc::clone(&self.read), self.table);
         Arc::new(Queue::new(self.parts.to_vec(), pruner, &self.metrics))
     }
 
-    fn read(&self, partition: usize, queue: Arc<Queue>, context: &TaskContext) -> SendableRecordBatchStream {
-        let scan = Scan {
+    /// A partition, to be read.
+    pub(super) fn scan(&self, partition: usize, queue: Arc<Queue>, context: &TaskContext) -> Result<Scan> {
+        Ok(Scan {
             queue,
             places: self.places.clone(),
-            projected: Arc::clone(&self.projected),
+            read: Arc::clone(&self.read),
+            output: self.output.clone(),
+            filter: RowFilter::new(&self.filters, &self.read)?,
             batch_rows: context.session_config().batch_size().max(1),
             left: self.fetch.unwrap_or(usize::MAX),
             metrics: BaselineMetrics::new(&self.metrics, partition),
             current: None,
+            parts: 0,
             _running: self.running.begin(),
-        };
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.projected), futures::stream::iter(scan)))
+        })
+    }
+
+    /// An expression over what comes out, over what is read.
+    fn over_read(&self, expression: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let over_read = expression.transform_up(|expression| {
+            let Some(column) = expression.downcast_ref::<Column>() else { return Ok(Transformed::no(expression)) };
+            let read = self.output[column.index()];
+            Ok(Transformed::yes(Arc::new(Column::new(self.read.field(read).name(), read)) as Arc<dyn PhysicalExpr>))
+        });
+        Ok(over_read?.data)
     }
 }
 
@@ -140,7 +189,8 @@ impl DataSource for PartsSource {
                 return Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.projected), empty)));
             }
         };
-        Ok(self.read(args.partition, queue, &args.context))
+        let batches = Batches::new(self.scan(args.partition, queue, &args.context)?, Arc::clone(&self.projected));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.projected), futures::stream::iter(batches))))
     }
 
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,7 +198,7 @@ impl DataSource for PartsSource {
         write!(f, "segments={}, row_groups={groups}, partitions={}", self.parts.len() - groups, self.partitions)?;
         if !self.filters.is_empty() {
             let filters: Vec<String> = self.filters.iter().map(ToString::to_string).collect();
-            write!(f, ", prune=[{}]", filters.join(" AND "))?;
+            write!(f, ", filter=[{}]", filters.join(" AND "))?;
         }
         Ok(())
     }
@@ -166,8 +216,12 @@ impl DataSource for PartsSource {
             // Which rows a partition gets is decided while they are read.
             return Ok(Arc::new(Statistics::new_unknown(&self.projected)));
         }
-        let known = self.known.get_or_init(|| statistics(&self.parts, self.table, &self.places)).clone();
-        let known = if self.filters.is_empty() { known } else { known.to_inexact() };
+        let known = self.known.get_or_init(|| statistics(&self.parts, self.table, &self.output_places())).clone();
+        let mut known = if self.filters.is_empty() { known } else { known.to_inexact() };
+        if self.has_conditions() {
+            known.num_rows = known.num_rows.with_estimated_selectivity(WANTED);
+            known.total_byte_size = known.total_byte_size.with_estimated_selectivity(WANTED);
+        }
         Ok(Arc::new(known.with_fetch(self.fetch, 0, self.partitions)?))
     }
 
@@ -183,8 +237,15 @@ impl DataSource for PartsSource {
         self.metrics.clone()
     }
 
-    fn try_swapping_with_projection(&self, _: &ProjectionExprs) -> Result<Option<Arc<dyn DataSource>>> {
-        Ok(None)
+    fn try_swapping_with_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn DataSource>>> {
+        let column = |one: &ProjectionExpr| {
+            let column = one.expr.downcast_ref::<Column>()?.index();
+            Some((self.output[column], self.projected.field(column).clone().with_name(&one.alias)))
+        };
+        let Some(columns) = projection.iter().map(column).collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let (output, fields): (Vec<usize>, Vec<Field>) = columns.into_iter().unzip();
+        let projected = Arc::new(Schema::new(fields));
+        Ok(Some(Arc::new(Self { output, projected, known: Arc::default(), ..self.clone() })))
     }
 
     fn try_pushdown_filters(
@@ -192,10 +253,13 @@ impl DataSource for PartsSource {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         _: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn DataSource>>> {
-        // No: rows are still to be filtered above. What is learned here is which parts can be skipped.
-        let answers = vec![PushedDown::No; filters.len()];
+        // The others are applied as far as that is possible, and rows are to be filtered by them above.
+        let answer = |filter| if row_filter::is_exact(filter) { PushedDown::Yes } else { PushedDown::No };
+        let answers = filters.iter().map(answer).collect();
         let mut with_filters = self.clone();
-        with_filters.filters.extend(filters);
+        for filter in filters {
+            with_filters.filters.push(self.over_read(filter)?);
+        }
         let updated: Arc<dyn DataSource> = Arc::new(with_filters);
         Ok(FilterPushdownPropagation::with_parent_pushdown_result(answers).with_updated_node(updated))
     }
@@ -207,7 +271,7 @@ impl DataSource for PartsSource {
         let Some((column, SortOptions { descending, .. })) = first else {
             return Ok(SortOrderPushdownResult::Unsupported);
         };
-        let place = self.places[column];
+        let place = self.places[self.output[column]];
         let range = |part: &ScanUnit| part.range(self.table, place).0;
         let mut parts = self.parts.to_vec();
         // A part whose values are not known may have the first ones: it is read first.

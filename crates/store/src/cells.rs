@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use arrow::array::builder::NullBufferBuilder;
 use arrow::array::{
-    Array, ArrayRef, ArrowNumericType, ArrowPrimitiveType, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array,
-    TimestampNanosecondArray, UInt8Array, UInt16Array, UInt32Array, new_null_array,
+    Array, ArrayRef, ArrowNumericType, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array,
+    TimestampNanosecondArray, UInt32Array, new_null_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
-use arrow::compute::{cast, concat, max, min, take};
+use arrow::compute::{cast, concat, max, min};
 use arrow::datatypes::{DataType, Int64Type, UInt8Type, UInt16Type, UInt32Type};
 use arrow::error::ArrowError;
 use bytes::Bytes;
+use datafusion::common::ScalarValue;
 use probe_proto::decode::{Decoded, Values};
 use probe_proto::table::ColumnType;
 
+use super::integers::{narrow, wide, widened};
+use super::packed::PackedColumn;
 use super::schema::{arrow_type, utc};
 use super::strings::Dictionary;
 
@@ -102,29 +105,28 @@ impl Cells {
         }
     }
 
-    /// `length` rows from `offset` on, as SQL sees them.
-    pub fn array(
+    /// `length` rows from `offset` on, as they are; their text is in `strings`.
+    pub fn packed(
         &self,
         kind: ColumnType,
         offset: usize,
         length: usize,
         strings: &Dictionary,
-    ) -> Result<ArrayRef, ArrowError> {
-        let text = |ids: &dyn Array| take(strings.values() as &dyn Array, ids, None);
-        match self {
-            Self::Nulls => Ok(new_null_array(&arrow_type(kind), length)),
-            Self::Array(array) => Ok(array.slice(offset, length)),
-            Self::Text(ids) => text(&ids.slice(offset, length)),
+    ) -> Result<PackedColumn, ArrowError> {
+        let text = |ids| PackedColumn::Text { ids, values: Arc::clone(strings.shared()) };
+        Ok(match self {
+            Self::Nulls => PackedColumn::Constant(null(kind)?),
+            Self::Array(array) => PackedColumn::Array(array.slice(offset, length)),
+            Self::Text(ids) => text(ids.slice(offset, length)),
             Self::Offsets { base, offsets } => {
-                let offsets = offsets.slice(offset, length);
-                Ok(wide(widened(&offsets, *base), offsets.nulls().cloned(), kind))
+                PackedColumn::Offsets { base: *base, offsets: offsets.slice(offset, length), kind }
             }
-            Self::Constant { value, validity } => {
-                let validity = validity.as_ref().map(|bits| bits.slice(offset, length));
-                let array = constant(*value, kind, length, validity);
-                if kind == ColumnType::Text { text(&array) } else { Ok(array) }
+            Self::Constant { value, validity: None } => PackedColumn::Constant(scalar(*value, kind, strings)?),
+            Self::Constant { value, validity: Some(validity) } => {
+                let array = constant(*value, kind, length, Some(validity.slice(offset, length)));
+                if kind == ColumnType::Text { text(array) } else { PackedColumn::Array(array) }
             }
-        }
+        })
     }
 
     /// The rows of all of `parts` (each with its number of rows), in order.
@@ -196,41 +198,24 @@ fn valid_of(valid: &mut NullBufferBuilder, validity: Option<&NullBuffer>, rows: 
     }
 }
 
-/// `values` less `base`, in as few bytes as `high` needs; None where that would be more than four.
-fn narrow(values: &[i64], base: i64, high: i64, validity: Option<NullBuffer>) -> Option<ArrayRef> {
-    // Values are within base..=high, so that these casts lose nothing.
-    let offset = |value: &i64| value.wrapping_sub(base);
-    Some(match u32::try_from(high.checked_sub(base)?).ok()? {
-        0..=0xff => Arc::new(UInt8Array::new(values.iter().map(|value| offset(value) as u8).collect(), validity)),
-        0x100..=0xffff => {
-            Arc::new(UInt16Array::new(values.iter().map(|value| offset(value) as u16).collect(), validity))
+fn null(kind: ColumnType) -> Result<ScalarValue, ArrowError> {
+    ScalarValue::try_from(&arrow_type(kind)).map_err(|error| ArrowError::ComputeError(error.to_string()))
+}
+
+/// One value as SQL sees it; that of a text is its id.
+fn scalar(value: i64, kind: ColumnType, strings: &Dictionary) -> Result<ScalarValue, ArrowError> {
+    Ok(match kind {
+        ColumnType::Int32 => ScalarValue::Int32(Some(value as i32)),
+        ColumnType::Bool => ScalarValue::Boolean(Some(value != 0)),
+        ColumnType::Timestamp => ScalarValue::TimestampNanosecond(Some(value), Some(utc())),
+        ColumnType::Text => {
+            let values = strings.values();
+            let text = usize::try_from(value).ok().filter(|id| *id < values.len()).map(|id| values.value(id));
+            let text = text.ok_or_else(|| ArrowError::ComputeError(format!("no text has the id {value}")))?;
+            ScalarValue::Utf8View(Some(text.to_owned()))
         }
-        _ => Arc::new(UInt32Array::new(values.iter().map(|value| offset(value) as u32).collect(), validity)),
+        ColumnType::Int64 | ColumnType::Float64 | ColumnType::Unspecified => ScalarValue::Int64(Some(value)),
     })
-}
-
-/// The other way round; nothing of an array that is not [`narrow`]'s.
-fn widened(offsets: &ArrayRef, base: i64) -> Vec<i64> {
-    fn of<T: ArrowPrimitiveType<Native: Into<i64>>>(offsets: &ArrayRef, base: i64) -> Option<Vec<i64>> {
-        let values = offsets.as_primitive_opt::<T>()?.values();
-        Some(values.iter().map(|value| base.wrapping_add((*value).into())).collect())
-    }
-    of::<UInt8Type>(offsets, base)
-        .or_else(|| of::<UInt16Type>(offsets, base))
-        .or_else(|| of::<UInt32Type>(offsets, base))
-        .unwrap_or_default()
-}
-
-/// Integers as SQL sees them.
-fn wide(values: Vec<i64>, validity: Option<NullBuffer>, kind: ColumnType) -> ArrayRef {
-    match kind {
-        ColumnType::Int32 => {
-            let values: Vec<i32> = values.into_iter().map(|value| value as i32).collect();
-            Arc::new(Int32Array::new(values.into(), validity))
-        }
-        ColumnType::Timestamp => Arc::new(TimestampNanosecondArray::new(values.into(), validity).with_timezone(utc())),
-        _ => Arc::new(Int64Array::new(values.into(), validity)),
-    }
 }
 
 /// Smallest and largest of the offsets that are not NULL.

@@ -5,10 +5,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewArray, UInt32Array};
+use arrow::buffer::ScalarBuffer;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use bytes::{Buf, Bytes};
+use datafusion::common::ScalarValue;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
@@ -21,11 +24,12 @@ use probe_common::error::{Error, Result};
 use super::files::ParquetFile;
 use super::footer::chunk;
 use super::identity::Identity;
+use super::packed::{PackedColumn, PackedRows};
 
 /// The rows of a row group, some of its columns.
 pub struct GroupReader {
     /// None where no column has to come from the file.
-    rows: Option<ParquetRecordBatchReader>,
+    reader: Option<ParquetRecordBatchReader>,
     /// Not read yet.
     left: usize,
     batch_rows: usize,
@@ -38,7 +42,7 @@ pub struct GroupReader {
 /// Where a column of the answer comes from.
 enum Source {
     /// This one of those that are read.
-    File(usize),
+    File(usize, Texts),
     /// The group's identity, at this place.
     Identity(Arc<Identity>, usize),
     /// The file lacks it.
@@ -74,7 +78,7 @@ impl GroupReader {
         let constant = |place: usize| group.identity.as_ref().filter(|_| place < file.identity_columns());
         let (batch_rows, left) = (batch_rows.max(1), group.rows);
         let mut reader = Self {
-            rows: None,
+            reader: None,
             left,
             batch_rows,
             columns: Vec::new(),
@@ -113,7 +117,8 @@ impl GroupReader {
             Some(identity) => Source::Identity(Arc::clone(identity), *place),
             None => {
                 let root = footer.schema().index_of(field.name()).ok();
-                root.and_then(|root| order.binary_search(&root).ok()).map_or(Source::Nulls, Source::File)
+                root.and_then(|root| order.binary_search(&root).ok())
+                    .map_or(Source::Nulls, |column| Source::File(column, Texts::default()))
             }
         };
         reader.columns = places.iter().zip(schema.fields()).map(source).collect();
@@ -123,30 +128,44 @@ impl GroupReader {
             .with_row_groups(vec![number])
             .with_batch_size(batch_rows)
             .build()?;
-        reader.rows = Some(rows);
+        reader.reader = Some(rows);
         Ok(reader)
     }
 
-    fn batch(&mut self) -> Result<RecordBatch, ArrowError> {
-        let read = match &mut self.rows {
-            Some(rows) => match rows.next() {
+    /// The next rows as they are in the file; None after the last.
+    pub fn packed(&mut self) -> Option<Result<PackedRows>> {
+        if self.left == 0 {
+            return None;
+        }
+        let rows = self.rows();
+        if rows.is_err() {
+            self.left = 0;
+        }
+        Some(rows.map_err(|error| cannot(&self.file, &error)))
+    }
+
+    fn rows(&mut self) -> Result<PackedRows, ArrowError> {
+        let read = match &mut self.reader {
+            Some(reader) => match reader.next() {
                 Some(batch) => Some(batch?),
                 None => return Err(ArrowError::ParquetError("it has fewer rows than its footer says".into())),
             },
             None => None,
         };
-        let length = read.as_ref().map_or(self.left.min(self.batch_rows), RecordBatch::num_rows);
-        let column = |(source, field): (&Source, &Arc<Field>)| -> Result<ArrayRef, ArrowError> {
+        let rows = read.as_ref().map_or(self.left.min(self.batch_rows), RecordBatch::num_rows);
+        let column = |(source, field): (&mut Source, &Arc<Field>)| -> Result<PackedColumn, ArrowError> {
             match (source, &read) {
-                (Source::File(column), Some(batch)) => Ok(Arc::clone(batch.column(*column))),
-                (Source::Identity(identity, place), _) => identity.column(*place, length),
-                _ => Ok(new_null_array(field.data_type(), length)),
+                (Source::File(column, texts), Some(batch)) => texts.packed(batch.column(*column)),
+                (Source::Identity(identity, place), _) => Ok(PackedColumn::Constant(identity.value(*place))),
+                _ => {
+                    let null = ScalarValue::try_from(field.data_type());
+                    Ok(PackedColumn::Constant(null.map_err(|error| ArrowError::ComputeError(error.to_string()))?))
+                }
             }
         };
-        let columns = self.columns.iter().zip(self.schema.fields()).map(column).collect::<Result<Vec<_>, _>>()?;
-        self.left = self.left.saturating_sub(length);
-        let options = RecordBatchOptions::new().with_row_count(Some(length));
-        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
+        let columns = self.columns.iter_mut().zip(self.schema.fields()).map(column).collect::<Result<_, _>>()?;
+        self.left = self.left.saturating_sub(rows);
+        Ok(PackedRows { rows, columns })
     }
 }
 
@@ -154,14 +173,34 @@ impl Iterator for GroupReader {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
-            return None;
-        }
-        let batch = self.batch();
-        if batch.is_err() {
-            self.left = 0;
-        }
-        Some(batch.map_err(|error| cannot(&self.file, &error)))
+        let rows = self.packed()?;
+        let batch = rows.and_then(|rows| rows.record_batch(&self.schema).map_err(|error| cannot(&self.file, &error)));
+        Some(batch)
+    }
+}
+
+/// The texts of a column as they were last read: mostly those of the next rows, too.
+#[derive(Default)]
+struct Texts(Option<(ArrayRef, Arc<StringViewArray>)>);
+
+impl Texts {
+    /// A column as it was read: text by its dictionary.
+    fn packed(&mut self, read: &ArrayRef) -> Result<PackedColumn, ArrowError> {
+        let Some(read) = read.as_dictionary_opt::<Int32Type>() else {
+            return Ok(PackedColumn::Array(Arc::clone(read)));
+        };
+        let values = match &self.0 {
+            Some((of, values)) if Arc::ptr_eq(of, read.values()) => Arc::clone(values),
+            _ => {
+                let values = Arc::new(cast(read.values(), &DataType::Utf8View)?.as_string_view().clone());
+                self.0 = Some((Arc::clone(read.values()), Arc::clone(&values)));
+                values
+            }
+        };
+        let keys = read.keys();
+        // Keys are never negative, and mean nothing where they are NULL.
+        let ids = UInt32Array::new(ScalarBuffer::from(keys.values().inner().clone()), keys.nulls().cloned());
+        Ok(PackedColumn::Text { ids: Arc::new(ids), values })
     }
 }
 
@@ -186,16 +225,19 @@ fn footer(file: &ParquetFile, opened: &File) -> Result<Arc<ArrowReaderMetadata>,
         ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip).parse_and_finish(opened)?;
     let described = metadata.file_metadata();
     let found = parquet_to_arrow_schema(described.schema_descr(), described.key_value_metadata())?;
-    let options = ArrowReaderOptions::new().with_schema(Arc::new(with_views(&found)));
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(with_dictionaries(&found)));
     let footer = Arc::new(ArrowReaderMetadata::try_new(Arc::new(metadata), options)?);
     *shared = Arc::downgrade(&footer);
     Ok(footer)
 }
 
-/// Text is read as views, which is how the tables have it.
-fn with_views(found: &Schema) -> Schema {
+/// Text is read as the file has it: each once, and which of them every row has.
+fn with_dictionaries(found: &Schema) -> Schema {
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let field = |field: &Arc<Field>| match field.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            Arc::new(field.as_ref().clone().with_data_type(dictionary.clone()))
+        }
         _ => Arc::clone(field),
     };
     Schema::new_with_metadata(found.fields().iter().map(field).collect::<Vec<_>>(), found.metadata().clone())

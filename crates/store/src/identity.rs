@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, StringViewArray, UInt32Array};
-use arrow::compute::take;
-use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 use probe_proto::v1;
 
@@ -84,15 +81,5 @@ impl Identity {
             5 => ScalarValue::Int32(self.world_size),
             _ => text(&self.role),
         }
-    }
-
-    /// The identity column at `place`, `rows` long.
-    pub fn column(&self, place: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
-        let value = self.value(place);
-        let ScalarValue::Utf8View(Some(text)) = &value else {
-            return value.to_array_of_size(rows).map_err(|error| ArrowError::ComputeError(error.to_string()));
-        };
-        let one = StringViewArray::from_iter_values([text]);
-        take(&one as &dyn Array, &UInt32Array::from_value(0, rows), None)
     }
 }

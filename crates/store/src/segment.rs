@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
@@ -11,6 +11,7 @@ use probe_proto::table::Table;
 
 use super::cells::Cells;
 use super::identity::{Identity, Origin};
+use super::packed::{PackedColumn, PackedRows};
 use super::range::Range;
 use super::rows::{Batch, Rows};
 use super::schema::identity_columns;
@@ -115,7 +116,19 @@ impl Segment {
         }
     }
 
-    /// `length` rows of a batch from `offset` on: the columns at `places`, which are those of `schema`.
+    /// `length` rows of a batch from `offset` on: the columns at `places`.
+    pub fn packed(
+        &self,
+        batch: &Batch,
+        offset: usize,
+        length: usize,
+        places: &[usize],
+    ) -> Result<PackedRows, ArrowError> {
+        let column = |place: &usize| self.column(batch, offset, length, *place);
+        Ok(PackedRows { rows: length, columns: places.iter().map(column).collect::<Result<_, _>>()? })
+    }
+
+    /// The same as SQL sees them; the columns are those of `schema`.
     pub fn record_batch(
         &self,
         batch: &Batch,
@@ -124,16 +137,13 @@ impl Segment {
         places: &[usize],
         schema: &SchemaRef,
     ) -> Result<RecordBatch, ArrowError> {
-        let column = |place: &usize| self.column(batch, offset, length, *place);
-        let columns = places.iter().map(column).collect::<Result<Vec<_>, _>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(length));
-        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+        self.packed(batch, offset, length, places)?.record_batch(schema)
     }
 
-    fn column(&self, batch: &Batch, offset: usize, length: usize, place: usize) -> Result<ArrayRef, ArrowError> {
+    fn column(&self, batch: &Batch, offset: usize, length: usize, place: usize) -> Result<PackedColumn, ArrowError> {
         match (place.checked_sub(identity_columns(self.table)), &self.identity) {
-            (Some(own), _) => batch.cells[own].array(self.table.columns[own].kind, offset, length, &self.strings),
-            (None, Some(identity)) => identity.column(place, length),
+            (Some(own), _) => batch.cells[own].packed(self.table.columns[own].kind, offset, length, &self.strings),
+            (None, Some(identity)) => Ok(PackedColumn::Constant(identity.value(place))),
             (None, None) => Err(ArrowError::ComputeError(format!("rows of {} without an agent", self.table.name))),
         }
     }

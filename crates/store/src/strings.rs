@@ -103,6 +103,11 @@ impl Dictionary {
         &self.values
     }
 
+    /// The strings, for those that keep them.
+    pub fn shared(&self) -> &Arc<StringViewArray> {
+        &self.values
+    }
+
     /// Counts what it takes in memory in `total`, beyond what older ones of its connection are counted with already.
     pub fn count(&self, total: &Arc<AtomicUsize>) {
         let total = self.lineage.total.get_or_init(|| Arc::clone(total));

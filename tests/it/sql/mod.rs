@@ -2,6 +2,7 @@
 //! writes, and what can't be said in SQL alone.
 
 mod bounds;
+mod by_id;
 mod captures;
 pub(crate) mod data;
 mod disk;

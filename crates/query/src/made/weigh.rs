@@ -85,7 +85,7 @@ impl What {
 fn is_counted(rows: &Arc<dyn ExecutionPlan>) -> bool {
     const PASS_ON: &[&str] = &["Sort", "Repartition", "Coalesce", "Projection", "Filter", "Cooperative", "Limit"];
     match (rows.name(), rows.children()[..].first()) {
-        (name, _) if name.contains("Aggregate") || name.contains("ByProcess") => true,
+        (name, _) if name.contains("Aggregate") || name.contains("ByProcess") || name.contains("GroupById") => true,
         (name, Some(input)) if PASS_ON.iter().any(|pass| name.contains(pass)) => is_counted(input),
         _ => false,
     }

@@ -1,0 +1,38 @@
+//! What an aggregate is given of some rows.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use datafusion::common::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
+
+/// The expressions of one aggregate.
+pub(super) struct Arguments {
+    expressions: Vec<Arc<dyn PhysicalExpr>>,
+    /// Those that are the same for all rows, as COUNT(*)'s: made once, as long as the longest batch.
+    constants: Vec<Option<ArrayRef>>,
+}
+
+impl Arguments {
+    pub(super) fn new(expressions: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        Self { constants: vec![None; expressions.len()], expressions }
+    }
+
+    pub(super) fn evaluate(&mut self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let rows = batch.num_rows();
+        let evaluate = |(expression, constant): (&Arc<dyn PhysicalExpr>, &mut Option<ArrayRef>)| {
+            if let Some(made) = constant
+                && made.len() >= rows
+            {
+                return Ok(made.slice(0, rows));
+            }
+            let array = expression.evaluate(batch)?.into_array(rows)?;
+            if expression.downcast_ref::<Literal>().is_some() {
+                *constant = Some(Arc::clone(&array));
+            }
+            Ok(array)
+        };
+        self.expressions.iter().zip(&mut self.constants).map(evaluate).collect()
+    }
+}

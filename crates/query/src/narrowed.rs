@@ -1,0 +1,48 @@
+//! Expressions over a few of many columns, so that nothing is made of the others.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use probe_store::PackedRows;
+
+/// The columns that some expressions need, of rows that have more.
+#[derive(Debug, Clone)]
+pub(super) struct Narrowed {
+    /// Indices of them.
+    pub(super) columns: Vec<usize>,
+    pub(super) schema: SchemaRef,
+}
+
+impl Narrowed {
+    /// Those of `expressions`, which are over `schema`.
+    pub(super) fn of<'a>(
+        expressions: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>,
+        schema: &Schema,
+    ) -> Result<Self> {
+        let mut columns: Vec<usize> = expressions.flat_map(collect_columns).map(|column| column.index()).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        Ok(Self { schema: Arc::new(schema.project(&columns)?), columns })
+    }
+
+    /// One of the expressions, over these columns alone.
+    pub(super) fn expression(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let narrowed = Arc::clone(expression).transform_up(|expression| {
+            let Some(column) = expression.downcast_ref::<Column>() else { return Ok(Transformed::no(expression)) };
+            let index = self.columns.binary_search(&column.index()).unwrap_or_default();
+            Ok(Transformed::yes(Arc::new(Column::new(column.name(), index)) as Arc<dyn PhysicalExpr>))
+        });
+        Ok(narrowed?.data)
+    }
+
+    /// These columns of `rows`, as SQL sees them.
+    pub(super) fn record_batch(&self, rows: &PackedRows) -> Result<RecordBatch> {
+        Ok(rows.project(&self.columns).record_batch(&self.schema)?)
+    }
+}

@@ -1,0 +1,237 @@
+//! Which rows of a scan a question wants, found before anything is made of them: what a condition says of a text is
+//! found out once a distinct text, and the other columns are made of the rows that are left.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringViewArray, new_null_array};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::compute::prep_null_mask_filter;
+use arrow::datatypes::{DataType, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type};
+use arrow::util::bit_util;
+use datafusion::common::Result;
+use datafusion::common::cast::as_boolean_array;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_generation};
+use probe_store::{PackedColumn, PackedRows};
+
+use super::narrowed::Narrowed;
+
+/// A condition that a query has made up on its way (of ORDER BY … LIMIT, of a join) is looked at again after so many
+/// rows, and left out as long as it keeps more than this of them: rows are complete without it.
+const TRIED_ROWS: usize = 64 << 10;
+const KEPT_PERCENT: usize = 75;
+
+/// Whether rows can be filtered by this condition here, so that they need not be above.
+pub(super) fn is_exact(condition: &Arc<dyn PhysicalExpr>) -> bool {
+    !is_volatile(condition) && !is_made_on_the_way(condition)
+}
+
+/// Whether a query makes this condition up while it runs, and changes it.
+pub(super) fn is_made_on_the_way(condition: &Arc<dyn PhysicalExpr>) -> bool {
+    snapshot_generation(condition) != 0
+}
+
+/// All conditions of one scan, as one partition applies them.
+pub(super) struct RowFilter {
+    conditions: Vec<Condition>,
+}
+
+struct Condition {
+    /// Over the columns that it needs.
+    expression: Arc<dyn PhysicalExpr>,
+    narrowed: Narrowed,
+    /// It may be left out, and changes.
+    made_on_the_way: bool,
+    tried: Tried,
+    /// Of the texts that it was asked of last.
+    of_texts: Option<OfTexts>,
+}
+
+/// How many rows a condition that may be left out has seen and kept since it changed.
+#[derive(Default)]
+struct Tried {
+    generation: u64,
+    rows: usize,
+    kept: usize,
+}
+
+/// What a condition says of each distinct text.
+struct OfTexts {
+    values: Arc<StringViewArray>,
+    /// None where it cannot be said of all: of some text that no row may have it is an error.
+    kept: Option<(Vec<bool>, bool)>,
+}
+
+/// What is left of some rows.
+enum Left {
+    All,
+    Some(BooleanBuffer),
+}
+
+impl RowFilter {
+    /// Of these, over the columns of `read`.
+    ///
+    /// # Errors
+    /// One that names another column.
+    pub(super) fn new(conditions: &[Arc<dyn PhysicalExpr>], read: &SchemaRef) -> Result<Self> {
+        let applied = conditions.iter().filter(|condition| !is_volatile(condition));
+        let mut conditions = applied.map(|one| Condition::new(one, read)).collect::<Result<Vec<_>>>()?;
+        conditions.sort_by_key(|condition| !condition.is_of_one_text());
+        Ok(Self { conditions })
+    }
+
+    /// Which rows are wanted: None for all of them.
+    pub(super) fn wanted(&mut self, rows: &PackedRows) -> Result<Option<BooleanArray>> {
+        let mut wanted: Option<BooleanBuffer> = None;
+        for condition in &mut self.conditions {
+            let count = wanted.as_ref().map_or(rows.rows, BooleanBuffer::count_set_bits);
+            if count == 0 {
+                break;
+            }
+            if condition.is_useless() {
+                continue;
+            }
+            let left = condition.left(rows, wanted.as_ref())?;
+            let next = match (left, wanted.take()) {
+                (Left::All, wanted) => wanted,
+                (Left::Some(kept), wanted) => Some(wanted.map_or_else(|| kept.clone(), |wanted| &wanted & &kept)),
+            };
+            condition.count(count, next.as_ref().map_or(rows.rows, BooleanBuffer::count_set_bits));
+            wanted = next;
+        }
+        Ok(wanted.filter(|wanted| wanted.count_set_bits() < rows.rows).map(|wanted| BooleanArray::new(wanted, None)))
+    }
+}
+
+impl Condition {
+    fn new(expression: &Arc<dyn PhysicalExpr>, read: &SchemaRef) -> Result<Self> {
+        let narrowed = Narrowed::of(std::iter::once(expression), read)?;
+        Ok(Self {
+            expression: narrowed.expression(expression)?,
+            narrowed,
+            made_on_the_way: is_made_on_the_way(expression),
+            tried: Tried::default(),
+            of_texts: None,
+        })
+    }
+
+    fn is_of_one_text(&self) -> bool {
+        !self.made_on_the_way
+            && self.narrowed.columns.len() == 1
+            && self.narrowed.schema.field(0).data_type() == &DataType::Utf8View
+    }
+
+    /// Whether it has kept so many rows that looking at them costs more than it saves.
+    fn is_useless(&mut self) -> bool {
+        if !self.made_on_the_way {
+            return false;
+        }
+        let generation = snapshot_generation(&self.expression);
+        if self.tried.generation != generation {
+            self.tried = Tried { generation, ..Tried::default() };
+        }
+        self.tried.rows >= TRIED_ROWS && self.tried.kept * 100 > self.tried.rows * KEPT_PERCENT
+    }
+
+    fn count(&mut self, rows: usize, kept: usize) {
+        self.tried.rows += rows;
+        self.tried.kept += kept;
+    }
+
+    /// What is left of the rows that are still `wanted`; of the others anything may be said.
+    fn left(&mut self, rows: &PackedRows, wanted: Option<&BooleanBuffer>) -> Result<Left> {
+        if self.is_of_one_text()
+            && let PackedColumn::Text { ids, values } = &rows.columns[self.narrowed.columns[0]]
+            && let Some((kept, null)) = self.of_texts(values, rows.rows)?
+        {
+            return Ok(Left::Some(of_ids(ids, kept, *null)));
+        }
+        let columns = rows.project(&self.narrowed.columns);
+        if columns.columns.iter().all(|column| matches!(column, PackedColumn::Constant(_))) {
+            let one = PackedRows { rows: 1, ..columns }.record_batch(&self.narrowed.schema)?;
+            let kept = self.evaluate(&one)?.value(0);
+            return Ok(if kept { Left::All } else { Left::Some(BooleanBuffer::new_unset(rows.rows)) });
+        }
+        let Some(wanted) = wanted else {
+            return Ok(Left::Some(self.evaluate(&columns.record_batch(&self.narrowed.schema)?)?));
+        };
+        let columns = columns.filter(&BooleanArray::new(wanted.clone(), None))?;
+        let kept = self.evaluate(&columns.record_batch(&self.narrowed.schema)?)?;
+        Ok(Left::Some(spread(wanted, &kept)))
+    }
+
+    /// What it says of each of `values` and of NULL, found out once for as long as the texts are the same.
+    fn of_texts(&mut self, values: &Arc<StringViewArray>, rows: usize) -> Result<Option<&(Vec<bool>, bool)>> {
+        let known = self.of_texts.as_ref().is_some_and(|known| Arc::ptr_eq(&known.values, values));
+        if !known {
+            // Where there are more texts than rows, the rows are fewer to look at.
+            if values.len() > 4 * rows {
+                return Ok(None);
+            }
+            let kept = self.say(Arc::clone(values) as ArrayRef).and_then(|kept| {
+                let null = self.say(new_null_array(&DataType::Utf8View, 1))?;
+                Ok((kept.iter().collect(), null.value(0)))
+            });
+            self.of_texts = Some(OfTexts { values: Arc::clone(values), kept: kept.ok() });
+        }
+        Ok(self.of_texts.as_ref().and_then(|known| known.kept.as_ref()))
+    }
+
+    fn say(&self, texts: ArrayRef) -> Result<BooleanBuffer> {
+        let field = self.narrowed.schema.field(0).clone().with_nullable(true);
+        let schema = Arc::new(Schema::new(vec![field]));
+        self.evaluate(&RecordBatch::try_new(schema, vec![texts])?)
+    }
+
+    /// Which rows it is true of: not of those of which it says NULL.
+    fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanBuffer> {
+        let said = self.expression.evaluate(batch)?.into_array(batch.num_rows())?;
+        let said = as_boolean_array(&said)?;
+        Ok(if said.null_count() > 0 { prep_null_mask_filter(said).values().clone() } else { said.values().clone() })
+    }
+}
+
+/// Which rows have an id that is kept.
+fn of_ids(ids: &ArrayRef, kept: &[bool], null: bool) -> BooleanBuffer {
+    if let Some(ids) = ids.as_primitive_opt::<UInt8Type>() {
+        // Of every id that there can be, so that nothing is to be looked at for each row.
+        let mut all = [false; 256];
+        all.iter_mut().zip(kept).for_each(|(all, kept)| *all = *kept);
+        return with_nulls(packed(ids.values(), |id| all[usize::from(id)]), ids.nulls(), null);
+    }
+    let is_kept = |id: usize| kept.get(id).copied().unwrap_or(false);
+    match (ids.as_primitive_opt::<UInt16Type>(), ids.as_primitive_opt::<UInt32Type>()) {
+        (Some(ids), _) => with_nulls(packed(ids.values(), |id| is_kept(usize::from(id))), ids.nulls(), null),
+        (_, Some(ids)) => with_nulls(packed(ids.values(), |id| is_kept(id as usize)), ids.nulls(), null),
+        _ => BooleanBuffer::new_unset(ids.len()),
+    }
+}
+
+/// A bit a value.
+fn packed<T: Copy>(values: &[T], bit: impl Fn(T) -> bool) -> BooleanBuffer {
+    let word = |values: &[T]| {
+        values.iter().enumerate().fold(0_u64, |word, (index, value)| word | u64::from(bit(*value)) << index)
+    };
+    let words: Vec<u64> = values.chunks(64).map(word).collect();
+    BooleanBuffer::new(words.into(), 0, values.len())
+}
+
+/// The same with `null` where there is no value.
+fn with_nulls(bits: BooleanBuffer, valid: Option<&NullBuffer>, null: bool) -> BooleanBuffer {
+    match valid.map(NullBuffer::inner) {
+        None => bits,
+        Some(valid) if null => &bits | &!valid,
+        Some(valid) => &bits & valid,
+    }
+}
+
+/// The rows that were `wanted` of which `kept` says so, in their order.
+fn spread(wanted: &BooleanBuffer, kept: &BooleanBuffer) -> BooleanBuffer {
+    let mut bits = vec![0u8; wanted.len().div_ceil(8)];
+    for (place, row) in wanted.set_indices().enumerate() {
+        if kept.value(place) {
+            bit_util::set_bit(&mut bits, row);
+        }
+    }
+    BooleanBuffer::new(bits.into(), 0, wanted.len())
+}

@@ -1,0 +1,55 @@
+//! Integers as they are kept, in as few bytes as the span of a batch needs, and as SQL sees them.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Int32Array, Int64Array, TimestampNanosecondArray, UInt8Array,
+    UInt16Array, UInt32Array,
+};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
+use probe_proto::table::ColumnType;
+
+use super::schema::utc;
+
+/// `values` less `base`, in as few bytes as `high` needs; None where that would be more than four.
+pub(super) fn narrow(values: &[i64], base: i64, high: i64, validity: Option<NullBuffer>) -> Option<ArrayRef> {
+    // Values are within base..=high, so that these casts lose nothing.
+    let offset = |value: &i64| value.wrapping_sub(base);
+    Some(match u32::try_from(high.checked_sub(base)?).ok()? {
+        0..=0xff => Arc::new(UInt8Array::new(values.iter().map(|value| offset(value) as u8).collect(), validity)),
+        0x100..=0xffff => {
+            Arc::new(UInt16Array::new(values.iter().map(|value| offset(value) as u16).collect(), validity))
+        }
+        _ => Arc::new(UInt32Array::new(values.iter().map(|value| offset(value) as u32).collect(), validity)),
+    })
+}
+
+/// The other way round; nothing of an array that is not [`narrow`]'s.
+pub(super) fn widened(offsets: &ArrayRef, base: i64) -> Vec<i64> {
+    fn of<T: ArrowPrimitiveType<Native: Into<i64>>>(offsets: &ArrayRef, base: i64) -> Option<Vec<i64>> {
+        let values = offsets.as_primitive_opt::<T>()?.values();
+        Some(values.iter().map(|value| base.wrapping_add((*value).into())).collect())
+    }
+    of::<UInt8Type>(offsets, base)
+        .or_else(|| of::<UInt16Type>(offsets, base))
+        .or_else(|| of::<UInt32Type>(offsets, base))
+        .unwrap_or_default()
+}
+
+/// Integers as SQL sees them.
+pub(super) fn wide(values: Vec<i64>, validity: Option<NullBuffer>, kind: ColumnType) -> ArrayRef {
+    match kind {
+        ColumnType::Int32 => {
+            let values: Vec<i32> = values.into_iter().map(|value| value as i32).collect();
+            Arc::new(Int32Array::new(values.into(), validity))
+        }
+        ColumnType::Timestamp => Arc::new(TimestampNanosecondArray::new(values.into(), validity).with_timezone(utc())),
+        _ => Arc::new(Int64Array::new(values.into(), validity)),
+    }
+}
+
+/// Integers that are kept as offsets, as SQL sees them.
+pub(super) fn offsets_array(offsets: &ArrayRef, base: i64, kind: ColumnType) -> ArrayRef {
+    wide(widened(offsets, base), offsets.nulls().cloned(), kind)
+}
