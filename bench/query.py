@@ -1,12 +1,14 @@
 """Questions over many torch_trace rows, ours and DuckDB's: `make bench-query`.
 
-Runs `bench-query` (release), which makes the rows and asks over them, then asks DuckDB over the same rows in a
-native table, on the same machine and with as many threads, at the same priority. p50 of the whole query, warm.
+Runs `bench-query` (release), which makes the rows and asks over them, then asks DuckDB over the same rows in native
+tables, in a file and in memory, on the same machine and with as many threads, at the same priority. p50 of the whole
+query, warm.
 """
 
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import tempfile
@@ -16,39 +18,28 @@ import duckdb
 
 NICENESS = 5  # As the collector's query threads have it (crates/query/src/threads.rs).
 
-PROFILE = """SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec,
-    SUM(duration) AS total_time_sec, SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time
-    FROM t {where} GROUP BY module, stage ORDER BY total_time_sec DESC"""
-QUERIES = {
-    "last ten steps": PROFILE.format(where="WHERE step > (SELECT MAX(step) - 10 FROM t)"),
-    "whole table": PROFILE.format(where=""),
-    "by rank": "SELECT rank, COUNT(*), AVG(duration), SUM(duration) FROM t GROUP BY rank",
-    "MAX(step)": "SELECT MAX(step) FROM t",
-    "COUNT(*)": "SELECT COUNT(*) FROM t",
-    "p95 by module": "SELECT module, approx_quantile(duration, 0.95) FROM t GROUP BY module",
-}
-# Of DuckDB's time, or milliseconds.
-RATIO = {"last ten steps": 0.5, "whole table": 0.9, "by rank": 1.0, "p95 by module": 1.0}
-MILLISECONDS = {"MAX(step)": 2.0, "COUNT(*)": 2.0}
+QUESTIONS = json.loads((pathlib.Path(__file__).parent / "query" / "questions.json").read_text())
 
 
 def verdict(value: float, bound: float, less: bool = True) -> str:
     return "met" if (value <= bound if less else value >= bound) else "MISSED"
 
 
-def peer(directory: str, rounds: int) -> dict[str, float]:
-    os.nice(NICENESS)
-    con = duckdb.connect()
+def peer(directory: str, rounds: int, database: str) -> dict[str, float]:
+    """DuckDB's times over the same rows, in milliseconds, in a database at this path or `:memory:`."""
+    con = duckdb.connect(database)
     con.execute(f"SET threads = {os.cpu_count()}")
     con.execute(f"CREATE TABLE t AS SELECT * FROM read_parquet('{directory}/all/python.torch_trace/*.parquet')")
     times = {}
-    for name, sql in QUERIES.items():
+    for question in QUESTIONS:
+        sql = question.get("duckdb", question["sql"])
         seen = []
         for _ in range(rounds + 3):
             began = time.perf_counter()
             con.execute(sql).fetchall()
             seen.append(time.perf_counter() - began)
-        times[name] = statistics.median(seen[3:]) * 1e3
+        times[question["name"]] = statistics.median(seen[3:]) * 1e3
+    con.close()
     return times
 
 
@@ -66,20 +57,25 @@ def main() -> None:
         command = [args.binary, str(args.rows), directory, str(args.rounds)]
         output = subprocess.run(command, env=os.environ | home, stdout=subprocess.PIPE, text=True, check=True).stdout
         ours = {(line["what"], line["name"]): line["value"] for line in map(json.loads, output.splitlines())}
-        theirs = peer(directory, args.rounds)
+        os.nice(NICENESS)
+        in_file = peer(directory, args.rounds, f"{directory}/duck.db")
+        in_memory = peer(directory, args.rounds, ":memory:")
     rows = ours["memory", "rows"]
     print(
         f"{rows / 1e6:.1f} M rows, {os.cpu_count()} threads, DuckDB {duckdb.__version__}, load {os.getloadavg()[0]:.1f}"
     )
-    print(f"{'p50, ms':16} {'memory':>9} {'half disk':>9} {'DuckDB':>9}")
-    for name in QUERIES:
-        memory, half, duck = ours["memory", name], ours["half on disk", name], theirs[name]
-        if name in RATIO:
-            said = f"{memory / duck:.2f} x DuckDB (bound {RATIO[name]}: {verdict(memory / duck, RATIO[name])})"
+    print(f"{'p50, ms':16} {'memory':>9} {'half disk':>9} {'DuckDB file':>11} {'memory':>9}")
+    for question in QUESTIONS:
+        name = question["name"]
+        memory, half = ours["memory", name], ours["half on disk", name]
+        duck = min(in_file[name], in_memory[name])
+        if ratio := question.get("ratio"):
+            said = f"{memory / duck:.2f} x DuckDB's better one (bound {ratio}: {verdict(memory / duck, ratio)})"
         else:
-            said = f"bound {MILLISECONDS[name]} ms: {verdict(max(memory, half), MILLISECONDS[name])}"
+            bound = question["milliseconds"]
+            said = f"bound {bound} ms: {verdict(max(memory, half), bound)}"
         said += f"; half on disk {half / memory:.2f} x memory (bound 2: {verdict(half / memory, 2)})"
-        print(f"{name:16} {memory:9.2f} {half:9.2f} {duck:9.2f}   {said}")
+        print(f"{name:16} {memory:9.2f} {half:9.2f} {in_file[name]:11.2f} {in_memory[name]:9.2f}   {said}")
     if args.last_ten_before:
         growth = ours["memory", "last ten steps"] / args.last_ten_before
         print(f"last ten steps: {growth:.2f} x its time at 10 M rows (bound 1.5: {verdict(growth, 1.5)})")

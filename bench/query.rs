@@ -4,7 +4,7 @@
 //! memory, then with the first half of them on disk, and takes in rows while a question is asked every 100 ms. Prints
 //! a JSON object a line for bench/query.py, which asks DuckDB the same over the same rows.
 //!
-//! `query ROWS DIRECTORY [ROUNDS [QUESTION]]`: a throw-away directory, and one question instead of all. `query strings`:
+//! `query ROWS DIRECTORY [ROUNDS [QUESTION]]`: a throw-away directory, and one question instead of all and of ingest. `query strings`:
 //! the layouts that text could have (see there).
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
@@ -32,24 +32,26 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// Batches that one connection brings.
 const BATCHES: u64 = 2000;
 
-/// As in bench/query.py; the first is the document's.
-const QUERIES: &[(&str, &str)] = &[
-    ("last ten steps", ingest::LAST_STEPS),
-    (
-        "whole table",
-        "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec, SUM(duration) AS total_time_sec,
-         SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time FROM python.torch_trace
-         GROUP BY module, stage ORDER BY total_time_sec DESC",
-    ),
-    ("by rank", "SELECT rank, COUNT(*), AVG(duration), SUM(duration) FROM python.torch_trace GROUP BY rank"),
-    ("MAX(step)", "SELECT MAX(step) FROM python.torch_trace"),
-    ("COUNT(*)", "SELECT COUNT(*) FROM python.torch_trace"),
-    (
-        "p95 by module",
-        "SELECT module, approx_percentile_cont(0.95) WITHIN GROUP (ORDER BY duration) FROM python.torch_trace
-         GROUP BY module",
-    ),
-];
+/// Questions over a table `t`, as bench/query.py asks DuckDB them.
+const QUESTIONS: &str = include_str!("query/questions.json");
+
+#[derive(serde::Deserialize)]
+struct Question {
+    name: String,
+    sql: String,
+}
+
+/// All of them, or the one that the command line names.
+fn questions() -> Result<Vec<Question>> {
+    let mut questions: Vec<Question> = serde_json::from_str(QUESTIONS)?;
+    if let Some(only) = std::env::args().nth(4) {
+        questions.retain(|question| question.name == only);
+    }
+    for question in &mut questions {
+        question.sql = question.sql.replace(" FROM t", " FROM python.torch_trace");
+    }
+    Ok(questions)
+}
 
 async fn ask(engine: &Engine, sql: &str) -> Result<usize> {
     let rows = engine.query(sql, None).await?;
@@ -76,9 +78,8 @@ fn say(what: &str, name: &str, value: f64) {
 
 async fn ask_all(what: &str, store: Arc<Store>, rounds: usize) -> Result<()> {
     let engine = Engine::new(store, Vec::new())?;
-    let only = std::env::args().nth(4);
-    for (name, sql) in QUERIES.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name)) {
-        say(what, name, median(&engine, sql, rounds).await?);
+    for question in questions()? {
+        say(what, &question.name, median(&engine, &question.sql, rounds).await?);
     }
     Ok(())
 }
@@ -132,6 +133,9 @@ fn main() -> Result<()> {
     let directory = arguments.next().ok_or("which directory?")?;
     let rounds = arguments.next().map_or(Ok(15), |rounds| rounds.parse())?;
     runtime.block_on(measure(rows, Path::new(&directory), rounds))?;
+    if arguments.next().is_some() {
+        return Ok(());
+    }
     // The first one takes memory that the process did not have yet.
     runtime.block_on(ingest::measure(BATCHES / 4, None))?;
     let alone = runtime.block_on(ingest::measure(BATCHES, None))?.0;
