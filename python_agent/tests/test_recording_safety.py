@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Iterator
@@ -340,6 +341,23 @@ def test_an_assignment_to_one_class_is_seen_and_said(recorder: Recorder) -> None
     torch.testing.assert_close(model(x), nn.functional.linear(2 * x, model.weight, model.bias))
     recorder.native.mark_step()
     assert forward_rows(recorder) == 1
+
+
+def test_a_new_class_where_one_lay_that_has_gone_is_nobodys_assignment(recorder: Recorder) -> None:
+    class Unpatched(nn.Module):
+        @classmethod
+        def __init_subclass__(cls) -> None:
+            pass
+
+    gone = {id(type(f"Gone{number}", (nn.Module,), {})) for number in range(200)}
+    gc.collect()
+    kept = []
+    while id(new := type("New", (Unpatched,), {})) not in gone:
+        kept.append(new)
+        assert len(kept) < 20_000, "no class came to lie where one had lain"
+    recorder.native.keep_slots(True)
+    recorder.native.mark_step()
+    assert recorder.native.problem() == "" and recorder.native.is_patched(new)
 
 
 def test_classes_that_torch_fx_makes_are_nobodys_assignment(recorder: Recorder) -> None:

@@ -3,14 +3,15 @@
 //! Python's own `__call__` stays as it is, so hooks, `torch.compile` and subclasses with a `__call__` of their own see no
 //! difference. The slot has no public setter; its place in the type object is checked against `PyType_GetSlot`.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyType};
+use pyo3::types::{PyDict, PyList, PyType, PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{ffi, intern};
 
 use super::clock::ticks;
@@ -18,7 +19,6 @@ use super::forward::module_call;
 use super::thread::ThreadState;
 use super::{cost, names, program_errors};
 use crate::shared;
-use probe_trace::names::Names;
 use probe_trace::record::{Kind, Record};
 
 /// What the slot held before: Python's generic one, which looks up `__call__`.
@@ -31,6 +31,10 @@ static MODULE: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 static KEPT: AtomicBool = AtomicBool::new(false);
 /// All classes are to be looked at, at the next good place.
 static LOOK: AtomicBool = AtomicBool::new(false);
+
+/// The classes that have had our function, by address. Weak references, because a new class may come to lie where one lay that
+/// has gone.
+static PATCHED: LazyLock<Mutex<HashMap<usize, Py<PyWeakrefReference>>>> = LazyLock::new(Mutex::default);
 
 /// An assignment to the `__call__` of one class is seen after this long at most; one to that of `nn.Module` at once.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -106,8 +110,20 @@ fn find_slot(module: &Bound<'_, PyType>, plain: &Bound<'_, PyType>) -> PyResult<
 fn patch_type(class: &Bound<'_, PyType>) -> bool {
     let Some(slot) = slot_of(class.as_ptr()) else { return false };
     let original = ORIGINAL.load(Ordering::Relaxed);
-    slot.compare_exchange(original, ours(), Ordering::AcqRel, Ordering::Acquire).is_ok_and(|_| true)
-        || slot.load(Ordering::Relaxed) == ours()
+    let _ = slot.compare_exchange(original, ours(), Ordering::AcqRel, Ordering::Acquire);
+    let is_ours = slot.load(Ordering::Relaxed) == ours();
+    if is_ours && let Ok(reference) = PyWeakrefReference::new(class) {
+        let before = shared::lock(&PATCHED).insert(class.as_ptr() as usize, reference.unbind());
+        drop(before);
+    }
+    is_ours
+}
+
+/// Whether `class` has had our function before: not a class that has gone and lay where `class` lies.
+fn was_patched(class: &Bound<'_, PyType>) -> bool {
+    let patched = shared::lock(&PATCHED);
+    let reference = patched.get(&(class.as_ptr() as usize));
+    reference.is_some_and(|reference| reference.bind(class.py()).upgrade().is_some_and(|living| living.is(class)))
 }
 
 /// Takes it out again.
@@ -186,10 +202,16 @@ fn patch_below(py: Python<'_>, found: &mut Option<String>) -> PyResult<()> {
         if !seen.insert(class.as_ptr() as usize) {
             continue;
         }
-        // One that has no name here yet is new: its own `__init_subclass__` did not call on.
-        let is_known = names::Known.class(class.as_ptr() as u64).is_some();
-        if !is_patched(&class) && patch_type(&class) && is_known && found.is_none() && !is_traced(&class) {
-            *found = Some(class.name()?.extract()?);
+        if !is_patched(&class) {
+            let was_patched = was_patched(&class);
+            if !patch_type(&class) {
+                // It has a `tp_call` of its own.
+            } else if !was_patched {
+                // It is new, and its own `__init_subclass__` did not call on.
+                names::name_type(&class)?;
+            } else if found.is_none() && !is_traced(&class) {
+                *found = Some(class.name()?.extract()?);
+            }
         }
         for below in subclasses.call1((&class,))?.cast::<PyList>()? {
             waiting.push(below.cast_into::<PyType>()?);
