@@ -65,11 +65,22 @@ pub(super) struct Answer {
 
 /// Ends a query when it is dropped.
 #[derive(Debug)]
-pub(super) struct EndOnDrop(pub(super) AbortHandle);
+pub(super) struct EndOnDrop {
+    task: AbortHandle,
+    bounds: Bounds,
+}
+
+impl EndOnDrop {
+    /// `task` is that of a question with these bounds.
+    pub(super) fn new(task: AbortHandle, bounds: &Bounds) -> Self {
+        Self { task, bounds: bounds.clone() }
+    }
+}
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.abort();
+        self.bounds.gone.cancel();
+        self.task.abort();
     }
 }
 
@@ -161,7 +172,7 @@ impl Output {
 impl Waiting {
     /// The answer of `query`, which puts its batches at the other end.
     pub(super) fn of(self, query: JoinHandle<Result<()>>) -> Answer {
-        let end = EndOnDrop(query.abort_handle());
+        let end = EndOnDrop::new(query.abort_handle(), &self.bounds);
         Answer { queue: self.queue, query, bounds: self.bounds, taken: None, _end: end }
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Bounds {
     pub(super) memory: usize,
     /// Cancelled when whoever asked may not ask any more.
     revoked: CancellationToken,
+    /// Cancelled when nobody waits for the answer any more.
+    pub(super) gone: CancellationToken,
 }
 
 impl Bounds {
@@ -34,6 +36,7 @@ impl Bounds {
             bytes: limits.lower(asked.bytes, Some(limits.bytes)).unwrap_or(limits.bytes),
             memory: limits.lower(asked.memory, Some(limits.memory)).unwrap_or(limits.memory),
             revoked: asked.revoked.clone(),
+            gone: CancellationToken::new(),
             limits: Arc::clone(limits),
         }
     }
@@ -48,8 +51,19 @@ impl Bounds {
         };
         tokio::select! {
             () = late => self.too_late(),
-            () = self.revoked.cancelled() => Error::denied("the token was revoked"),
+            () = self.revoked.cancelled() => revoked(),
         }
+    }
+
+    /// Why the question is over, where it is.
+    pub(super) fn passed(&self) -> Option<Error> {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Some(self.too_late());
+        }
+        if self.revoked.is_cancelled() {
+            return Some(revoked());
+        }
+        self.gone.is_cancelled().then(|| Error::failed("nobody waits for the answer"))
     }
 
     /// The result of `work`, unless the question has to end before.
@@ -80,4 +94,8 @@ impl Bounds {
     pub(super) fn too_much_memory(&self) -> Error {
         self.limits.too_much_memory(self.memory)
     }
+}
+
+fn revoked() -> Error {
+    Error::denied("the token was revoked")
 }

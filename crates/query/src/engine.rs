@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
+use crate::allocator;
 use crate::answer::{self, EndOnDrop, Output};
 use crate::bounds::Bounds;
 use crate::by_process::GroupByProcess;
@@ -77,6 +78,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::new`]'s.
     pub fn with_limits(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>, limits: Limits) -> Result<Self> {
+        allocator::keep_little();
         let runtime = RuntimeEnvBuilder::new()
             // Each query is given its own (`memory`).
             .with_memory_pool(Arc::new(GreedyMemoryPool::new(0)))
@@ -99,13 +101,14 @@ impl Engine {
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();
         or_say(state.register_udaf(Arc::new(AggregateUDF::from(ApproxPercentile::default()))))?;
+        let running = limits.running;
         Ok(Self {
             planner: Arc::new(Planner { store, system, others: Arc::from([]), state, scans: Running::default() }),
             admission: Arc::new(Admission::new(&limits)),
             memory: Arc::new(Budget::new(&limits)),
             limits: Arc::new(limits),
             queries: Running::default(),
-            threads: Threads::start()?,
+            threads: Threads::start(running)?,
         })
     }
 
@@ -142,7 +145,7 @@ impl Engine {
         let (sql, pid, parameters) = (sql.to_owned(), asked.pid, asked.parameters);
         let permit = self.admission.enter(&bounds).await?;
         let (planned, plan) = oneshot::channel();
-        let memory = self.memory.share(bounds.memory);
+        let memory = self.memory.share(&bounds);
         let (answer, output) = answer::channel(&bounds, &memory);
         let planner = Arc::clone(&self.planner);
         let work = async move |output: &mut Output| {
@@ -200,14 +203,14 @@ impl Engine {
     {
         let (bounds, pid) = (Bounds::new(&self.limits, &asked), asked.pid);
         let permit = self.admission.enter(&bounds).await?;
-        let memory = self.memory.share(bounds.memory);
+        let memory = self.memory.share(&bounds);
         let planning = planning(Arc::clone(&self.planner), pid, bounds.clone(), memory);
         let planning = async move {
             let _permit = permit;
             planning.await
         };
         let planning = self.begin(planning)?;
-        let _end = EndOnDrop(planning.abort_handle());
+        let _end = EndOnDrop::new(planning.abort_handle(), &bounds);
         bounds.hold(planning).await?.map_err(|error| Error::failed(format!("the query broke off: {error}")))?
     }
 
@@ -221,7 +224,7 @@ impl Engine {
             let _running = running;
             work.await
         };
-        self.threads.spawn(work).ok_or_else(|| Error::failed("the engine has ended"))
+        self.threads.spawn(work)
     }
 
     /// The tables of its store.

@@ -1,5 +1,6 @@
 //! Memory of queries: one budget for all of them, of which each has a little for itself, so that a plain question is
-//! answered also while another has taken all the rest.
+//! answered also while another has taken all the rest. A question that is over gets no more, which ends work that nobody can
+//! stop from outside.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
 
+use super::allocator;
+use super::bounds::Bounds;
 use super::limits::Limits;
 
 /// What queries that run at a time have each for themselves is this part of the whole, together.
@@ -29,8 +32,14 @@ pub(super) struct Budget {
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Arc<Budget>,
-    most: usize,
-    used: Mutex<usize>,
+    bounds: Bounds,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    now: usize,
+    highest: usize,
 }
 
 impl Budget {
@@ -41,9 +50,9 @@ impl Budget {
         Self { most: limits.memory - own * running, used: Mutex::default(), own }
     }
 
-    /// That of one query, which may have so many bytes of it.
-    pub(super) fn share(self: &Arc<Self>, most: usize) -> Arc<dyn MemoryPool> {
-        Arc::new(Share { budget: Arc::clone(self), most, used: Mutex::default() })
+    /// That of one query, within its bounds.
+    pub(super) fn share(self: &Arc<Self>, bounds: &Bounds) -> Arc<dyn MemoryPool> {
+        Arc::new(Share { budget: Arc::clone(self), bounds: bounds.clone(), used: Mutex::default() })
     }
 }
 
@@ -55,11 +64,11 @@ impl Share {
 
     fn add(&self, bytes: usize, must: bool) -> Result<()> {
         let mut used = lock(&self.used);
-        let after = used.saturating_add(bytes);
-        if after > self.most && !must {
+        let after = used.now.saturating_add(bytes);
+        if after > self.bounds.memory && !must {
             return Err(exhausted());
         }
-        let more = self.common(after) - self.common(*used);
+        let more = self.common(after) - self.common(used.now);
         if more > 0 {
             let mut common = lock(&self.budget.used);
             let together = common.saturating_add(more);
@@ -68,12 +77,19 @@ impl Share {
             }
             *common = together;
         }
-        *used = after;
+        used.now = after;
+        used.highest = used.highest.max(after);
         Ok(())
     }
 }
 
-fn lock(used: &Mutex<usize>) -> MutexGuard<'_, usize> {
+impl Drop for Share {
+    fn drop(&mut self) {
+        allocator::give_back(lock(&self.used).highest);
+    }
+}
+
+fn lock<T>(used: &Mutex<T>) -> MutexGuard<'_, T> {
     used.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -84,7 +100,7 @@ fn exhausted() -> DataFusionError {
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} bytes", lock(&self.used), self.most)
+        write!(f, "{} of {} bytes", lock(&self.used).now, self.bounds.memory)
     }
 }
 
@@ -100,25 +116,28 @@ impl MemoryPool for Share {
 
     fn shrink(&self, _: &MemoryReservation, shrink: usize) {
         let mut used = lock(&self.used);
-        let after = used.saturating_sub(shrink);
-        let less = self.common(*used) - self.common(after);
+        let after = used.now.saturating_sub(shrink);
+        let less = self.common(used.now) - self.common(after);
         if less > 0 {
             let mut common = lock(&self.budget.used);
             *common = common.saturating_sub(less);
         }
-        *used = after;
+        used.now = after;
     }
 
     fn try_grow(&self, _: &MemoryReservation, additional: usize) -> Result<()> {
+        if let Some(error) = self.bounds.passed() {
+            return Err(DataFusionError::External(Box::new(error)));
+        }
         self.add(additional, false)
     }
 
     fn reserved(&self) -> usize {
-        *lock(&self.used)
+        lock(&self.used).now
     }
 
     fn memory_limit(&self) -> MemoryLimit {
-        MemoryLimit::Finite(self.most)
+        MemoryLimit::Finite(self.bounds.memory)
     }
 }
 
@@ -126,13 +145,17 @@ impl MemoryPool for Share {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::limits::Asked;
     use datafusion::execution::memory_pool::MemoryConsumer;
+    use std::time::Duration;
 
     #[test]
     fn a_query_has_a_little_also_where_another_has_the_rest() {
-        let budget = Arc::new(Budget::new(&Limits { memory: 1600, running: 4, ..Limits::default() }));
+        let limits = Arc::new(Limits { memory: 1600, running: 4, ..Limits::default() });
+        let budget = Arc::new(Budget::new(&limits));
+        let within = |memory| Bounds::new(&limits, &Asked { memory: Some(memory), ..Asked::default() });
         let reserve = |share: &Arc<dyn MemoryPool>| MemoryConsumer::new("").register(share);
-        let (greedy, plain) = (budget.share(1600), budget.share(1600));
+        let (greedy, plain) = (budget.share(&within(1600)), budget.share(&within(1600)));
         let (hog, small) = (reserve(&greedy), reserve(&plain));
         hog.try_grow(1300).unwrap();
         assert!(hog.try_grow(1).is_err() && small.try_grow(101).is_err());
@@ -141,7 +164,26 @@ mod tests {
         small.try_grow(1200).unwrap();
         small.shrink(1250);
         assert_eq!((plain.reserved(), *lock(&budget.used)), (50, 0));
-        let little = budget.share(10);
+        let little = budget.share(&within(10));
         assert!(reserve(&little).try_grow(11).is_err() && reserve(&little).try_grow(10).is_ok());
+    }
+    #[test]
+    fn a_question_that_is_over_gets_no_more() {
+        let limits = Arc::new(Limits { memory: 1600, running: 4, ..Limits::default() });
+        let budget = Arc::new(Budget::new(&limits));
+        let says = |bounds: &Bounds| {
+            let reservation = MemoryConsumer::new("").register(&budget.share(bounds));
+            reservation.try_grow(1).map_err(|error| crate::from_datafusion(error).to_string())
+        };
+        let late = Bounds::new(&limits, &Asked { timeout: Some(Duration::ZERO), ..Asked::default() });
+        assert!(says(&late).unwrap_err().contains("no whole answer within"));
+        let asked = Asked::default();
+        let bounds = Bounds::new(&limits, &asked);
+        says(&bounds).unwrap();
+        asked.revoked.cancel();
+        assert!(says(&bounds).unwrap_err().contains("revoked"));
+        let bounds = Bounds::new(&limits, &Asked::default());
+        bounds.gone.cancel();
+        assert!(says(&bounds).is_err());
     }
 }

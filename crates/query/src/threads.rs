@@ -1,9 +1,14 @@
-//! The threads that queries run on: as many as there are cores, and of lower priority than those that take in rows, so
-//! that the heaviest query slows nobody but other queries.
+//! The threads that queries run on, of lower priority than those that take in rows, so that the heaviest query slows
+//! nobody but other queries.
+//!
+//! One step of a query may be long: a sort of all that it has, a function of many long texts. Nothing else runs on that
+//! thread meanwhile, so queries that run at the same time have threads of their own, among which the kernel divides the
+//! processors.
 
 use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use probe_common::error::Result;
+use probe_common::error::{Error, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
@@ -15,47 +20,73 @@ const NICENESS: i32 = 5;
 /// development build, whose frames are the largest: a test asks such statements. Memory is taken only of what is used.
 pub(super) const STACK: usize = 64 << 20;
 
-/// Some threads.
+/// Groups of threads. The first has a thread for each core, the second half as many, the third a third: a single query has
+/// the whole machine, and a hundred do not have a hundred times as many threads.
 #[derive(Debug)]
-pub(super) struct Threads(Option<Runtime>);
-
-impl Threads {
-    /// Starts them.
-    pub(super) fn start() -> Result<Self> {
-        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(cores)
-            .thread_stack_size(STACK)
-            .thread_name("probe-query")
-            .on_thread_start(lower_priority)
-            .enable_time()
-            .build()?;
-        Ok(Self(Some(runtime)))
-    }
-
-    /// Runs a task on them.
-    pub(super) fn spawn<T: Send + 'static>(
-        &self,
-        task: impl Future<Output = T> + Send + 'static,
-    ) -> Option<JoinHandle<T>> {
-        self.0.as_ref().map(|runtime| runtime.spawn(task))
-    }
+pub(super) struct Threads {
+    groups: Mutex<Vec<Runtime>>,
+    /// There are no more groups than queries that run at a time.
+    most: usize,
 }
 
 impl Threads {
+    /// Starts those of one query, of `most` that run at a time.
+    pub(super) fn start(most: usize) -> Result<Self> {
+        Ok(Self { groups: Mutex::new(vec![group(0)?]), most })
+    }
+
+    /// Runs a task on those that have least to do, which are new ones where all have something and the system has threads
+    /// left.
+    ///
+    /// # Errors
+    /// The threads have ended.
+    pub(super) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Result<JoinHandle<T>> {
+        let mut groups = self.groups();
+        let tasks = |group: &Runtime| group.metrics().num_alive_tasks();
+        let all_work = groups.iter().all(|group| tasks(group) > 0);
+        if all_work
+            && groups.len() < self.most
+            && let Ok(another) = group(groups.len())
+        {
+            groups.push(another);
+        }
+        let idlest = groups.iter().min_by_key(|group| tasks(group));
+        Ok(idlest.ok_or_else(|| Error::failed("the engine has ended"))?.spawn(task))
+    }
+
     /// Tasks that are there: those of [`spawn`](Self::spawn), and what they began themselves.
     pub(super) fn tasks(&self) -> usize {
-        self.0.as_ref().map_or(0, |runtime| runtime.metrics().num_alive_tasks())
+        self.groups().iter().map(|group| group.metrics().num_alive_tasks()).sum()
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<Runtime>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
         // An engine is dropped where nothing may block, and what still runs has nobody who waits for it.
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
+        for group in self.groups().drain(..) {
+            group.shutdown_background();
         }
     }
+}
+
+/// The threads of the group that there are `before` others of.
+fn group(before: usize) -> Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let group = Builder::new_multi_thread()
+        .worker_threads((cores / (before + 1)).max(1))
+        .thread_stack_size(STACK)
+        .thread_name("probe-query")
+        .on_thread_start(lower_priority)
+        .enable_time()
+        .build()?;
+    Ok(group)
 }
 
 /// Does something here and now that takes as much stack as the deepest statement.

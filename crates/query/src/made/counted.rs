@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayData, ArrayRef, make_array};
 use arrow::buffer::Buffer;
+use arrow::compute::concat;
 use arrow::compute::kernels::concat_elements::concat_elements_dyn;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue, plan_err};
@@ -23,6 +24,8 @@ use super::growth::{self, Growth};
 const MOST_CONSTANT: usize = 64 << 10;
 /// The optimizer has copies of a constant.
 const COPIES: usize = 8;
+/// Bytes that one call may make. What makes more is called for some rows after others, and a question can end in between.
+const MAX_CALL: usize = 1 << 20;
 /// What is less in one batch is bounded by how many rows a batch has (`width`).
 const LEAST: usize = 16 << 10;
 
@@ -89,6 +92,34 @@ impl Counted {
             }
             Does::Nothing => args.args.into_iter().next().ok_or_else(|| DataFusionError::Plan("nothing".into())),
         }
+    }
+
+    /// Calls for so many rows at a time. Memory is taken for each call by itself, and a question that is over gets none.
+    fn call_in_parts(
+        &self,
+        args: &ScalarFunctionArgs,
+        rows_of_part: usize,
+        reservation: &MemoryReservation,
+    ) -> Result<ColumnarValue> {
+        let mut parts = Vec::new();
+        for begin in (0..args.number_rows).step_by(rows_of_part) {
+            let rows = rows_of_part.min(args.number_rows - begin);
+            let slice = |arg: &ColumnarValue| match arg {
+                ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(begin, rows)),
+                ColumnarValue::Scalar(scalar) => ColumnarValue::Scalar(scalar.clone()),
+            };
+            let part =
+                ScalarFunctionArgs { args: args.args.iter().map(slice).collect(), number_rows: rows, ..args.clone() };
+            let (before, most) = (reservation.size(), self.growth.most(&part.args, rows)?);
+            reservation.try_grow(most)?;
+            let made = self.call(part, false)?.into_array(rows)?;
+            reservation.try_resize(before + made.get_array_memory_size())?;
+            parts.push(made);
+        }
+        // The values of views stay where they are; others are copied.
+        reservation.try_grow(parts.iter().map(already_there).sum())?;
+        let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+        Ok(ColumnarValue::Array(concat(&parts)?))
     }
 
     fn keep(&self, value: ColumnarValue, reservation: MemoryReservation) -> Result<ColumnarValue> {
@@ -173,7 +204,10 @@ impl ScalarUDFImpl for Counted {
         let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if constant { 1 } else { args.number_rows };
         let most = match &self.does {
-            Does::Nothing => args.args.first().map_or(0, already_there),
+            Does::Nothing => match args.args.first() {
+                Some(ColumnarValue::Array(array)) => already_there(array),
+                _ => 0,
+            },
             _ => self.growth.most(&args.args, rows)?,
         };
         let exact = matches!(self.growth, Growth::Repeat | Growth::Pad);
@@ -181,6 +215,10 @@ impl ScalarUDFImpl for Counted {
             return Err(too_large(most));
         }
         let reservation = MemoryConsumer::new("function").register(&self.pool);
+        if rows > 1 && most > MAX_CALL && self.does != Does::Nothing {
+            let made = self.call_in_parts(&args, rows / (most / MAX_CALL).clamp(1, rows), &reservation)?;
+            return self.keep(made, reservation);
+        }
         reservation.try_grow(most)?;
         let value = self.call(args, constant)?;
         self.keep(value, reservation)
@@ -201,12 +239,11 @@ impl Hash for Counted {
     }
 }
 
-/// What of a value is its own: views show what others have.
-fn already_there(value: &ColumnarValue) -> usize {
-    match value {
-        ColumnarValue::Array(array) if matches!(array.data_type(), DataType::Utf8View | DataType::BinaryView) => 0,
-        ColumnarValue::Array(array) => growth::array_bytes(array.as_ref()),
-        ColumnarValue::Scalar(_) => 0,
+/// What of an array is its own: views show what others have.
+fn already_there(array: &ArrayRef) -> usize {
+    match array.data_type() {
+        DataType::Utf8View | DataType::BinaryView => 0,
+        _ => growth::array_bytes(array.as_ref()),
     }
 }
 
