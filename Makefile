@@ -11,12 +11,14 @@ SOURCES := $(shell find Cargo.toml Cargo.lock proto crates src python_agent -nam
 PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py tests/exports.py \
 	docs/images
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
+# Advisories against dependencies, where `make audit` has fetched them.
+ADVISORIES := $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/advisory-db-*)
 # How long each test took, for `make testing-page`.
 RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check audit format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -89,18 +91,24 @@ RELEASES ?=
 test-layouts: setup ## what the agent takes for granted of the C++ of each release of torch (0.9 GB to fetch each; RELEASES="2.13.0" for one)
 	$(BIN)/python tests/torch_layout.py $(RELEASES)
 
-check: setup ## format, lints, types, circles of imports, stale generated pages, broken links
+check: setup ## format, lints, types, circles of imports, dependencies, stale generated pages, broken links
 	cargo fmt --all -- --check
 	tests/one_build.sh
 	$(BIN)/python tests/testing_page.py --check
 	$(BIN)/python tests/circles.py
 	$(BIN)/python tests/links.py
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/cargo-shear --exclude probe-features
+	$(BIN)/cargo-deny --workspace --offline check --hide-inclusion-graph bans licenses sources $(if $(ADVISORIES),advisories)
+	@$(if $(ADVISORIES),,echo "advisories: not looked at, because their database is not on this machine; make audit fetches it")
 	$(BIN)/ruff check $(PYTHONS)
 	$(BIN)/ruff format --check $(PYTHONS)
 	cd python_agent && $(BIN)/mypy
 	cd python_agent && $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/probe generate-docs --check docs
+
+audit: $(VENV)/.packages ## security advisories against any dependency, from the database on GitHub
+	$(BIN)/cargo-deny --workspace check --hide-inclusion-graph advisories
 
 format: setup ## rewrite to the house format, and the generated pages
 	cargo fmt --all
