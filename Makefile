@@ -35,12 +35,15 @@ $(VENV)/.packages: requirements-dev.txt
 build:
 	cargo build --package probe
 
-# The wheel is built by maturin and carries the probe binary, without its symbols.
+# The wheel is built by maturin and carries the probe binary, without its symbols. probe-agent, its name in earlier builds,
+# goes first: uninstalled later, it would take the files of this one along.
 $(VENV)/.wheel: $(VENV)/.packages $(SOURCES) | build
 	mkdir -p $(SCRIPTS)
 	strip -o $(SCRIPTS)/probe $(TARGET)/debug/probe
 	rm -rf $(TARGET)/wheels
 	cd python_agent && $(BIN)/maturin build --quiet --interpreter $(BIN)/python --out $(abspath $(TARGET))/wheels
+	if ls $(VENV)/lib/python*/site-packages/probe_agent-*.dist-info >/dev/null 2>&1; then \
+		$(BIN)/python -m pip uninstall --quiet --yes probe-agent; fi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(TARGET)/wheels/*.whl
 	touch $@
 

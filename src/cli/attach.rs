@@ -160,7 +160,7 @@ fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &Found)
     let pid = one.pid;
     if let Some(error) = &report.error {
         let hint = match error.contains("probe_agent") {
-            true => "install the wheel of the same version there: python -m pip install probe-agent; or say where it is by --agent DIR".to_owned(),
+            true => "install the wheel of the same version there: python -m pip install trainprobe; or say where it is by --agent DIR".to_owned(),
             false => format!("probe {pid} stack says what it does; its own standard error may say more"),
         };
         return Err(Error::failed(format!("the agent could not be started in process {pid}: {error}")).hint(hint));

@@ -28,7 +28,7 @@ use super::status::Status;
 use super::{ask, report};
 
 /// What to do where no process was heard of.
-const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show probe-agent, with the Python that trains, says whether it has";
+const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show trainprobe, with the Python that trains, says whether it has";
 /// What to do where some were, and none became an agent.
 const NONE_TRAINED: &str = "a process is recorded from its first call of a module, step of an optimizer or process group on; probe_agent.start() begins at once";
 

@@ -11,13 +11,13 @@ use super::checks::{Finding, State};
 
 /// Says what is installed, and imports none of it.
 const CODE: &str = r#"
-import importlib.metadata as m, json, platform, sys
+import importlib.metadata as m, importlib.util, json, platform, sys
 def version(name):
     try:
         return m.version(name)
     except m.PackageNotFoundError:
         return None
-print(json.dumps({"path": sys.executable, "python": platform.python_version(), "implementation": platform.python_implementation(), "torch": version("torch"), "agent": version("probe-agent")}))
+print(json.dumps({"path": sys.executable, "python": platform.python_version(), "implementation": platform.python_implementation(), "torch": version("torch"), "agent": version("trainprobe"), "package": importlib.util.find_spec("probe_agent") is not None}))
 "#;
 
 /// How long an interpreter may take to start.
@@ -29,7 +29,10 @@ struct About {
     python: String,
     implementation: String,
     torch: Option<String>,
+    /// Of the wheel.
     agent: Option<String>,
+    /// Whether the agent can be imported, from a wheel or not.
+    package: bool,
 }
 
 /// Of the interpreters that people call `python` and `python3` here.
@@ -90,17 +93,21 @@ fn judge(about: &About) -> Vec<Finding> {
         }
     });
     found.push(match about.agent.as_deref() {
-        Some(version) if version == VERSION => Finding::new("agent", State::Ok, format!("probe-agent {version}")),
+        Some(version) if version == VERSION => Finding::new("agent", State::Ok, format!("trainprobe {version}")),
         Some(version) => {
-            Finding::new("agent", State::Limited, format!("probe-agent {version}, and this is probe {VERSION}"))
-                .remedy(format!("{} -m pip install probe-agent=={VERSION}", about.path))
+            Finding::new("agent", State::Limited, format!("trainprobe {version}, and this is probe {VERSION}"))
+                .remedy(format!("{} -m pip install trainprobe=={VERSION}", about.path))
+        }
+        None if about.package => {
+            Finding::new("agent", State::Limited, "there is a probe_agent that is not from a wheel of trainprobe")
+                .remedy(format!("{0} -m pip uninstall probe-agent && {0} -m pip install trainprobe", about.path))
         }
         None => Finding::new(
             "agent",
             State::Missing,
-            "this Python has no probe-agent, so nothing records; probe PID stack works",
+            "this Python has no trainprobe, so nothing records; probe PID stack works",
         )
-        .remedy(format!("{} -m pip install probe-agent", about.path)),
+        .remedy(format!("{} -m pip install trainprobe", about.path)),
     });
     found
 }
@@ -109,21 +116,32 @@ fn judge(about: &About) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn about(python: &str, torch: Option<&str>, agent: Option<&str>) -> Vec<State> {
-        let about = About {
+    fn about(python: &str, torch: Option<&str>, agent: Option<&str>) -> About {
+        About {
             path: "/usr/bin/python".into(),
             python: python.into(),
             implementation: "CPython".into(),
             torch: torch.map(Into::into),
             agent: agent.map(Into::into),
-        };
-        judge(&about).iter().map(|finding| finding.state).collect()
+            package: agent.is_some(),
+        }
+    }
+
+    fn states(about: &About) -> Vec<State> {
+        judge(about).iter().map(|finding| finding.state).collect()
     }
 
     #[test]
     fn versions_are_judged() {
-        assert_eq!(about("3.11.7", Some("2.15.0"), Some(VERSION)), [State::Ok, State::Ok, State::Ok]);
-        assert_eq!(about("3.8.1", None, None), [State::Missing, State::None, State::Missing]);
-        assert_eq!(about("3.14.0", Some("2.15.0"), Some("0.0.1")), [State::Ok, State::Ok, State::Limited]);
+        let judged = |python, torch, agent| states(&about(python, torch, agent));
+        assert_eq!(judged("3.11.7", Some("2.15.0"), Some(VERSION)), [State::Ok, State::Ok, State::Ok]);
+        assert_eq!(judged("3.8.1", None, None), [State::Missing, State::None, State::Missing]);
+        assert_eq!(judged("3.14.0", Some("2.15.0"), Some("0.0.1")), [State::Ok, State::Ok, State::Limited]);
+    }
+
+    #[test]
+    fn an_agent_of_an_earlier_build_is_not_called_missing() {
+        let earlier = About { package: true, ..about("3.11.7", Some("2.15.0"), None) };
+        assert_eq!(states(&earlier), [State::Ok, State::Ok, State::Limited]);
     }
 }
