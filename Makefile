@@ -8,9 +8,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto crates src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py tests/exports.py \
+PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py tests/exports.py tests/wheel.py python_agent/notices.py \
 	docs/images
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
+# What `make wheel` builds for: the oldest glibc, and this machine's processor.
+GLIBC := 2.28
+TRIPLE := $(shell uname -m)-unknown-linux-gnu
+DIST := $(TARGET)/dist
 # Advisories against dependencies, where `make audit` has fetched them.
 ADVISORIES := $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/advisory-db-*)
 # How long each test took, for `make testing-page`.
@@ -18,7 +22,7 @@ RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check audit format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check audit wheel format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +50,23 @@ $(VENV)/.wheel: $(VENV)/.packages $(SOURCES) | build
 		$(BIN)/python -m pip uninstall --quiet --yes probe-agent; fi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(TARGET)/wheels/*.whl
 	touch $@
+
+$(VENV)/.release: requirements-release.txt $(VENV)/.packages
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-release.txt
+	touch $@
+
+# Both builds have a folder of their own: they name their linkers differently, and each would build anew what the other built.
+wheel: $(VENV)/.release ## the wheel to publish, for glibc 2.28 and later, and what it must be (a release build: 20 minutes the first time)
+	PATH=$(BIN):$$PATH CARGO_ZIGBUILD_PYTHON_PATH=$(BIN)/python cargo zigbuild --release --package probe \
+		--target $(TRIPLE).$(GLIBC) --target-dir $(TARGET)/wheel/command
+	mkdir -p $(SCRIPTS)
+	strip -o $(SCRIPTS)/probe $(TARGET)/wheel/command/$(TRIPLE)/release/probe
+	$(BIN)/python python_agent/notices.py python_agent/LICENSE-THIRD-PARTY.txt
+	rm -rf $(DIST)
+	cd python_agent && PATH=$(BIN):$$PATH CARGO_ZIGBUILD_PYTHON_PATH=$(BIN)/python maturin build --zig --profile release --strip \
+		--target $(TRIPLE) --compatibility manylinux_$(subst .,_,$(GLIBC)) --interpreter $(BIN)/python \
+		--target-dir $(abspath $(TARGET))/wheel/agent --out $(abspath $(DIST))
+	$(BIN)/python tests/wheel.py $(DIST)/*.whl
 
 demo: setup ## train a small GPT under probe and ask it questions
 	./examples/demo.sh
