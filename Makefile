@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto crates src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py tests/exports.py tests/wheel.py python_agent/notices.py \
+PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py tests/exports.py tests/wheel.py tests/recipe.py python_agent/notices.py \
 	docs/images
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
 # What `make wheel` builds for: the oldest glibc, and this machine's processor.
@@ -121,6 +121,7 @@ check: setup ## format, lints, types, circles of imports, dependencies, stale ge
 	$(BIN)/python tests/testing_page.py --check
 	$(BIN)/python tests/circles.py
 	$(BIN)/python tests/links.py
+	$(BIN)/python tests/recipe.py
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/cargo-shear --exclude probe-features
 	$(BIN)/cargo-deny --workspace --offline check --hide-inclusion-graph bans licenses sources $(if $(ADVISORIES),advisories)
