@@ -129,6 +129,15 @@ def test_an_exit_without_goodbye_keeps_its_status(home: Home, plain_training: su
     assert rows["n"] == 0 or rows["n"] == rows["last"] + 1
 
 
+def test_an_exit_while_threads_are_in_modules_keeps_its_status(home: Home) -> None:
+    _, address = home.serve("within")
+    settings = home.environment(PROBE="1", PROBE_COLLECTOR=address, PROBE_RUN="within")
+    program = ["python", str(SCRIPTS / "ends_within_modules.py")]
+    done = subprocess.run(program, env=settings, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+    assert home.query("within", "SELECT COUNT(DISTINCT thread) AS threads FROM python.torch_trace") == [{"threads": 8}]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)])
 def test_a_signal_ends_it_as_without_us(home: Home, number: signal.Signals) -> None:
     _, address = home.serve("ended")
