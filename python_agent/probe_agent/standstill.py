@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import traceback
 from typing import Any, Callable
 
 #: Parts of torch in the middle of which its hooks must not change: an optimizer's step iterates them, and what traces a
@@ -28,11 +27,13 @@ def during(work: Callable[[], None], patience: float) -> float | None:
 
 def why_not(patience: float) -> str:
     """Where the main thread was instead."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    from probe_agent import _native
+
+    stack = _native.stacks().get(threading.main_thread().ident or 0)
     where = ""
-    if frame is not None:
-        line = traceback.extract_stack(frame, limit=1)[-1]
-        where = f"; it is in {line.name} ({line.filename}:{line.lineno})"
+    if stack:
+        code = stack[0].f_code
+        where = f"; it is in {code.co_name} ({code.co_filename}:{stack[0].f_lineno})"
     return f"its main thread came to no place between two calls of torch within {patience:g} s{where}"
 
 
@@ -52,6 +53,8 @@ class _Place:
         import torch
         from torch.nn.modules import module
 
+        from probe_agent import _native
+
         root = os.path.join(os.path.dirname(torch.__file__), "")
         own = os.path.join(os.path.dirname(__file__), "")
         # The import system, whose locks our own imports may want.
@@ -60,6 +63,7 @@ class _Place:
         names = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_hooks")
         self.hooks: list[Any] = [getattr(module, name, ()) for name in names]
         self.optimizers = root + _BUSY[0].replace("/", os.sep)
+        self.stacks = _native.stacks
 
     def is_good(self) -> bool:
         """Whether the program may be stopped where it called this, without knowing."""
@@ -71,9 +75,9 @@ class _Place:
             frame = frame.f_back
         # The other threads go on; those that train are waited for where they iterate what is to change.
         main = threading.get_ident()
-        for thread, frame in sys._current_frames().items():
-            while thread != main and frame is not None:
-                if frame.f_code.co_filename == self.optimizers:
-                    return False
-                frame = frame.f_back
-        return True
+        return not any(
+            frame.f_code.co_filename == self.optimizers
+            for thread, stack in self.stacks().items()
+            if thread != main
+            for frame in stack
+        )

@@ -1,4 +1,4 @@
-//! The local variables of a running frame, read so that nothing stays behind.
+//! The frames of a running thread, and the local variables of one of them, read so that nothing stays behind.
 //!
 //! Up to Python 3.12 `frame.f_locals` of a function makes a dictionary that the frame keeps until it returns, and with it
 //! whatever the variables held at that moment: the activations of one step, for the rest of the run. Where the frame had a
@@ -6,13 +6,15 @@
 //! brought back to what it was: emptied where it was made for us, and filled again where it was there. Which of the two it
 //! is only the frame knows, at an offset that differs by version and is proved before it is used.
 //!
-//! All of it happens while the GIL is held and runs no Python code, so nobody sees the dictionary in between.
+//! All of it happens while the GIL is held and runs no Python code, so no other thread sees the dictionary in between.
+//! Up to Python 3.11 an allocation may collect garbage. A finalizer in Python then lets another thread run, whose frames end
+//! while CPython holds pointers to them, and the interpreter's memory is corrupted: so there is no collection meanwhile.
 
 use std::sync::OnceLock;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 
 /// `inspect.CO_OPTIMIZED`: a function's frame, whose variables are not in a dictionary by themselves.
 const OPTIMIZED: u64 = 1;
@@ -85,6 +87,50 @@ fn proved(py: Python<'_>) -> Option<Offsets> {
     *PROVED.get_or_init(|| found)
 }
 
+/// Garbage collection, off while this lives. What looks at another thread's frames meanwhile must run no Python code.
+struct NoCollection<'py> {
+    /// `gc.enable`; None where it was off before.
+    enable: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> NoCollection<'py> {
+    fn new(py: Python<'py>) -> PyResult<Self> {
+        let collector = py.import("gc")?;
+        let (disable, enable) = (collector.getattr("disable")?, collector.getattr("enable")?);
+        let was_on: bool = collector.getattr("isenabled")?.call0()?.extract()?;
+        disable.call0()?;
+        Ok(Self { enable: was_on.then_some(enable) })
+    }
+}
+
+impl Drop for NoCollection<'_> {
+    fn drop(&mut self) {
+        if let Some(enable) = &self.enable {
+            // It only sets a flag.
+            drop(enable.call0());
+        }
+    }
+}
+
+/// The frames of every thread that runs Python, by `threading.get_ident()`, innermost first.
+#[pyfunction]
+fn stacks(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let current_frames = py.import("sys")?.getattr("_current_frames")?;
+    let back = pyo3::intern!(py, "f_back");
+    let stacks = PyDict::new(py);
+    let _off = NoCollection::new(py)?;
+    for (thread, innermost) in current_frames.call0()?.cast_into::<PyDict>()? {
+        let stack = PyList::empty(py);
+        let mut frame = innermost;
+        while !frame.is_none() {
+            stack.append(&frame)?;
+            frame = frame.getattr(back)?;
+        }
+        stacks.set_item(thread, stack)?;
+    }
+    Ok(stacks)
+}
+
 /// A new dictionary of the variables of a frame, which is as it was before.
 #[pyfunction]
 fn frame_locals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
@@ -92,6 +138,7 @@ fn frame_locals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
     let copy = PyDict::new(py);
     let flags: u64 = frame.getattr("f_code")?.getattr("co_flags")?.extract()?;
     let offsets = proved(py).filter(|_| flags & OPTIMIZED != 0);
+    let off = NoCollection::new(py)?;
     let Some(offsets) = offsets else {
         // A module's or a class's own names; or from Python 3.13 on, where reading leaves nothing.
         copy.update(frame.getattr("f_locals")?.cast()?)?;
@@ -100,8 +147,10 @@ fn frame_locals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
     // SAFETY: a frame, and the offsets are proved.
     let before = unsafe { Bound::from_borrowed_ptr_or_opt(py, kept_at(frame.as_ptr(), offsets)) };
     let before = before.map(|kept| kept.cast_into::<PyDict>()).transpose()?;
+    // It keeps alive what reading replaces, so that no finalizer runs while CPython reads.
     let content = before.as_ref().map(|kept| kept.copy()).transpose()?;
     let read = frame.getattr("f_locals")?.cast_into::<PyDict>()?;
+    drop(off);
     copy.update(read.as_mapping())?;
     read.clear();
     if let Some(content) = content {
@@ -112,5 +161,6 @@ fn frame_locals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
 
 /// Adds this part's functions to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(stacks, module)?)?;
     module.add_function(wrap_pyfunction!(frame_locals, module)?)
 }

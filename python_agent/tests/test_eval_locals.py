@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
 import weakref
@@ -120,3 +121,56 @@ def test_a_frame_that_was_looked_at_often_is_as_new() -> None:
         namespace.local_variables(sys._getframe())
     assert sys.getrefcount(big) == before
     assert own(locals()) == {"big", "before", "_"}
+
+
+#: Walks the frames of a thread that calls and returns, while each collection of garbage lets that thread go on.
+WALKS = """
+import gc, threading, time
+import probe_agent.torch
+from probe_agent.eval import namespace
+
+class Garbage:
+    alive = 0
+    def __init__(self):
+        self.me = self
+        Garbage.alive += 1
+    def __del__(self):
+        time.sleep(2e-4)
+        Garbage.alive -= 1
+
+def small():
+    time.sleep(1e-5)
+    return smaller()
+def smaller():
+    time.sleep(1e-5)
+NAMES = [f"v{number}" for number in range(300)]
+exec("def large(n):\\n  " + " = ".join(NAMES) + " = [n]\\n  time.sleep(3e-5)\\n  return large(n - 1) if n else len(" + NAMES[0] + ")")
+
+over = False
+def train():
+    while not over:
+        small()
+        large(6)
+        if Garbage.alive < 3:
+            Garbage()
+
+thread = threading.Thread(target=train)
+thread.start()
+gc.set_threshold(0)
+for _ in range(2000):
+    time.sleep(1e-5)
+    gc.set_threshold(1)
+    frames = namespace.stack(thread.ident)
+    gc.set_threshold(0)
+    assert len(frames) < 50 and all(hasattr(frame, "f_code") for frame in frames), frames
+    for frame in frames:
+        namespace.local_variables(frame)
+over = True
+thread.join()
+assert gc.isenabled()
+"""
+
+
+def test_garbage_that_is_collected_meanwhile_corrupts_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", WALKS], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr

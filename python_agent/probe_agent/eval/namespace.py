@@ -64,13 +64,11 @@ def user_frames(thread: int) -> list[FrameType]:
 
 
 def stack(thread: int) -> list[FrameType]:
-    """All Python frames of `thread`, innermost first."""
-    frames = []
-    frame: FrameType | None = sys._current_frames().get(thread)
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    return frames
+    """All Python frames of `thread`, innermost first. Not by `f_back` in Python: up to 3.11 that corrupts the interpreter
+    where garbage is collected meanwhile."""
+    from probe_agent import _native
+
+    return _native.stacks().get(thread, [])
 
 
 def where(thread: int) -> str:
