@@ -69,11 +69,12 @@ pub(crate) struct Collected {
 }
 
 impl Collected {
-    /// Reads the whole text. What stops it is in `problem`, and what came before is kept.
+    /// Reads the whole text, and keeps the events of its first `max_text` bytes. What stops it is in `problem`, and what came
+    /// before is kept.
     ///
     /// # Errors
     /// Records can't be written to `directory`.
-    pub(crate) fn read(text: impl Read, directory: &Path, progress: &mut dyn FnMut()) -> Result<Self> {
+    pub(crate) fn read(text: impl Read, directory: &Path, max_text: u64, progress: &mut dyn FnMut()) -> Result<Self> {
         let mut collected = Self {
             host: Sorter::new(directory),
             launches: Sorter::new(directory),
@@ -97,9 +98,13 @@ impl Collected {
         let mut elements = Elements::new(text);
         loop {
             match elements.next() {
-                Ok(Some(Element::Event(text, _))) => {
+                Ok(Some(Element::Event(text, offset))) => {
                     collected.events += 1;
-                    collected.event(text)?;
+                    if offset + text.len() as u64 > max_text {
+                        collected.leave_out("past the bytes of a capture");
+                    } else {
+                        collected.event(text)?;
+                    }
                     if collected.events.is_multiple_of(4096) {
                         progress();
                     }
@@ -192,7 +197,7 @@ impl Collected {
         {
             self.steps.push(Step { ts, end, number });
         }
-        if kind == host::FRAME && event.name.starts_with("nn.Module: ") {
+        if kind == host::MODULE || kind == host::FRAME && event.name.starts_with("nn.Module: ") {
             self.threads[thread as usize].has_modules = true;
         }
         let (args, number) = (&event.args, self.events as i64);

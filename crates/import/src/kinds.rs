@@ -45,6 +45,7 @@ pub(crate) fn kind(ph: &str, cat: &str, name: &str) -> Kind {
         {
             Kind::Host(host::ANNOTATION)
         }
+        "cpu_op" | "user_annotation" if module_name(name).is_some() => Kind::Host(host::MODULE),
         "cpu_op" | "operator" => Kind::Host(host::OPERATOR),
         "user_annotation" => Kind::Host(host::ANNOTATION),
         "python_function" => Kind::Host(host::FRAME),
@@ -73,6 +74,11 @@ pub(crate) fn kind(ph: &str, cat: &str, name: &str) -> Kind {
 /// The number of a step's range.
 pub(crate) fn step_number(name: &str) -> Option<i64> {
     name.strip_prefix("ProfilerStep#")?.parse().ok()
+}
+
+/// The module of a range that the agent began around its call (`probe_agent/capture/session.py`).
+pub(crate) fn module_name(name: &str) -> Option<&str> {
+    name.strip_prefix("probe_agent.module: ")
 }
 
 /// Whether a kernel is of a library for collectives.

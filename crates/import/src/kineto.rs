@@ -6,7 +6,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::table::Time;
 use probe_proto::tables::captures;
 use probe_store::Identity;
-use probe_store::row_files::RowFiles;
+use probe_store::row_files::RowSink;
 
 use super::collect::Collected;
 use super::input::Input;
@@ -44,9 +44,46 @@ pub struct Capture {
 }
 
 /// Whose rows they are: what is not in the file.
-pub(crate) struct Whose<'a> {
-    pub run: &'a str,
-    pub capture: &'a str,
+pub(crate) enum Whose<'a> {
+    /// A file's that somebody has.
+    File { run: &'a str, capture: &'a str },
+    /// A process's of a live run, which wrote the file for us.
+    Process {
+        identity: &'a Identity,
+        capture: &'a str,
+        /// Bytes of text whose events become rows.
+        max_text: u64,
+        /// Seconds that training stood still for it.
+        waited: f64,
+    },
+}
+
+impl Whose<'_> {
+    fn capture(&self) -> &str {
+        match self {
+            Self::File { capture, .. } | Self::Process { capture, .. } => capture,
+        }
+    }
+
+    /// The process, and where its rank is said.
+    fn identity(&self, collected: &Collected, path: &Path) -> (Identity, &'static str) {
+        match self {
+            Self::Process { identity, .. } => ((*identity).clone(), "run"),
+            Self::File { run, .. } => {
+                let (rank, rank_source) = rank(&collected.metadata, path);
+                let identity = Identity {
+                    run: (*run).into(),
+                    host: collected.metadata.host.as_deref().unwrap_or("unknown").into(),
+                    pid: collected.pid,
+                    rank,
+                    local_rank: None,
+                    world_size: collected.metadata.world_size,
+                    role: "trainer".into(),
+                };
+                (identity, rank_source)
+            }
+        }
+    }
 }
 
 /// Where the times of a capture are from.
@@ -76,43 +113,40 @@ fn rank(metadata: &Metadata, path: &Path) -> (Option<i32>, &'static str) {
 pub(crate) fn import(
     path: &Path,
     whose: &Whose<'_>,
-    files: &mut RowFiles,
+    files: &mut dyn RowSink,
     scratch: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
     let input = Input::open(path)?;
     let (file_bytes, consumed) = (input.file_bytes, input.consumed);
     let mut report = || progress(consumed.load(std::sync::atomic::Ordering::Relaxed), file_bytes);
-    let mut collected = Collected::read(input.text, scratch, &mut report)?;
+    let (max_text, waited) = match *whose {
+        Whose::File { .. } => (u64::MAX, None),
+        Whose::Process { max_text, waited, .. } => (max_text, Some(waited)),
+    };
+    let mut collected = Collected::read(input.text, scratch, max_text, &mut report)?;
     if collected.is_empty() {
         let why = collected.problem.unwrap_or_else(|| "no event of it is of a kind that is known here".into());
         return Err(Error::failed(format!("{} has no events to import: {why}", path.display()))
             .hint("probe import reads traces of torch.profiler (Kineto) and Chrome JSON, plain or gzip"));
     }
-    let (rank, rank_source) = rank(&collected.metadata, path);
-    let identity = Identity {
-        run: whose.run.into(),
-        host: collected.metadata.host.as_deref().unwrap_or("unknown").into(),
-        pid: collected.pid,
-        rank,
-        local_rank: None,
-        world_size: collected.metadata.world_size,
-        role: "trainer".into(),
-    };
+    let (identity, rank_source) = whose.identity(&collected, path);
+    let rank = identity.rank;
+    let file = matches!(whose, Whose::File { .. }).then(|| path.display().to_string());
     let (clock, base) = clock(&collected);
     let mut rows = ProcessRows::new(files, identity);
-    let counts = write(&mut collected, whose.capture, base, scratch, &mut rows)?;
+    let counts = write(&mut collected, whose.capture(), base, scratch, &mut rows)?;
     let left_out: Vec<(String, u64)> =
         collected.left_out.iter().map(|(reason, events)| (reason.to_string(), *events)).collect();
     let reasons = serde_json::to_string(&collected.left_out).ok().filter(|_| !left_out.is_empty());
     let steps = &collected.steps;
     let window = collected.window;
     rows.push(|id| captures::Row {
-        capture: id(whose.capture),
+        capture: id(whose.capture()),
         ts: window.map(|(first, _)| Time(first + base)),
         duration: window.map(|(first, last)| (last - first) as f64 / 1e9),
         tool: id("kineto"),
-        file: id(&path.display().to_string()),
+        file: file.as_deref().map(&mut *id),
         file_bytes: file_bytes as i64,
         text_bytes: collected.text_bytes as i64,
         versions: collected.metadata.versions().as_deref().map(&mut *id),
@@ -134,10 +168,11 @@ pub(crate) fn import(
         complete: collected.problem.is_none(),
         problem: collected.problem.as_deref().map(&mut *id),
         cost: collected.overhead.map(|overhead| overhead as f64 / 1e9),
+        waited,
     })?;
     rows.finish()?;
     Ok(Capture {
-        name: whose.capture.to_owned(),
+        name: whose.capture().to_owned(),
         rank,
         began: window.filter(|_| clock == "unix").map(|(first, _)| first + base),
         events: collected.events,

@@ -29,7 +29,8 @@ mod walk;
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
-use probe_store::row_files::RowFiles;
+use probe_store::Identity;
+use probe_store::row_files::{RowFiles, RowSink};
 
 pub use files::{TraceFile, find};
 pub use kineto::Capture;
@@ -70,7 +71,7 @@ pub fn import(
     let mut row_files = RowFiles::new(directory, "import");
     let (mut captures, mut refused) = (Vec::new(), Vec::new());
     for (number, file) in files.iter().enumerate() {
-        let whose = kineto::Whose { run, capture: &file.capture };
+        let whose = kineto::Whose::File { run, capture: &file.capture };
         let mut report = |read: u64, size: u64| progress(Progress { capture: &file.capture, file: number, read, size });
         match kineto::import(&file.path, &whose, &mut row_files, directory, &mut report) {
             Ok(capture) => captures.push(capture),
@@ -85,13 +86,29 @@ pub fn import(
     Ok(Imported { captures, refused })
 }
 
+/// Writes the rows of a trace that the process `identity` of a live run wrote to `path`, as the capture of this name. Events
+/// past `max_text` bytes of its text are counted and become no rows. `waited`: seconds that training stood still for it.
+///
+/// # Errors
+/// It is no trace, or rows can't be written.
+pub fn take(
+    path: &Path,
+    (capture, identity): (&str, &Identity),
+    (max_text, waited): (u64, f64),
+    rows: &mut dyn RowSink,
+) -> Result<Capture> {
+    let scratch = path.parent().unwrap_or(Path::new("."));
+    let whose = kineto::Whose::Process { identity, capture, max_text, waited };
+    kineto::import(path, &whose, rows, scratch, &mut |_, _| ())
+}
+
 /// Reads `text` as the text of a trace, and counts the events that became records: for `fuzz/` and tests.
 ///
 /// # Errors
 /// Records can't be written to `directory`.
 #[doc(hidden)]
 pub fn read(text: &[u8], directory: &Path) -> Result<u64> {
-    let collected = collect::Collected::read(text, directory, &mut || ())?;
+    let collected = collect::Collected::read(text, directory, u64::MAX, &mut || ())?;
     let left_out: u64 = collected.left_out.values().sum();
     Ok(collected.events.saturating_sub(left_out))
 }

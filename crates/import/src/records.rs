@@ -72,8 +72,10 @@ pub(crate) fn known(value: i64) -> Option<i64> {
 pub(crate) mod host {
     pub(crate) const ANNOTATION: u8 = 0;
     pub(crate) const FRAME: u8 = 1;
-    pub(crate) const OPERATOR: u8 = 2;
-    pub(crate) const LAUNCH: u8 = 3;
+    /// A range of the agent's around a module, whose name is the text.
+    pub(crate) const MODULE: u8 = 2;
+    pub(crate) const OPERATOR: u8 = 3;
+    pub(crate) const LAUNCH: u8 = 4;
 }
 
 /// What a device event is.

@@ -6,7 +6,7 @@ use probe_common::error::Result;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Text};
 use probe_store::Identity;
-use probe_store::row_files::RowFiles;
+use probe_store::row_files::RowSink;
 
 /// Rows of a file; and bytes of text.
 const MAX_ROWS: usize = 1 << 17;
@@ -21,13 +21,13 @@ struct TableRows {
 
 /// Rows of one process.
 pub(crate) struct ProcessRows<'a> {
-    files: &'a mut RowFiles,
+    files: &'a mut dyn RowSink,
     identity: Arc<Identity>,
     tables: Vec<TableRows>,
 }
 
 impl<'a> ProcessRows<'a> {
-    pub(crate) fn new(files: &'a mut RowFiles, identity: Identity) -> Self {
+    pub(crate) fn new(files: &'a mut dyn RowSink, identity: Identity) -> Self {
         Self { files, identity: Arc::new(identity), tables: Vec::new() }
     }
 
@@ -64,7 +64,7 @@ impl<'a> ProcessRows<'a> {
         Ok(())
     }
 
-    fn flush(files: &mut RowFiles, identity: &Arc<Identity>, rows: &mut TableRows) -> Result<()> {
+    fn flush(files: &mut dyn RowSink, identity: &Arc<Identity>, rows: &mut TableRows) -> Result<()> {
         files.write(identity, rows.table, &mut rows.builder, &rows.strings)?;
         rows.strings = StringTable::default();
         Ok(())

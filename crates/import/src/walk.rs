@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use probe_common::error::Result;
 
 use super::collect::{Step, Thread};
-use super::kinds::Stage;
+use super::kinds::{self, Stage};
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, UNKNOWN, device, host, known};
 use super::row_writer::{FrameRow, LaunchRow, OperatorRow, RowWriter};
@@ -44,6 +44,12 @@ struct OpenFrame {
     user_frame: u32,
 }
 
+/// A range of the agent's around a module that is open.
+struct OpenModule {
+    end: i64,
+    module: u32,
+}
+
 /// Goes through threads.
 pub(crate) struct Walk<'a> {
     texts: &'a TextTable,
@@ -54,6 +60,9 @@ pub(crate) struct Walk<'a> {
     forward_modules: HashMap<i64, u32>,
     open: Vec<OpenOperator>,
     open_frames: Vec<OpenFrame>,
+    open_modules: Vec<OpenModule>,
+    /// Module of the autograd node that this thread ran last.
+    node_module: u32,
     launch_end: i64,
     thread: i64,
     /// Events that had too much open around them.
@@ -77,6 +86,8 @@ impl<'a> Walk<'a> {
             forward_modules: HashMap::new(),
             open: Vec::new(),
             open_frames: Vec::new(),
+            open_modules: Vec::new(),
+            node_module: NONE,
             launch_end: i64::MIN,
             thread: 0,
             too_deep: 0,
@@ -99,11 +110,13 @@ impl<'a> Walk<'a> {
         for thread in order {
             self.thread = threads[thread as usize].number;
             self.launch_end = i64::MIN;
+            self.node_module = NONE;
             let mut launched = devices.group(thread).peekable();
             for event in events.group(thread) {
                 self.close(event.ts, rows)?;
                 match event.kind {
                     host::FRAME => self.open_frame(event),
+                    host::MODULE => self.open_module(event),
                     host::LAUNCH => self.launch(&event, &mut launched, rows)?,
                     _ => self.open_operator(event),
                 }
@@ -116,6 +129,7 @@ impl<'a> Walk<'a> {
 
     /// What has ended by `ts` becomes rows.
     fn close(&mut self, ts: i64, rows: &mut RowWriter<'_, '_>) -> Result<()> {
+        while self.open_modules.pop_if(|open| open.end <= ts).is_some() {}
         while let Some(open) = self.open.pop_if(|open| open.event.end <= ts) {
             let parent = open.parent.and_then(|place| self.open.get_mut(place));
             let parent = parent.map(|parent| {
@@ -165,10 +179,12 @@ impl<'a> Walk<'a> {
         }
         let name = event.name;
         let text = self.texts.get(name).map_or("", |text| text);
+        let named = self.open_modules.last().map(|open| open.module);
         let frame = self.frames.entry(name).or_insert_with(|| PythonFrame::of(text));
         let parent = self.open_frames.iter().rposition(|open| open.event.end >= event.end);
         let around = parent.map_or(NONE, |parent| self.open_frames[parent].module);
         let module = match (frame.is_module, self.modules.get(around)) {
+            _ if named.is_some() => named.unwrap_or(NONE),
             (false, _) => around,
             (true, None) => self.modules.number(&frame.function),
             (true, Some(around)) => {
@@ -182,6 +198,25 @@ impl<'a> Walk<'a> {
             self.open_frames[parent].within += event.end - event.ts;
         }
         self.open_frames.push(OpenFrame { event, parent, within: 0, module, user_frame });
+    }
+
+    fn open_module(&mut self, event: HostEvent) {
+        if self.open_modules.len() >= MAX_OPEN {
+            self.too_deep += 1;
+            return;
+        }
+        let name = self.texts.get(event.name).and_then(|name| kinds::module_name(name));
+        let module = name.map_or(NONE, |name| self.modules.number(name));
+        self.open_modules.push(OpenModule { end: event.end, module });
+    }
+
+    /// The module that runs: by the agent's ranges, which have its name, else by Python's frames.
+    fn running_module(&self) -> u32 {
+        match (self.open_modules.last(), self.open_frames.last()) {
+            (Some(open), _) => open.module,
+            (None, Some(frame)) => frame.module,
+            (None, None) => NONE,
+        }
     }
 
     fn open_operator(&mut self, event: HostEvent) {
@@ -198,29 +233,35 @@ impl<'a> Walk<'a> {
             _ => (Stage::Unknown, NONE),
         };
         let frame = self.open_frames.last();
-        let in_frame = frame.map_or(NONE, |frame| frame.module);
-        let is_backward = name.starts_with("autograd::engine::evaluate_function")
-            || name.contains("Backward") && !name.starts_with("aten::");
+        let running = self.running_module();
+        let is_node = name.starts_with("autograd::engine::evaluate_function");
+        let is_backward = is_node || name.contains("Backward") && !name.starts_with("aten::");
         let stage = match outer_stage {
             Stage::Backward | Stage::Optimizer => outer_stage,
             _ if is_backward => Stage::Backward,
             _ if name.starts_with("Optimizer.step") => Stage::Optimizer,
-            _ if in_frame != NONE => Stage::Forward,
+            _ if running != NONE => Stage::Forward,
             _ => outer_stage,
         };
         let module = match stage {
+            // It has no number of its own, and runs right after the node whose gradient it adds up.
+            Stage::Backward if is_node && name.ends_with("AccumulateGrad") => self.node_module,
             Stage::Backward if outer_module == NONE && event.id != UNKNOWN => {
-                self.forward_modules.get(&event.id).copied().unwrap_or(in_frame)
+                self.forward_modules.get(&event.id).copied().unwrap_or(running)
             }
             Stage::Backward => outer_module,
-            _ => in_frame,
+            _ => running,
         };
+        if is_node {
+            self.node_module = module;
+        }
         if stage == Stage::Forward
             && event.id != UNKNOWN
             && module != NONE
             && self.forward_modules.len() < MAX_SEQUENCES
         {
-            self.forward_modules.entry(event.id).or_insert(module);
+            // Operators within one another, and those without a gradient, have the number of the next that has one.
+            self.forward_modules.insert(event.id, module);
         }
         let stack = frame.map_or(UNKNOWN, |frame| frame.event.id);
         let mut user_frame = frame.map_or(NONE, |frame| frame.user_frame);
@@ -257,10 +298,7 @@ impl<'a> Walk<'a> {
         let around = self.open.iter().rposition(|open| open.event.end > event.ts);
         let operator =
             self.open.iter().rposition(|open| open.event.kind == host::OPERATOR && open.event.end > event.ts);
-        let module = operator.map_or_else(
-            || self.open_frames.last().map_or(NONE, |frame| frame.module),
-            |place| self.open[place].module,
-        );
+        let module = operator.map_or_else(|| self.running_module(), |place| self.open[place].module);
         let operator = operator.map(|place| self.open[place].event.name);
         let module = self.modules.get(module).map(|module| &**module);
         let step = step_at(self.steps, event.ts);

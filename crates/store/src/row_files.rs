@@ -17,6 +17,21 @@ use super::rows::Rows;
 use super::segment::Segment;
 use super::strings::Strings;
 
+/// Takes rows in bulk, of one process and one table at a time.
+pub trait RowSink {
+    /// Takes the rows of `builder`, whose text is in `strings`, and leaves the builder empty.
+    ///
+    /// # Errors
+    /// The file system's; what was pushed does not fit the table's declaration.
+    fn write(
+        &mut self,
+        identity: &Arc<Identity>,
+        table: &'static Table,
+        builder: &mut BatchBuilder,
+        strings: &StringTable,
+    ) -> Result<()>;
+}
+
 /// Writes files of rows.
 #[derive(Debug)]
 pub struct RowFiles {
@@ -30,12 +45,10 @@ impl RowFiles {
     pub fn new(directory: &Path, instance: &str) -> Self {
         Self { directory: directory.to_owned(), instance: instance.into(), number: 0 }
     }
+}
 
-    /// Writes the rows of `builder`, whose text is in `strings`, to a file, and leaves the builder empty.
-    ///
-    /// # Errors
-    /// The file system's; what was pushed does not fit the table's declaration.
-    pub fn write(
+impl RowSink for RowFiles {
+    fn write(
         &mut self,
         identity: &Arc<Identity>,
         table: &'static Table,
@@ -45,13 +58,7 @@ impl RowFiles {
         if builder.rows() == 0 {
             return Ok(());
         }
-        let wrong = |error: &dyn std::fmt::Display| Error::failed(format!("{}: {error}", table.full_name()));
-        let mapping = Mapping::new(&table.wire_schema()).map_err(|error| wrong(&error))?;
-        let mut texts = Strings::default();
-        if let Some(all) = strings.since(0) {
-            texts.extend(all).map_err(|error| wrong(&error))?;
-        }
-        let rows = Rows::decode(&mapping, &builder.take(), &mut texts).map_err(|error| wrong(&error))?;
+        let rows = decode(table, builder, strings)?;
         let origin = Origin::batch(&self.instance, self.number);
         let segment = Segment::new(Some(Arc::clone(identity)), Some(origin), rows, self.number);
         let directory = table_directory(&self.directory, table);
@@ -60,4 +67,15 @@ impl RowFiles {
         self.number += 1;
         Ok(())
     }
+}
+
+/// What was pushed to `builder`, as columns; the builder is empty then.
+pub(super) fn decode(table: &'static Table, builder: &mut BatchBuilder, strings: &StringTable) -> Result<Rows> {
+    let wrong = |error: &dyn std::fmt::Display| Error::failed(format!("{}: {error}", table.full_name()));
+    let mapping = Mapping::new(&table.wire_schema()).map_err(|error| wrong(&error))?;
+    let mut texts = Strings::default();
+    if let Some(all) = strings.since(0) {
+        texts.extend(all).map_err(|error| wrong(&error))?;
+    }
+    Rows::decode(&mapping, &builder.take(), &mut texts).map_err(|error| wrong(&error))
 }

@@ -201,6 +201,16 @@ impl TableStore {
         });
     }
 
+    /// `segment` came whole and is in `file`.
+    pub(crate) fn take_in(&self, segment: Arc<Segment>, file: Arc<ParquetFile>, counters: &Counters) {
+        self.change(|next| {
+            let (newest, bytes) = (segment.newest, segment.bytes);
+            counters.memory.fetch_add(bytes, Ordering::Relaxed);
+            let sealed = vec![Arc::new(Sealed::new(vec![segment]))];
+            Arc::make_mut(&mut next.flushed).push(Arc::new(Flushed { sealed, file, newest, bytes }));
+        });
+    }
+
     /// Takes the oldest flushed segments out of memory; false where there are none.
     pub(crate) fn unload(&self, counters: &Counters) -> bool {
         self.change(|next| {

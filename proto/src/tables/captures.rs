@@ -3,23 +3,23 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    python.captures, Agent, "One row per capture: a trace that was imported.";
+    python.captures, Agent, "One row per capture and process: steps that probe capture recorded, or a trace that was imported.";
     sort: [ts];
     examples: [
         "SELECT capture, rank, tool, steps, events, left_out, reasons, problem FROM python.captures",
         "SELECT capture, operators, kernels, launches, devices, versions FROM python.captures",
     ];
-    capture: Text, "", "Its name in the run: that of the file.";
+    capture: Text, "", "Its name in the run: capture-1/rank0 for rank 0 of the first probe capture (pid and a number without a rank); that of the file that was imported.";
     ts: Option<Time>, "", "When its first event began; NULL without events.";
     duration: Option<f64>, "s", "From there to the end of the last event.";
     tool: Text, "", "What made it: kineto.";
-    file: Text, "", "Where it was read from.";
-    file_bytes: i64, "B", "Size of that file.";
+    file: Option<Text>, "", "File that was imported; NULL for probe capture.";
+    file_bytes: i64, "B", "Size of the file that was read.";
     text_bytes: i64, "B", "Size of the text in it, unpacked.";
     versions: Option<Text>, "", "Versions that it says, in JSON: of CUDA, CUPTI, HIP, NCCL, its schema.";
     devices: Option<Text>, "", "Names of the machine's devices, each once.";
     clock: Text, "", "unix where times are from 1970 on, relative where the instant that they are from is not known.";
-    rank_source: Text, "", "Where the rank was found: file (distributedInfo), name (of the file) or none.";
+    rank_source: Text, "", "Where the rank was found: run (it is the process's own), file (distributedInfo), name (of the file) or none.";
     steps: i64, "", "ProfilerSteps in it.";
     first_step: Option<i64>, "", "Number of the first of them.";
     last_step: Option<i64>, "", "Number of the last of them.";
@@ -35,4 +35,5 @@ crate::table! {
     complete: bool, "", "Whether the file was read to its end.";
     problem: Option<Text>, "", "Why it was not, with the byte and the event.";
     cost: Option<f64>, "s", "What the profiler says its own work took (events of category overhead); NULL where it says nothing.";
+    waited: Option<f64>, "s", "How long training stood still between two steps, to start and stop the profiler and to write its trace. NULL for a file that was imported.";
 }

@@ -18,7 +18,7 @@ crate::table! {
     device_self_duration: Option<f64>, "s", "Sum of those that no operator or range within it launched.";
     kind: Text, "", "operator (cpu_op), or annotation (user_annotation): ProfilerStep#N, Optimizer.step, DataLoader, record_function.";
     stage: Option<Text>, "", "backward (within an autograd node), step (within Optimizer.step) or forward (within a module); NULL where none of these is known.";
-    module: Option<Text>, "", "Module that it belongs to, by the capture's nn.Module frames: class names with the number of the instance, outermost first. Backward work has that of its forward operator. NULL without such frames.";
+    module: Option<Text>, "", "Module that it belongs to, with probe capture by its qualified name, as in python.torch_trace; in an imported trace by nn.Module frames: class names with the number of the instance, outermost first. Backward work has that of its forward operator. NULL where neither is recorded.";
     name: Text, "", "aten::addmm, ProfilerStep#7.";
     depth: i32, "", "Operators and ranges that were open around it on its thread.";
     parent: Option<Text>, "", "Name of the innermost of them.";

@@ -1,6 +1,7 @@
 //! The reader against a model, and files that nobody meant to be read.
 
 mod attribution;
+mod captured;
 
 use std::io::{Read, Write};
 
@@ -44,7 +45,7 @@ fn elements(text: &[u8], at_once: usize) -> (Vec<Vec<u8>>, Vec<String>, Option<S
 
 fn collected(text: &[u8]) -> Collected {
     let directory = tempfile::tempdir().unwrap();
-    Collected::read(text, directory.path(), &mut || ()).unwrap()
+    Collected::read(text, directory.path(), u64::MAX, &mut || ()).unwrap()
 }
 
 fn counts(text: &[u8]) -> (u64, u64, u64) {
@@ -173,13 +174,13 @@ fn a_gzip_bomb_ends_at_its_bound_and_several_members_are_one_text() {
     let size = bomb.len() as u64;
     let input = Input::of(std::io::Cursor::new(bomb), size / 100).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let found = Collected::read(input.text, directory.path(), &mut || ()).unwrap();
+    let found = Collected::read(input.text, directory.path(), u64::MAX, &mut || ()).unwrap();
     assert!(found.problem.unwrap().contains("times as large as the file"));
 
     let event = br#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1}"#;
     let members = [packed(b"{\"traceEvents\":["), packed(event), packed(b"]}")].concat();
     let size = members.len() as u64;
     let input = Input::of(std::io::Cursor::new(members), size).unwrap();
-    let found = Collected::read(input.text, directory.path(), &mut || ()).unwrap();
+    let found = Collected::read(input.text, directory.path(), u64::MAX, &mut || ()).unwrap();
     assert_eq!((found.events, found.problem), (1, None));
 }
