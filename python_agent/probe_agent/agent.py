@@ -200,9 +200,10 @@ def _at_exit() -> None:
 
 
 def _end(reason: str) -> None:
-    from probe_agent import _native
+    from probe_agent import _native, capture
     from probe_agent.eval import runner
 
+    capture.at_end()
     _native.stop(FLUSH_SECONDS, reason)
     runner.join()
 

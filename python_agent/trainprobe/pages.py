@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainprobe import arrow, display
@@ -82,6 +83,29 @@ class Diagnosis:
         self.text = target.run("diagnose", *window)
         self.whole: dict[str, Any] = json.loads(target.run("diagnose", "--json", *window))
         self.findings: list[dict[str, Any]] = self.whole["findings"]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text.rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return display.page(self.text)
+
+
+class Capture:
+    """What some steps did, operator by operator: `probe capture`.
+
+    :ivar text: the page.
+    :ivar name: its name in the tables: rows of rank 0 have the capture `f"{name}/rank0"`.
+    """
+
+    def __init__(self, target: Target, steps: int, ranks: Sequence[int] | None, record: Sequence[str]) -> None:
+        options = ["--steps", str(steps), "--with", ",".join(record) or "none"]
+        options += ["--rank", ",".join(map(str, ranks))] if ranks is not None else []
+        self.text = target.run("capture", *options)
+        self.name = self.text.partition(":")[0]
 
     def __str__(self) -> str:
         return self.text

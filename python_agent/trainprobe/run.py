@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainprobe import snippets
 from trainprobe.cursor import Connection, Cursor
 from trainprobe.errors import UsageError
-from trainprobe.pages import Diagnosis, FlameGraph, Page, window
+from trainprobe.pages import Capture, Diagnosis, FlameGraph, Page, window
 from trainprobe.result import Result
 from trainprobe.snippets import Evaluation, Session
 from trainprobe.tables import Table, Tables
@@ -154,6 +154,18 @@ class Run:
         chosen = window(steps)
         options = ["-o", os.fspath(path), "--rank", str(rank), *(["--steps", chosen] if chosen else [])]
         self._target.run("export", *options, *(["--force"] if force else []))
+
+    def capture(
+        self, steps: int = 5, ranks: Sequence[int] | None = None, record: Sequence[str] = ("modules",)
+    ) -> Capture:
+        """Records what some steps of the live run do, operator by operator, and returns when its rows are in
+        python.operators, gpu.kernels and the tables beside them.
+
+        :param steps: whole steps.
+        :param ranks: which ones; None is all.
+        :param record: any of shapes, stacks, memory, flops and modules.
+        """
+        return Capture(self._target, steps, ranks, record)
 
     def diagnose(self, steps: tuple[int | None, int | None] | None = None) -> Diagnosis:
         """Why steps take as long as they do.

@@ -6,6 +6,7 @@
 mod amounts;
 mod ask;
 mod attach;
+mod capture;
 mod compare;
 mod completions;
 mod config;
@@ -83,6 +84,7 @@ enum Command {
     Profile(profile::Args),
     Diagnose(diagnose::Args),
     Hang(hang::Args),
+    Capture(capture::Args),
     Crash(crash::Args),
     Config(config::Args),
     Import(import::Args),
@@ -135,6 +137,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Export(args) => export::run(&args, endpoint),
         Command::Diagnose(args) => diagnose::run(&args, endpoint),
         Command::Hang(args) => hang::run(&args, endpoint),
+        Command::Capture(args) => capture::run(&args, endpoint),
         Command::Crash(args) => crash::run(&args, endpoint),
         Command::Config(args) => config::run(args, endpoint),
         Command::Tables(args) => tables::run(args, endpoint),

@@ -46,7 +46,7 @@ async fn steps(client: &mut Client, window: Option<Window>) -> Result<Side> {
     };
     let parts: Vec<String> = PARTS.iter().map(|(_, column)| format!("AVG({column})")).collect();
     let sql = format!(
-        "SELECT step, COUNT(*) AS processes, MIN(clock) AS clock, MAX(clock) AS other_clock, {} \
+        "SELECT step, COUNT(*) FILTER (WHERE captured IS NOT TRUE) AS processes, MIN(clock) AS clock, MAX(clock) AS other_clock, {} \
          FROM python.steps WHERE {condition} GROUP BY step ORDER BY step",
         parts.iter().enumerate().map(|(place, part)| format!("{part} AS part_{place}")).collect::<Vec<_>>().join(", ")
     );

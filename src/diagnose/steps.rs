@@ -155,7 +155,7 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     let rows = ask(
         client,
         &steps.fill(&format!(
-            "SELECT host, pid, rank, step, duration, warmup, samples, run_delay, {COLUMNS} FROM python.steps WHERE $window"
+            "SELECT host, pid, rank, step, duration, warmup, captured, samples, run_delay, {COLUMNS} FROM python.steps WHERE $window"
         )),
     )
     .await?;
@@ -215,7 +215,8 @@ fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
             steps.warming_up += 1;
             continue;
         }
-        if snippets.contains(&step) {
+        let captured = places.iter().any(|row| rows.number("captured", *row) == Some(1.0));
+        if captured || snippets.contains(&step) {
             steps.left_out += 1;
             continue;
         }

@@ -146,6 +146,12 @@ impl Client {
         self.live("asked where its processes are")?.stacks(call).await
     }
 
+    /// Captures some steps with torch.profiler; dropping what comes back ends it.
+    pub async fn capture(&mut self, mut call: v1::CaptureCall) -> Result<tonic::Streaming<v1::CaptureEvent>> {
+        call.pid = self.pid;
+        self.live("captured")?.capture(call).await
+    }
+
     /// Why no step is finished.
     pub async fn hang(&mut self) -> Result<v1::HangAnswer> {
         self.live("asked why it hangs")?.hang().await

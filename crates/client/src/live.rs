@@ -135,6 +135,11 @@ impl Live {
         self.told(control.stacks(request).await)
     }
 
+    pub(super) async fn capture(&mut self, call: v1::CaptureCall) -> Result<tonic::Streaming<v1::CaptureEvent>> {
+        let request = self.request(call);
+        self.told(self.control().capture(request).await)
+    }
+
     pub(super) async fn hang(&mut self) -> Result<v1::HangAnswer> {
         let request = self.request(v1::HangCall {});
         self.told(self.control().hang(request).await)

@@ -18,6 +18,7 @@ use probe_store::{Store, StoreWriter, SystemTable};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
+use super::captures::Captures;
 use super::events::Events;
 use super::finish::Finish;
 use super::recovery::{self, Recovered};
@@ -166,7 +167,10 @@ impl Collector {
             tokio::spawn(Arc::new(sampler).watch(interval, shared.stopping.clone()));
         }
         let eval_over_tcp = options.allow_eval;
-        let control = control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs, eval_over_tcp };
+        let captures = Captures::new(Arc::clone(&shared), Arc::clone(&broker), Arc::clone(&engine));
+        let captures = Arc::new(captures);
+        let control =
+            control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs, captures, eval_over_tcp };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine), queries));

@@ -6,11 +6,12 @@ use probe_common::error::{Error, Result};
 use probe_proto::VERSION;
 use probe_proto::v1::control_server::Control;
 use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
-use probe_proto::v1::{FinishCall, FinishProgress};
+use probe_proto::v1::{CaptureCall, CaptureEvent, FinishCall, FinishProgress};
 use probe_proto::v1::{HangAnswer, HangCall, StackMethod, StacksAnswer, StacksCall};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::captures::Captures;
 use super::ends;
 use super::events::{Event, Severity};
 use super::hang::Hangs;
@@ -27,6 +28,7 @@ pub(crate) struct ControlService {
     pub broker: Arc<Broker>,
     pub stacks: Arc<Stacks>,
     pub hangs: Arc<Hangs>,
+    pub captures: Arc<Captures>,
     /// Snippets may come over TCP, from tokens that are for them.
     pub eval_over_tcp: bool,
 }
@@ -123,6 +125,22 @@ impl Control for ControlService {
             self.require(&caller, Scope::Eval, "stop training to read its stacks")?;
         }
         Ok(Response::new(self.stacks.ask(call, &caller.asker).await?))
+    }
+
+    type CaptureStream = ReceiverStream<Result<CaptureEvent, Status>>;
+
+    async fn capture(&self, request: Request<CaptureCall>) -> Result<Response<Self::CaptureStream>, Status> {
+        let caller = Caller::of(request.extensions());
+        self.require(&caller, Scope::Eval, "switch torch.profiler on")?;
+        if caller.over_tcp && !self.eval_over_tcp {
+            let error = Error::denied("this collector makes no captures for whoever comes over TCP").hint(
+                "it has to be started with --allow-eval; or ask on the collector's machine, over its unix socket",
+            );
+            self.note_refused(&caller, &error);
+            return Err(error.into());
+        }
+        let events = self.captures.ask(request.into_inner(), caller).await?;
+        Ok(Response::new(ReceiverStream::new(events)))
     }
 
     type FinishStream = ReceiverStream<Result<FinishProgress, Status>>;

@@ -6,6 +6,7 @@
 pub(crate) mod agent;
 pub mod auth;
 mod budget;
+mod captures;
 mod collector;
 mod control;
 mod ends;

@@ -49,4 +49,5 @@ pub use self::limits::{Asked, Limits};
 pub use self::names::nearest;
 pub use self::output::plain_schema;
 pub use self::parameters::Parameters;
+pub use self::threads::lower_priority;
 pub use self::views::{relations, views};

@@ -97,7 +97,8 @@ pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> 
     })
 }
 
-fn lower_priority() {
+/// Gives the calling thread the priority of a query.
+pub fn lower_priority() {
     // SAFETY: setpriority takes three integers and touches no memory of ours. On Linux 0 is the calling thread. Where
     // it is refused queries have the priority that everyone has.
     unsafe {

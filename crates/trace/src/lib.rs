@@ -89,6 +89,8 @@ pub struct Analyser<N> {
     step_begin: Option<u64>,
     /// Whether modules are recorded.
     detail: bool,
+    /// Whether a capture by torch.profiler is on.
+    captured: bool,
     /// Something that the step's times are made of was lost.
     broken: bool,
     /// Recording began in the middle of the step under way, so it gets no row.
@@ -171,6 +173,7 @@ impl<N: Names> Analyser<N> {
             step: 0,
             step_begin: None,
             detail: false,
+            captured: false,
             broken: false,
             is_partial: false,
             trained: false,
@@ -322,6 +325,7 @@ impl<N: Names> Analyser<N> {
             Kind::Pause => self.pause(thread, record, sink),
             Kind::Detail => {
                 self.detail = record.payload() & 1 != 0;
+                self.captured = record.payload() & payload::CAPTURED != 0;
                 let layers = Layers((record.payload() >> 1) as u16);
                 (self.optimizers, self.pauses) = (layers.has("optimizer"), layers.has("pauses"));
             }

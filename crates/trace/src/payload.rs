@@ -15,6 +15,9 @@ pub const BY_CALL: u64 = 1 << 2;
 /// See there: these were several passes or calls, before it was known that each is a step.
 pub const UNTOLD: u64 = 1 << 1;
 
+/// [`Kind::Detail`](crate::record::Kind::Detail): torch.profiler is on for somebody who asked for a capture.
+pub const CAPTURED: u64 = 1 << 40;
+
 /// Dimensions of a shape that are recorded at most.
 pub const SHAPE_DIMENSIONS: usize = 6;
 

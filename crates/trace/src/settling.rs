@@ -39,6 +39,11 @@ impl Keep for Settling {
 }
 
 impl Settling {
+    /// Whether it is still warm-up, after the steps that were taken in.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !self.settled
+    }
+
     /// Takes in a step that took so long (in any unit, always the same); whether it was still warm-up.
     pub(super) fn is_warmup(&mut self, duration: u64) -> bool {
         if self.settled {

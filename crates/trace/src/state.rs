@@ -15,6 +15,7 @@ impl<N: Names> Analyser<N> {
         self.calls.put(to);
         (self.step, self.step_begin).put(to);
         (self.detail, self.broken).put(to);
+        self.captured.put(to);
         (self.is_partial, self.trained).put(to);
         self.optimizers.put(to);
         self.operations.put(to);
@@ -32,6 +33,7 @@ impl<N: Names> Analyser<N> {
         let (clock, threads, ended) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (modules, calls) = (Keep::get(from)?, Keep::get(from)?);
         let ((step, step_begin), (detail, broken)) = (Keep::get(from)?, Keep::get(from)?);
+        let captured = Keep::get(from)?;
         let (is_partial, trained) = Keep::get(from)?;
         let (optimizers, operations, reads) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (peak, queue) = (Keep::get(from)?, Keep::get(from)?);
@@ -48,6 +50,7 @@ impl<N: Names> Analyser<N> {
             step,
             step_begin,
             detail,
+            captured,
             broken,
             is_partial,
             trained,

@@ -198,7 +198,8 @@ impl<N: Names> Analyser<N> {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
         let training = duration.saturating_sub(parts.validation.sum() + parts.checkpoint);
-        self.meter.end_step(step, Some(seconds(training)), self.detail);
+        // The profiler's cost is none of recording's.
+        self.meter.end_step(step, (!self.captured).then(|| seconds(training)), self.detail);
         let computes_there = !self.modules.computes_on_host();
         let timed = |time: Option<u64>| time.filter(|_| computes_there).map(seconds);
         // Without detail nothing has an event but the step's end.
@@ -226,12 +227,13 @@ impl<N: Names> Analyser<N> {
             samples: parts.samples.or(parts.batch_samples),
             max_allocated: self.peak,
             detail: self.detail,
-            warmup: Some(self.settling.is_warmup(training)),
+            warmup: Some(if self.captured { self.settling.is_unsettled() } else { self.settling.is_warmup(training) }),
             device_duration: timed(on_device.duration),
             device_forward_time: part(parts.device.forward),
             device_backward_time: part(parts.device.backward),
             device_optimizer_time: part(parts.device.optimizer),
             gpu_idle_max: timed(on_device.idle.filter(|_| is_known && parts.suspended == 0)),
+            captured: Some(self.captured),
         };
         sink.push(row);
     }

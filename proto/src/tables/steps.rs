@@ -35,6 +35,7 @@ crate::table! {
     device_backward_time: Option<f64>, "s", "On the device's clock, from the first autograd node of each backward pass to its last one.";
     device_optimizer_time: Option<f64>, "s", "On the device's clock, in the steps of optimizers.";
     gpu_idle_max: Option<f64>, "s", "Upper bound of the time in which the computing stream had nothing queued: duration without the time in which an event recorded with a module, autograd node or optimizer waited for earlier work. Work that is launched and done between two events is not seen: many short kernels behind a slow host count as idle, and a stream that waits for another one (a collective) counts as busy. NULL without detail, or with a snippet of probe eval in the step.";
+    captured: Option<bool>, "", "Whether torch.profiler was on for probe capture, which makes a step slower. Such steps are in no warm-up and no baseline, and the governor leaves them out. NULL from older agents.";
 }
 
 impl Row {
@@ -68,6 +69,7 @@ impl Row {
             device_backward_time: None,
             device_optimizer_time: None,
             gpu_idle_max: None,
+            captured: Some(false),
         }
     }
 }

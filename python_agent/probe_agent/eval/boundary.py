@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from probe_agent import signals
@@ -21,6 +22,8 @@ SUSPENDED = 1
 
 _lock = threading.Lock()
 _pending: Job | None = None
+# Called at every boundary.
+_watcher: Callable[[], None] | None = None
 
 
 def arm(job: Job) -> None:
@@ -28,7 +31,7 @@ def arm(job: Job) -> None:
     global _pending
     with _lock:
         _pending = job
-        job.native.want_boundary(True)
+        _want(job.native)
 
 
 def disarm(job: Job) -> None:
@@ -37,17 +40,38 @@ def disarm(job: Job) -> None:
     with _lock:
         if _pending is job:
             _pending = None
-            job.native.want_boundary(False)
+            _want(job.native)
+
+
+def _want(native: Any) -> None:
+    native.want_boundary(is_wanted())
+
+
+def watch(watcher: Callable[[], None], native: Any) -> None:
+    """`watcher()` is called at every boundary from here on, after the snippet that runs there. One at a time."""
+    global _watcher
+    with _lock:
+        _watcher = watcher
+        _want(native)
+
+
+def unwatch(watcher: Callable[[], None], native: Any) -> None:
+    """It is not called any more."""
+    global _watcher
+    with _lock:
+        if _watcher == watcher:
+            _watcher = None
+            _want(native)
 
 
 def is_wanted() -> bool:
-    """Whether a snippet waits for a boundary."""
-    return _pending is not None
+    """Whether a snippet waits for a boundary, or boundaries are watched."""
+    return _pending is not None or _watcher is not None
 
 
 def run_pending() -> None:
-    """The calling thread trains and is between two steps: runs the snippet whose step this is. Raises nothing but what
-    is the program's: Ctrl-C, and what its signal handlers raise meanwhile."""
+    """The calling thread trains and is between two steps: runs the snippet whose step this is, and tells who watches. Raises
+    nothing but what is the program's: Ctrl-C, and what its signal handlers raise meanwhile."""
     try:
         job = _pending
         if job is not None:
@@ -58,6 +82,9 @@ def run_pending() -> None:
         if signals.is_of_the_program(error):
             raise
         _say(error)
+    watcher = _watcher
+    if watcher is not None:
+        watcher()
 
 
 def _at_boundary(job: Job) -> None:

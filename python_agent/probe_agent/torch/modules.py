@@ -209,6 +209,12 @@ def name_below(root: Any, module: Any) -> str:
     return shown or type(module).__name__
 
 
+def shown_name(module: Any) -> str:
+    """The name that rows have of ``module``: its qualified name; its class where that stands for it."""
+    path = _paths.get(id(module), "")
+    return path if path and _wrapper(module) in (None, "OptimizedModule") else type(module).__name__
+
+
 class _Found:
     """A module on the walk. ``shown``: its qualified name, or None where its class name stands for it."""
 

@@ -9,7 +9,7 @@ use super::clock::ticks;
 use super::thread::{self, RECORD, SUSPENDED, ThreadState};
 use super::{module_memory, operators, pauses, policy, processor, program_errors, record_function, slot};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
-use probe_trace::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
+use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNTOLD};
 use probe_trace::record::{Kind, Record};
 
 /// Whether modules are recorded in the step that is under way.
@@ -17,6 +17,8 @@ pub(crate) static DETAIL: AtomicBool = AtomicBool::new(false);
 /// What was last put into a ring about the step's detail and layers; [`UNSAID`]: nothing yet.
 static DETAIL_SAID: AtomicU64 = AtomicU64::new(UNSAID);
 const UNSAID: u64 = u64::MAX;
+/// Whether torch.profiler is on for a capture in the step that is under way.
+static IS_CAPTURED: AtomicBool = AtomicBool::new(false);
 /// Threads that run a snippet between two steps: while there is one, autograd's threads record nothing.
 pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
 /// Whether a training step has ever ended.
@@ -154,11 +156,19 @@ pub(super) fn leave_out_step() {
 /// Makes [`DETAIL`] what the step that begins is to have, if it isn't. Only where no step is under way.
 pub(crate) fn apply_detail(state: &ThreadState) {
     let wanted = policy::begin_step(STEP.load(Ordering::Relaxed));
+    say(state, wanted);
+    operators::begin_step(STEP.load(Ordering::Relaxed));
+    module_memory::begin_step(STEP.load(Ordering::Relaxed), DETAIL.load(Ordering::Relaxed));
+}
+
+/// Says of the step that is about to begin what has become otherwise.
+fn say(state: &ThreadState, wanted: bool) {
     let mut layers = policy::in_force().layers.0;
     if !pauses::are_recorded() {
         layers &= !(policy::Layer::Pauses as u16);
     }
-    let said = u64::from(wanted) | u64::from(layers) << 1;
+    let captured = if IS_CAPTURED.load(Ordering::Relaxed) { CAPTURED } else { 0 };
+    let said = u64::from(wanted) | u64::from(layers) << 1 | captured;
     if DETAIL_SAID.load(Ordering::Relaxed) != said {
         // Said first: if there is no room in the ring, modules stay as they were and the next boundary tries again.
         if state.instant(Record::new(Kind::Detail, said, ticks(), 0, 0)) {
@@ -167,8 +177,6 @@ pub(crate) fn apply_detail(state: &ThreadState) {
             record_function::watch_nodes(wanted && policy::is_on(policy::Layer::Backward));
         }
     }
-    operators::begin_step(STEP.load(Ordering::Relaxed));
-    module_memory::begin_step(STEP.load(Ordering::Relaxed), DETAIL.load(Ordering::Relaxed));
 }
 
 /// Whether modules that were called in the step under way may not have been seen, where their slots turn out to be reset now:
@@ -206,6 +214,20 @@ pub(crate) fn check(py: Python<'_>, state: &ThreadState) {
 #[pyfunction]
 fn boundary_reached() -> bool {
     thread::with(is_boundary)
+}
+
+/// The step that is about to begin, and those after it, are captured or not. Only between two steps, on the training thread.
+#[pyfunction]
+fn set_captured(captured: bool) {
+    IS_CAPTURED.store(captured, Ordering::Relaxed);
+    // Its detail stays.
+    thread::with(|state| say(state, DETAIL.load(Ordering::Relaxed)));
+}
+
+/// Whether nothing of training is open on the calling thread.
+#[pyfunction]
+fn is_idle() -> bool {
+    thread::with(ThreadState::is_idle)
 }
 
 /// Says what the calling thread does from now on: 0 record, 1 run a snippet between two steps (records nothing, nor do
@@ -264,6 +286,8 @@ fn set_boundary_callback(callback: Option<Py<PyAny>>) {
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(boundary_reached, module)?)?;
+    module.add_function(wrap_pyfunction!(is_idle, module)?)?;
+    module.add_function(wrap_pyfunction!(set_captured, module)?)?;
     module.add_function(wrap_pyfunction!(thread_mode, module)?)?;
     module.add_function(wrap_pyfunction!(mark_step, module)?)?;
     module.add_function(wrap_pyfunction!(training_thread, module)?)?;

@@ -36,10 +36,11 @@ static COUNTED: Mutex<[u64; RecordTable::ALL.len() + COUNTERS.len()]> =
     Mutex::new([0; RecordTable::ALL.len() + COUNTERS.len()]);
 
 /// What counts losses beside those of the rings, the table that misses them, and why.
-static COUNTERS: [(&AtomicU64, &str, &str); 3] = [
+static COUNTERS: [(&AtomicU64, &str, &str); 4] = [
     (&spans::UNNAMED_SPANS, SPANS, "too many names"),
     (&spans::UNNAMED_METRICS, METRICS, "too many names"),
     (&spans::GIVEN_UP, SPANS, "too many open"),
+    (&spans::CUT, SPANS, "open when a capture began or ended"),
 ];
 
 /// Chooses the clock and compares it for the first time.

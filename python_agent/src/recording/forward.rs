@@ -11,7 +11,7 @@ use super::clock::ticks;
 use super::policy::{self, Layer};
 use super::record_function::peek;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
-use super::{call_mode, device, exceptions, fast_call, first_use, module_memory, names, shape, slot};
+use super::{call_mode, capture, device, exceptions, fast_call, first_use, module_memory, names, shape, slot};
 use crate::shared::{self, ENABLED};
 use probe_trace::record::{Kind, Record, RecordTable};
 
@@ -32,7 +32,9 @@ pub(super) unsafe extern "C" fn module_call(
     }
     let call = || {
         // SAFETY: the same.
-        unsafe { fast_call::call(module, args, kwargs) }.unwrap_or_else(call)
+        let call = || unsafe { fast_call::call(module, args, kwargs) }.unwrap_or_else(call);
+        // SAFETY: slots are called with the GIL held, and the caller has the module.
+        unsafe { capture::ranged(module, call) }
     };
     thread::with(|state| {
         if state.mode.get() != RECORD {

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use super::boundary::{DETAIL, SUSPENSIONS};
 use super::clock::ticks;
 use super::thread::{self, RECORD, TESTING};
-use super::{completion, cost, device, optimizer, spans};
+use super::{completion, cost, device, optimizer, profiled_ranges, spans};
 use crate::shared::{ENABLED, TRAINING_THREAD};
 use probe_trace::record::{Kind, Record, RecordTable};
 
@@ -185,14 +185,25 @@ unsafe fn range_of<'a>(range: *const u8) -> Range<'a> {
     }
 }
 
+/// Whether it is a process group's, which may end it on a thread of its own.
+fn is_of_collective(range: &Range<'_>) -> bool {
+    match range {
+        Range::Gloo => true,
+        Range::Named(name) => [&b"nccl:"[..], b"mpi:", b"ucc:", b"xccl:"].iter().any(|prefix| name.starts_with(prefix)),
+        _ => false,
+    }
+}
+
 const TEST_RANGE: &[u8] = b"probe_agent.self_test";
 
 unsafe extern "C" fn range_start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
     // SAFETY: the place for the returned unique_ptr.
     unsafe { *context = std::ptr::null_mut() };
+    // SAFETY: torch gave us `range`.
+    let what = unsafe { range_of(range) };
+    profiled_ranges::range_began(range, is_of_collective(&what));
     if ENABLED.load(Ordering::Relaxed) {
-        // SAFETY: torch gave us `range`.
-        match unsafe { range_of(range) } {
+        match what {
             Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
                 thread::with(|state| optimizer::begin(state, class))
             }
@@ -205,6 +216,7 @@ unsafe extern "C" fn range_start(context: *mut *mut c_void, range: *const u8) ->
 }
 
 unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
+    let is_over = profiled_ranges::range_ended(range);
     // SAFETY: torch gave us `range`.
     match unsafe { range_of(range) } {
         Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
@@ -218,7 +230,8 @@ unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
                 state.test_ranges.set(state.test_ranges.get() + 1);
             }
         }),
-        Range::Named(_) => thread::with(|state| spans::range_ended(state, range as u64)),
+        Range::Named(_) if is_over => thread::with(|state| spans::range_ended(state, range as u64)),
+        Range::Named(_) => thread::with(|state| spans::give_up(state, range as u64)),
         _ => {}
     }
 }
@@ -364,6 +377,7 @@ fn add_record_function() -> PyResult<()> {
         };
         ADDED.iter().zip(handles).for_each(|(place, handle)| place.store(handle, Ordering::Relaxed));
         WATCHED.store(true, Ordering::Relaxed);
+        profiled_ranges::find(symbol);
         for (place, name) in [(&DISABLE, c"_ZN2at15disableCallbackEm"), (&REENABLE, c"_ZN2at16reenableCallbackEm")] {
             place.store(symbol(name).unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
         }
@@ -486,6 +500,12 @@ fn remove_record_function() {
     }
 }
 
+/// Whether the program's ranges are seen and can be ended. Without that no capture may begin.
+#[pyfunction]
+fn sees_ranges() -> bool {
+    ADDED[1].load(Ordering::Relaxed) != 0 && profiled_ranges::are_found()
+}
+
 /// Chooses what the callbacks record.
 #[pyfunction]
 fn use_record_function(nodes: bool, optimizers: bool) {
@@ -499,5 +519,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(calibrate_record_function, module)?)?;
     module.add_function(wrap_pyfunction!(add_record_function, module)?)?;
     module.add_function(wrap_pyfunction!(remove_record_function, module)?)?;
+    module.add_function(wrap_pyfunction!(sees_ranges, module)?)?;
     module.add_function(wrap_pyfunction!(use_record_function, module)?)
 }

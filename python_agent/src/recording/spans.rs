@@ -35,6 +35,9 @@ pub(super) static UNNAMED_METRICS: AtomicU64 = AtomicU64::new(0);
 /// Ranges given up because too many were open.
 pub(super) static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
 
+/// Ranges that were open when a profiler stopped.
+pub(super) static CUT: AtomicU64 = AtomicU64::new(0);
+
 const OURS: u64 = 0;
 /// A range of torch's RecordFunction.
 const TORCH: u64 = 1;
@@ -118,6 +121,16 @@ pub(super) fn range_began(state: &ThreadState, range: u64, name: &[u8]) {
 pub(super) fn range_ended(state: &ThreadState, range: u64) {
     if state.spans.count.get() > 0 {
         end(state, range, TORCH);
+    }
+}
+
+/// The end of a range will not be heard of: it gets no row, and is counted.
+pub(super) fn give_up(state: &ThreadState, range: u64) {
+    let spans = &state.spans;
+    let ours = |open: Open| open.key == range && open.said >> 40 == TORCH;
+    if let Some(place) = (0..spans.count.get()).rev().find(|place| ours(spans.open[*place].get())) {
+        spans.remove(place);
+        CUT.fetch_add(1, Ordering::Relaxed);
     }
 }
 

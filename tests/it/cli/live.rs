@@ -91,6 +91,12 @@ impl Control for Answering {
         Ok(Response::new(v1::ConfigAnswer { agents: vec![agent(1), agent(0)] }))
     }
 
+    type CaptureStream = ReceiverStream<Result<v1::CaptureEvent, Status>>;
+
+    async fn capture(&self, _: Request<v1::CaptureCall>) -> Result<Response<Self::CaptureStream>, Status> {
+        Err(Status::unimplemented("nobody trains here"))
+    }
+
     type FinishStream = ReceiverStream<Result<v1::FinishProgress, Status>>;
 
     async fn finish(&self, _: Request<v1::FinishCall>) -> Result<Response<Self::FinishStream>, Status> {

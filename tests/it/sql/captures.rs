@@ -164,7 +164,7 @@ impl Agent {
             ts: Some(at(0)),
             duration: Some(200.0),
             tool: self.text("kineto"),
-            file: self.text("/traces/trace.json"),
+            file: Some(self.text("/traces/trace.json")),
             file_bytes: 1000,
             text_bytes: 1000,
             versions: None,
@@ -186,6 +186,7 @@ impl Agent {
             complete: true,
             problem: None,
             cost: None,
+            waited: None,
         }
     }
 }

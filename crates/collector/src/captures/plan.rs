@@ -1,0 +1,220 @@
+//! What a capture is asked to be, and which processes are captured.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use probe_common::error::{Error, Result};
+use probe_proto::v1::{At, CaptureCall, CapturedProcess, EvalCall};
+use probe_store::Identity;
+
+use crate::agent::Agent;
+
+/// Steps of one capture.
+const MAX_STEPS: u32 = 1000;
+/// How long a capture may take where nothing is said, and at most (seconds).
+const DEFAULT_TIMEOUT: f64 = 120.0;
+const MAX_TIMEOUT: f64 = 3600.0;
+/// Bytes of a process's trace that become rows where nothing is said, and at most.
+const DEFAULT_BYTES: u64 = 512 << 20;
+const MAX_BYTES: u64 = 64 << 30;
+/// What a process may print about a capture.
+const MAX_OUTPUT: u64 = 4 << 20;
+
+/// A capture.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    /// `capture-1`.
+    pub name: String,
+    pub call: CaptureCall,
+    /// By rank.
+    pub processes: Vec<Arc<Identity>>,
+    /// Whether they are all that are there.
+    is_everyone: bool,
+    /// Where traces are written; nothing else is there.
+    pub directory: PathBuf,
+}
+
+impl Plan {
+    /// The capture `name` of what `call` asks of those who are `live`.
+    ///
+    /// # Errors
+    /// It can't be, or who is asked for is not there.
+    pub(super) fn new(name: String, mut call: CaptureCall, live: &[Arc<Agent>], directory: &Path) -> Result<Self> {
+        if call.steps == 0 || call.steps > MAX_STEPS {
+            return Err(Error::usage(format!("a capture has 1 to {MAX_STEPS} steps, not {}", call.steps)));
+        }
+        if call.timeout_s == 0.0 {
+            call.timeout_s = DEFAULT_TIMEOUT;
+        }
+        if !(call.timeout_s > 0.0 && call.timeout_s <= MAX_TIMEOUT) {
+            return Err(Error::usage(format!("a capture may take at most {MAX_TIMEOUT} s, not {} s", call.timeout_s)));
+        }
+        if call.max_bytes == 0 {
+            call.max_bytes = DEFAULT_BYTES;
+        }
+        if call.max_bytes > MAX_BYTES {
+            return Err(Error::usage(format!("a capture may take at most {} GiB of a rank", MAX_BYTES >> 30)));
+        }
+        let mut everyone: Vec<Arc<Identity>> = live.iter().map(|agent| Arc::clone(&agent.state().identity)).collect();
+        everyone.sort_by_key(|process| (process.rank, process.pid));
+        if everyone.is_empty() {
+            return Err(Error::unreachable("no training process is connected to the run"));
+        }
+        let is_asked = |process: &Identity| {
+            let of_pid = call.pid.is_none_or(|pid| u32::try_from(process.pid) == Ok(pid));
+            of_pid && (call.ranks.is_empty() || process.rank.is_some_and(|rank| call.ranks.contains(&rank)))
+        };
+        let there = || everyone.iter().map(|process| who(process)).collect::<Vec<_>>().join(", ");
+        for rank in &call.ranks {
+            if !everyone.iter().any(|process| process.rank == Some(*rank)) {
+                return Err(Error::usage(format!("there is no live rank {rank}")).hint(format!("there is {}", there())));
+            }
+        }
+        let processes: Vec<_> = everyone.iter().filter(|process| is_asked(process)).cloned().collect();
+        if processes.is_empty() {
+            return Err(Error::usage("the process that was asked for is not connected to the run")
+                .hint(format!("there is {}", there())));
+        }
+        let is_everyone = processes.len() == everyone.len();
+        Ok(Self { directory: directory.join(&name), name, call, processes, is_everyone })
+    }
+
+    /// A call of `probe_agent.capture`, for its processes.
+    pub(super) fn snippet(&self, function: &str, at: At) -> EvalCall {
+        let call = &self.call;
+        let wanted = [
+            ("shapes", call.shapes),
+            ("stacks", call.stacks),
+            ("memory", call.memory),
+            ("flops", call.flops),
+            ("modules", call.modules),
+        ];
+        let wanted: Vec<&str> = wanted.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| *name).collect();
+        let processes: Vec<_> = self.processes.iter().map(|process| (&*process.host, process.pid)).collect();
+        let settings = serde_json::json!({
+            "capture": self.name,
+            "processes": processes,
+            "steps": call.steps,
+            "with": wanted,
+            "timeout_s": call.timeout_s,
+            "max_bytes": call.max_bytes,
+            "directory": self.directory,
+        });
+        // A text in JSON is one in Python too.
+        let text = serde_json::Value::from(settings.to_string());
+        let code = format!("__import__('probe_agent.capture', fromlist=['{function}']).{function}({text})");
+        let mut eval = EvalCall {
+            code,
+            at: at.into(),
+            timeout_s: call.timeout_s,
+            max_output: MAX_OUTPUT,
+            all_ranks: true,
+            ..EvalCall::default()
+        };
+        if let ([one], false) = (&self.processes[..], self.is_everyone) {
+            // Alone: the others go on meanwhile.
+            (eval.all_ranks, eval.rank, eval.pid) = (false, one.rank, u32::try_from(one.pid).ok());
+        }
+        eval
+    }
+
+    /// Its processes, as clients are told.
+    pub(super) fn captured(&self) -> Vec<CapturedProcess> {
+        let captured = |process: &Arc<Identity>| CapturedProcess {
+            rank: process.rank,
+            pid: u32::try_from(process.pid).unwrap_or_default(),
+            host: process.host.to_string(),
+        };
+        self.processes.iter().map(captured).collect()
+    }
+}
+
+/// What the capture of one process is called in the tables: `capture-1/rank0`.
+pub(super) fn name_of(name: &str, process: &Identity) -> String {
+    match process.rank {
+        Some(rank) => format!("{name}/rank{rank}"),
+        None => format!("{name}/pid{}", process.pid),
+    }
+}
+
+/// A process as people call it.
+pub(super) fn who(process: &Identity) -> String {
+    match process.rank {
+        Some(rank) => format!("rank {rank} (pid {})", process.pid),
+        None => format!("process {}", process.pid),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::agent::About;
+    use probe_common::error::Kind;
+
+    fn agents(ranks: &[Option<i32>]) -> Vec<Arc<Agent>> {
+        let agent = |(place, rank): (usize, &Option<i32>)| {
+            let identity = Identity {
+                run: "gpt@1".into(),
+                host: "h".into(),
+                pid: 100 + place as i32,
+                rank: *rank,
+                local_rank: *rank,
+                world_size: Some(ranks.len() as i32),
+                role: "trainer".into(),
+            };
+            Arc::new(Agent::new(place as u64 + 1, "i", Arc::new(identity), About::default()))
+        };
+        ranks.iter().enumerate().map(agent).collect()
+    }
+
+    fn plan(live: &[Arc<Agent>], call: CaptureCall) -> Result<Plan> {
+        Plan::new("capture-1".into(), call, live, Path::new("/run/captures"))
+    }
+
+    #[test]
+    fn what_is_asked_for_is_bounded() {
+        let live = agents(&[Some(0)]);
+        for call in [
+            CaptureCall::default(),
+            CaptureCall { steps: MAX_STEPS + 1, ..CaptureCall::default() },
+            CaptureCall { steps: 1, timeout_s: f64::NAN, ..CaptureCall::default() },
+            CaptureCall { steps: 1, timeout_s: MAX_TIMEOUT + 1.0, ..CaptureCall::default() },
+            CaptureCall { steps: 1, max_bytes: MAX_BYTES + 1, ..CaptureCall::default() },
+            CaptureCall { steps: 1, ranks: vec![1], ..CaptureCall::default() },
+            CaptureCall { steps: 1, pid: Some(7), ..CaptureCall::default() },
+        ] {
+            assert_eq!(plan(&live, call).unwrap_err().kind(), Kind::Usage);
+        }
+        let call = CaptureCall { steps: 1, ..CaptureCall::default() };
+        assert_eq!(plan(&[], call.clone()).unwrap_err().kind(), Kind::Unreachable);
+        assert_eq!(plan(&live, call).unwrap().call.max_bytes, DEFAULT_BYTES);
+    }
+
+    #[test]
+    fn one_of_several_ranks_is_asked_alone_and_some_of_them_with_all() {
+        let live = agents(&[Some(1), Some(0), Some(2)]);
+        let of = |ranks: &[i32]| {
+            let call = CaptureCall { steps: 1, ranks: ranks.to_vec(), ..CaptureCall::default() };
+            let plan = plan(&live, call).unwrap();
+            let eval = plan.snippet("arm", At::Step);
+            (plan.processes.iter().map(|process| process.pid).collect::<Vec<_>>(), eval.all_ranks, eval.rank)
+        };
+        assert_eq!(of(&[]), (vec![101, 100, 102], true, None));
+        assert_eq!(of(&[0, 2]), (vec![101, 102], true, None));
+        assert_eq!(of(&[2]), (vec![102], false, Some(2)));
+    }
+
+    #[test]
+    fn a_snippet_names_its_processes_whatever_the_directory_is_called() {
+        let call = CaptureCall { steps: 3, modules: true, shapes: true, ..CaptureCall::default() };
+        let plan = Plan::new("capture-1".into(), call, &agents(&[Some(0)]), Path::new("/a 'b\" c\\")).unwrap();
+        let code = plan.snippet("check", At::Now).code;
+        let text = code.strip_prefix("__import__('probe_agent.capture', fromlist=['check']).check(").unwrap();
+        let text: String = serde_json::from_str(text.strip_suffix(')').unwrap()).unwrap();
+        let settings: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(settings["directory"], "/a 'b\" c\\/capture-1");
+        assert_eq!(settings["processes"], serde_json::json!([["h", 100]]));
+        assert_eq!(settings["with"], serde_json::json!(["shapes", "modules"]));
+    }
+}

@@ -1,0 +1,112 @@
+//! The traces that processes have written, as rows of the run, and as pieces for whoever wants the files.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use probe_common::error::{Error, Result};
+use probe_import::Capture;
+use probe_proto::v1::{CaptureEvent, CapturedRows, TracePiece, capture_event::Event};
+use probe_store::{Identity, LiveFiles, Store};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::agents::Line;
+use super::plan::{Plan, name_of, who};
+
+/// Bytes of a piece; gRPC's clients take 4 MB.
+const PIECE: usize = 1 << 20;
+
+/// Reads the traces of all processes, on a thread of its own, and sends them to `client` where they are asked for. Each is taken
+/// away when it has been read.
+///
+/// # Errors
+/// One is not there, is no trace, or its rows can't be kept.
+pub(super) async fn read(
+    plan: Plan,
+    reports: Vec<Line>,
+    store: Arc<Store>,
+    client: mpsc::Sender<Result<CaptureEvent, Status>>,
+) -> Result<Vec<CapturedRows>> {
+    let (done, result) = tokio::sync::oneshot::channel();
+    let work = move || {
+        // Training may want the processor.
+        probe_query::lower_priority();
+        // Nobody waits where this fails.
+        let _ = done.send(read_all(&plan, &reports, &store, &client));
+    };
+    std::thread::Builder::new().name("probe-capture".into()).spawn(work)?;
+    result.await.unwrap_or_else(|_| Err(Error::failed("reading the traces was broken off")))
+}
+
+fn read_all(
+    plan: &Plan,
+    reports: &[Line],
+    store: &Arc<Store>,
+    client: &mpsc::Sender<Result<CaptureEvent, Status>>,
+) -> Result<Vec<CapturedRows>> {
+    let mut all = Vec::with_capacity(reports.len());
+    for (process, report) in plan.processes.iter().zip(reports) {
+        let path = path(&plan.directory, process, report)?;
+        let mut random = [0_u8; 8];
+        getrandom::fill(&mut random).map_err(|error| Error::failed(format!("no random numbers: {error}")))?;
+        let instance = format!("{}{:016x}", crate::instance::PREFIX, u64::from_le_bytes(random));
+        let mut rows = LiveFiles::new(Arc::clone(store), &instance);
+        let bounds = (plan.call.max_bytes, report.waited);
+        let name = name_of(&plan.name, process);
+        let capture = probe_import::take(&path, (&name, process), bounds, &mut rows)?;
+        if plan.call.files {
+            send(&path, process, client)?;
+        }
+        // What is left goes with the directory.
+        let _ = std::fs::remove_file(&path);
+        all.push(captured(process, report, &capture));
+    }
+    Ok(all)
+}
+
+/// Where a process has written its trace: nowhere but where it was told.
+fn path(directory: &Path, process: &Identity, report: &Line) -> Result<PathBuf> {
+    let path = directory.join(format!("{}.json", process.pid));
+    let is_there = report.file.as_deref() == path.to_str();
+    let is_file = std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
+    if is_there && is_file {
+        return Ok(path);
+    }
+    Err(Error::failed(format!("{} has written no trace to {}", who(process), path.display())))
+}
+
+fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEvent, Status>>) -> Result<()> {
+    let mut file = File::open(path)?;
+    loop {
+        let mut piece = Vec::with_capacity(PIECE);
+        if file.by_ref().take(PIECE as u64).read_to_end(&mut piece)? == 0 {
+            return Ok(());
+        }
+        let pid = u32::try_from(process.pid).unwrap_or_default();
+        let piece = TracePiece { rank: process.rank, pid, data: Bytes::from(piece) };
+        let event = CaptureEvent { event: Some(Event::Piece(piece)) };
+        client.blocking_send(Ok(event)).map_err(|_| Error::failed("whoever asked has gone"))?;
+    }
+}
+
+fn captured(process: &Identity, report: &Line, capture: &Capture) -> CapturedRows {
+    let [operators, kernels, launches, frames] = capture.rows;
+    CapturedRows {
+        rank: process.rank,
+        pid: u32::try_from(process.pid).unwrap_or_default(),
+        first_step: report.first.unwrap_or(-1),
+        steps: u32::try_from(report.seconds.len()).unwrap_or_default(),
+        waited_s: report.waited,
+        bytes: capture.text_bytes,
+        events: capture.events,
+        left_out: capture.left_out.iter().map(|(_, events)| events).sum(),
+        operators,
+        kernels,
+        launches,
+        frames,
+        problem: capture.problem.clone().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,228 @@
+"""torch.profiler, on for a while in the thread that trains: started, told of steps and modules, stopped, written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+#: What ranges of modules are called in a trace, before the module's name. `crates/import` reads it.
+MODULE = "probe_agent.module: "
+
+
+def why_not(settings: dict[str, Any]) -> str | None:
+    """Why the profiler can't be started in this process; None where it can."""
+    if "torch" not in sys.modules:
+        return "torch is not imported"
+    import torch.profiler
+
+    if not torch.profiler.kineto_available():
+        return "this torch was built without Kineto"
+    if _is_on():
+        return "the program's own profiler is running"
+    from probe_agent import _native
+
+    if not _native.sees_ranges():
+        # An open range that outlives the profiler makes torch write to freed memory.
+        return (
+            "the agent does not see the program's ranges (record_function) here, and can't end them with the profiler"
+        )
+    directory = settings["directory"]
+    if not os.path.isdir(directory) or not os.access(directory, os.W_OK):
+        return f"it can't write to {directory}, where its collector reads: it is on another machine, or in a container"
+    if shutil.disk_usage(directory).free < settings["max_bytes"]:
+        return f"{directory} has less free space than the trace may take ({settings['max_bytes']} bytes)"
+    return None
+
+
+def _is_on() -> bool:
+    from torch.autograd import profiler
+
+    return bool(getattr(profiler, "_is_profiler_enabled", False)) or _is_on_here()
+
+
+def _is_on_here() -> bool:
+    """Whether the calling thread is profiled."""
+    import torch
+
+    return bool(torch._C._autograd._profiler_enabled())
+
+
+class ProgramProfiles(Exception):
+    """The program's own profiler is running."""
+
+
+class Session:
+    """One run of the profiler. Everything is called on the thread that trains."""
+
+    def __init__(self, settings: dict[str, Any], native: Any) -> None:
+        import torch
+        from torch.profiler import ProfilerActivity, _KinetoProfile
+
+        if _is_on():
+            raise ProgramProfiles
+        wanted = set(settings["with"])
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_initialized():
+            activities.append(ProfilerActivity.CUDA)
+        #: Device activities are missing, or late, right after the profiler has been switched on for a device.
+        self.needs_warmup = len(activities) > 1
+        self._native = native
+        self._modules = "modules" in wanted
+        self._profile = _KinetoProfile(
+            activities=activities,
+            record_shapes="shapes" in wanted or "flops" in wanted,
+            profile_memory="memory" in wanted,
+            with_stack="stacks" in wanted,
+            with_flops="flops" in wanted,
+        )
+        self._is_prepared = False
+        #: Whether what is on in this thread is this one.
+        self._is_ours = False
+        self._step: Any = None
+        #: Ranges of modules that are being called.
+        self._open: list[_ModuleRange] = []
+        self._taken_over: _Takeover | None = None
+
+    def prepare(self) -> None:
+        """Makes the profiler ready, which takes a while the first time."""
+        self._profile.prepare_trace()
+        self._is_prepared = True
+
+    def start(self, when_program_profiles: Callable[[], None]) -> None:
+        """Switches it on. `when_program_profiles` is called right before the program starts a profiler of its own."""
+        self._is_prepared = False
+        if _is_on():
+            raise ProgramProfiles
+        # Those that began under a profiler of the program's that is over.
+        self._native.end_ranges()
+        self._is_ours = True
+        self._profile.start_trace()
+        self._taken_over = _Takeover(when_program_profiles)
+        if self._modules:
+            self._native.set_module_ranges(_module_ranges(self._open))
+
+    def begin_step(self, number: int) -> None:
+        """A step begins, which has the program's number."""
+        from torch.autograd.profiler import record_function
+
+        self._step = record_function(f"ProfilerStep#{number}")
+        self._step.__enter__()
+
+    def end_step(self) -> None:
+        """It ends."""
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)
+
+    def may_stop(self) -> bool:
+        """Whether no collective is under way that began in the capture: its end writes to the profiler's memory."""
+        return not self._native.is_collective_profiled()
+
+    def stop(self) -> None:
+        """Switches it off, whatever fails."""
+        self._native.set_module_ranges(None)
+        if self._taken_over is not None:
+            self._taken_over.put_back()
+        try:
+            while self._open:
+                self._open[-1].__exit__()
+            self.end_step()
+        finally:
+            self._native.end_ranges()
+            self._stop_profiler()
+
+    def _stop_profiler(self) -> None:
+        try:
+            if self._is_prepared and not _is_on():
+                # What is prepared goes only by being started.
+                self._is_ours = True
+                self._profile.start_trace()
+            if self._is_ours and _is_on_here():
+                self._profile.stop_trace()
+        finally:
+            if self._is_ours and _is_on_here():
+                import torch
+                from torch.autograd import profiler
+
+                torch._C._autograd._disable_profiler()
+                profiler._run_on_profiler_stop()
+
+    def save(self, path: str) -> None:
+        """Writes the trace as torch writes it."""
+        self._profile.export_chrome_trace(path)
+
+
+class _Takeover:
+    """Sees the program start a profiler of its own: torch allows one at a time, and the program's goes first."""
+
+    _NAMES = ("_prepare_profiler", "_enable_profiler")
+
+    def __init__(self, called: Callable[[], None]) -> None:
+        from torch.autograd import profiler
+
+        self._module = profiler
+        self._originals = {name: getattr(profiler, name) for name in self._NAMES if hasattr(profiler, name)}
+        self._ours = {name: self._before(called, original) for name, original in self._originals.items()}
+        for name, ours in self._ours.items():
+            setattr(profiler, name, ours)
+
+    @staticmethod
+    def _before(called: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
+        def starts(*arguments: Any, **named: Any) -> Any:
+            called()
+            return original(*arguments, **named)
+
+        return starts
+
+    def put_back(self) -> None:
+        for name, ours in self._ours.items():
+            if getattr(self._module, name, None) is ours:
+                setattr(self._module, name, self._originals[name])
+
+
+class _ModuleRange:
+    """A range around the call of a module, which ends with the call, or with the profiler before."""
+
+    __slots__ = ("_open", "_range")
+
+    def __init__(self, range_: Any, open_: list[_ModuleRange]) -> None:
+        self._range, self._open = range_, open_
+        range_.__enter__()
+        open_.append(self)
+
+    def __exit__(self, *_: object) -> None:
+        range_, self._range = self._range, None
+        if range_ is not None:
+            self._open.remove(self)
+            range_.__exit__(None, None, None)
+
+
+def _module_ranges(open_: list[_ModuleRange]) -> Callable[[Any], Any]:
+    """What begins a range of the profiler for the call of a module on the calling thread."""
+    from torch._C._profiler import _RecordFunctionFast
+
+    from probe_agent.torch import modules
+
+    names: dict[int, tuple[weakref.ref[Any], str]] = {}
+    thread = threading.get_ident()
+
+    def begin(module: Any) -> _ModuleRange | None:
+        if threading.get_ident() != thread:
+            return None
+        known = names.get(id(module))
+        if known is not None and known[0]() is module:
+            name = known[1]
+        else:
+            name = MODULE + modules.shown_name(module)
+            try:
+                names[id(module)] = (weakref.ref(module), name)
+            except TypeError:  # A class without weak references.
+                pass
+        return _ModuleRange(_RecordFunctionFast(name), open_)
+
+    return begin

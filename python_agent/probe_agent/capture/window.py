@@ -1,0 +1,238 @@
+"""The steps of a capture: the profiler is started at one boundary between two steps and stopped at a later one.
+
+Everything that touches the profiler happens on the thread that trains, because torch's profiler belongs to a thread. Others
+say only that it is to end: then it ends at the next boundary, or where the main thread has nothing of training open.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+from probe_agent import signals
+from probe_agent.capture.session import ProgramProfiles, Session
+from probe_agent.eval import boundary, safe_text
+
+# Recording's mode of a thread on which something of ours runs between two steps.
+_SUSPENDED = 1
+# How often is looked whether a capture is to end.
+_LOOK_SECONDS = 0.1
+# The program's start of a profiler waits no longer for a collective that began in the capture.
+_COLLECTIVE_SECONDS = 5.0
+# A capture that no command waits for ends after this long.
+_LEASE_SECONDS = 15.0
+
+_ARMED, _WARM, _ON, _OVER = range(4)
+
+
+class Window:
+    """One capture in this process."""
+
+    def __init__(self, settings: dict[str, Any], native: Any) -> None:
+        self._settings, self._native = settings, native
+        self.name: str = settings["capture"]
+        self.over = threading.Event()
+        #: Whether a command has begun to wait for it.
+        self.is_waited_for = False
+        #: Steps that were captured whole.
+        self.steps_done = 0
+        self._state = _ARMED
+        self._session: Session | None = None
+        self._thread = 0
+        self._first = self._now = -1
+        self._step_began = 0.0
+        self._seconds: list[float] = []
+        self._waited = 0.0
+        self._file: str | None = None
+        self._problem: str | None = None
+        self._cancelled: str | None = None
+        #: Whether its deadline is why it ended.
+        self._late = False
+        self._asked = False
+        self._lock = threading.Lock()
+        self._deadline = time.monotonic() + settings["timeout_s"]
+
+    def arm(self) -> None:
+        """It begins at the boundary where this is called."""
+        boundary.watch(self.at_boundary, self._native)
+        threading.Thread(target=self._watch, name="probe-capture", daemon=True).start()
+
+    def report(self) -> dict[str, Any]:
+        """What came of it, once it is over."""
+        return {
+            "first": self._first,
+            "seconds": self._seconds,
+            "waited": self._waited,
+            "file": self._file,
+            "problem": self._problem,
+            "late": self._late,
+        }
+
+    def cancel(self, why: str) -> None:
+        """It is to end. From any thread."""
+        with self._lock:
+            if self._cancelled is None:
+                self._cancelled = why
+        self._discard()
+
+    def at_boundary(self) -> None:
+        """The calling thread trains and is between two steps. Raises nothing but what is the program's."""
+        try:
+            self._at_boundary()
+        except BaseException as error:
+            self._end(f"the profiler could not be used: {safe_text.described(error)}")
+            if signals.is_of_the_program(error):
+                raise
+
+    def _at_boundary(self) -> None:
+        step = self._native.step()
+        if self._state == _OVER:
+            boundary.unwatch(self.at_boundary, self._native)
+            self._native.set_captured(False)
+        elif self._cancelled is not None and self._may_stop():
+            self._end(self._cancelled)
+        elif step != self._now:
+            self._now = step
+            if self._state == _ON:
+                self._step_ended(step)
+            else:
+                self._begin(step)
+
+    def _begin(self, step: int) -> None:
+        """Switches the profiler on, or makes it ready and leaves that to the next boundary."""
+        before = self._pause()
+        try:
+            if self._session is None:
+                with self._lock:
+                    # The watching thread may just have ended it.
+                    if self._state == _OVER:
+                        return
+                    self._thread = threading.get_ident()
+                    self._session = Session(self._settings, self._native)
+                self._session.prepare()
+                if self._session.needs_warmup:
+                    self._state = _WARM
+                    return
+            self._session.start(self._program_profiles)
+            self._state = _ON
+        except ProgramProfiles:
+            self._end("the program's own profiler is running")
+        finally:
+            self._resume(before)
+        if self._state == _ON and self._session is not None:
+            self._first = step
+            self._native.set_captured(True)
+            self._session.begin_step(step)
+            self._step_began = time.perf_counter()
+
+    def _step_ended(self, step: int) -> None:
+        self._seconds.append(time.perf_counter() - self._step_began)
+        self.steps_done += 1
+        if self.steps_done >= self._settings["steps"] and self._may_stop():
+            self._end(None)
+        elif self._session is not None:
+            self._session.end_step()
+            self._session.begin_step(step)
+            self._step_began = time.perf_counter()
+
+    def _may_stop(self) -> bool:
+        return self._session is None or self._session.may_stop()
+
+    def _program_profiles(self) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        until = time.monotonic() + _COLLECTIVE_SECONDS
+        while not self._may_stop() and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS / 100)
+        self._end("the program started its own profiler")
+
+    def _pause(self) -> tuple[int, float]:
+        return self._native.thread_mode(_SUSPENDED), time.perf_counter()
+
+    def _resume(self, before: tuple[int, float]) -> None:
+        mode, began = before
+        self._waited += time.perf_counter() - began
+        self._native.thread_mode(mode)
+
+    def _end(self, problem: str | None) -> None:
+        """Switches the profiler off, writes the trace where all is well, and says so. On the thread that trains."""
+        if self._state == _OVER:
+            return
+        session, self._session = self._session, None
+        self._state = _OVER
+        before = self._pause()
+        try:
+            if session is not None:
+                session.stop()
+                if problem is None:
+                    self._save(session)
+        except Exception as error:
+            if signals.is_of_the_program(error):
+                problem = "training was interrupted"
+                raise
+            problem = problem or f"the profiler could not be stopped: {safe_text.described(error)}"
+        except BaseException:
+            problem = "training was interrupted"
+            raise
+        finally:
+            # Its results are let go of here, where training waits anyway.
+            del session
+            self._resume(before)
+            self._problem = problem
+            if self._native.boundary_reached():
+                boundary.unwatch(self.at_boundary, self._native)
+                self._native.set_captured(False)
+            if problem is not None:
+                self._discard()
+            self.over.set()
+
+    def _save(self, session: Session) -> None:
+        path = os.path.join(self._settings["directory"], f"{os.getpid()}.json")
+        self._file = path
+        session.save(path)
+
+    def _discard(self) -> None:
+        """Takes the file away that is not read."""
+        if self._file is not None and (self._problem is not None or self._cancelled is not None):
+            try:
+                os.unlink(self._file)
+            except OSError:
+                pass
+
+    def end_here(self) -> None:
+        """Ends it if the calling thread is the one that is profiled."""
+        if self._session is not None and threading.get_ident() == self._thread and self._may_stop():
+            self._end(self._cancelled)
+
+    def _watch(self) -> None:
+        """Sees to it that it ends, on a thread of its own."""
+        began = time.monotonic()
+        while not self.over.wait(_LOOK_SECONDS):
+            now = time.monotonic()
+            if now >= self._deadline:
+                self._late = True
+                self.cancel(f"its deadline of {self._settings['timeout_s']:g} s passed")
+            elif not self.is_waited_for and now - began > _LEASE_SECONDS:
+                self.cancel("no command waits for it")
+            if self._cancelled is None or self._asked:
+                continue
+            with self._lock:
+                if self._session is None and self._state == _ARMED:
+                    # Nothing is on, and nothing will be.
+                    boundary.unwatch(self.at_boundary, self._native)
+                    self._state, self._problem = _OVER, self._cancelled
+                    self.over.set()
+            if self._session is not None and self._thread == threading.main_thread().ident:
+                self._asked = self._native.on_main_thread(self._on_main_thread)
+
+    def _on_main_thread(self) -> None:
+        """It is to end, and training may never come to a boundary again."""
+        self._asked = False
+        if self._native.is_idle() and self._may_stop():
+            try:
+                self._end(self._cancelled)
+            except BaseException as error:
+                if signals.is_of_the_program(error):
+                    raise

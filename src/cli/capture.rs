@@ -1,0 +1,153 @@
+//! `probe [ENDPOINT] capture`.
+
+mod files;
+mod page;
+mod progress;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use probe_client::Client;
+use probe_common::error::{Error, Result};
+use probe_proto::v1::{CaptureCall, CaptureEvent, Captured, capture_event::Event};
+
+use self::files::Files;
+use self::progress::Progress;
+use super::ask::{Connection, ask};
+use super::status::Status;
+
+/// Record what some steps do, operator by operator
+///
+/// Switches torch.profiler on in the training processes at one step boundary, on all chosen ranks at the same step, and off
+/// again some steps later. What it saw becomes rows of python.operators, gpu.kernels, gpu.launches and python.frames, with
+/// the step, rank and module of each. Then shows what the steps did and what the capture cost. Ctrl-C ends a capture that is
+/// under way, and keeps nothing of it. If the program's own profiler is running, nothing is touched.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "probe [ENDPOINT] capture [OPTIONS]",
+    after_help = "Examples:
+  probe gpt capture
+  probe gpt capture --steps 3 --rank 0 --with shapes,modules
+  probe gpt capture -o traces/                # and keep the traces, as torch wrote them
+  probe gpt query \"SELECT name, calls, own FROM python.operator_profile WHERE capture = 'capture-1/rank0' ORDER BY own DESC\""
+)]
+pub(super) struct Args {
+    /// Whole steps to record
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    steps: u32,
+    /// Ranks to record: all, or numbers (0,3)
+    #[arg(long, value_name = "N,…|all", default_value = "all", value_parser = ranks)]
+    rank: Ranks,
+    /// What to record beside operators and kernels. Stacks make steps much slower; memory is only in the files of -o
+    #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',', default_value = "modules")]
+    with: Vec<With>,
+    /// Also write the traces to this directory, one file a rank, as torch wrote them (Chrome JSON)
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Give up after this long (30s, 2m)
+    #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "2m")]
+    timeout: Duration,
+    /// Bytes of a rank's trace that become rows (64M, 1G); events past them are counted
+    #[arg(long, value_name = "BYTES", value_parser = super::amounts::bytes, default_value = "512M")]
+    max_bytes: u64,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Ranks that are asked for; none means all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ranks(Vec<i32>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum With {
+    /// Shapes and types of operators' inputs
+    Shapes,
+    /// Python calls, as rows of python.frames
+    Stacks,
+    /// Allocations
+    Memory,
+    /// Floating-point operations of matrix products and convolutions
+    Flops,
+    /// Modules whose operators they are, by their qualified names
+    Modules,
+    /// Nothing of these
+    None,
+}
+
+fn ranks(text: &str) -> Result<Ranks, String> {
+    if text == "all" {
+        return Ok(Ranks(Vec::new()));
+    }
+    let rank = |rank: &str| rank.trim().parse().ok().filter(|rank| *rank >= 0);
+    let ranks: Option<Vec<i32>> = text.split(',').map(rank).collect();
+    ranks.map(Ranks).ok_or_else(|| "write it like 0, 0,3 or all".to_owned())
+}
+
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+    let mut files = args.output.as_deref().map(Files::new).transpose()?;
+    let has = |with: With| args.with.contains(&with);
+    let call = CaptureCall {
+        steps: args.steps,
+        ranks: args.rank.0.clone(),
+        pid: None,
+        shapes: has(With::Shapes),
+        stacks: has(With::Stacks),
+        memory: has(With::Memory),
+        flops: has(With::Flops),
+        modules: has(With::Modules),
+        timeout_s: args.timeout.as_secs_f64(),
+        max_bytes: args.max_bytes,
+        files: files.is_some(),
+    };
+    ask(endpoint, &args.connection, async |mut client, _| {
+        let mut events = client.capture(call).await?;
+        let mut progress = Progress::new(args.steps);
+        let captured = receive(&mut events, &mut progress, &mut files).await;
+        progress.clear();
+        let captured = captured?;
+        if let Some(files) = files {
+            files.finish(&captured.capture)?;
+        }
+        show(&mut client, &captured).await
+    })
+}
+
+async fn receive<E: Into<Error>>(
+    events: &mut (impl Stream<Item = Result<CaptureEvent, E>> + Unpin),
+    progress: &mut Progress,
+    files: &mut Option<Files>,
+) -> Result<Captured> {
+    while let Some(event) = events.next().await {
+        match event.map_err(Into::into)?.event {
+            Some(Event::Began(began)) => progress.begin(&began),
+            Some(Event::Progress(done)) => progress.show(&done),
+            Some(Event::Piece(piece)) => {
+                if let Some(files) = files {
+                    files.take(&piece)?;
+                }
+            }
+            Some(Event::Captured(captured)) => return Ok(captured),
+            // Of a newer collector.
+            None => {}
+        }
+    }
+    Err(Error::failed("the collector went away before it said what came of the capture"))
+}
+
+async fn show(client: &mut Client, captured: &Captured) -> Result<Status> {
+    page::show(client, captured).await?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_read_as_people_write_them() {
+        assert_eq!(ranks("all"), Ok(Ranks(vec![])));
+        assert_eq!(ranks("0,3"), Ok(Ranks(vec![0, 3])));
+        assert!(["", "a", "0,", "-1", "0-3"].iter().all(|text| ranks(text).is_err()));
+    }
+}

@@ -1,0 +1,60 @@
+//! `-o DIR`: traces as torch wrote them. A file has its name when all of it is there.
+
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use probe_common::error::{Error, Result};
+use probe_proto::v1::TracePiece;
+use tempfile::NamedTempFile;
+
+use crate::cli::report;
+
+/// Traces on their way, by rank and process.
+pub(super) struct Files {
+    directory: PathBuf,
+    unfinished: BTreeMap<(Option<i32>, u32), NamedTempFile>,
+}
+
+impl Files {
+    /// Makes the directory where it is not there.
+    pub(super) fn new(directory: &Path) -> Result<Self> {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| Error::usage(format!("cannot write to {}: {error}", directory.display())))?;
+        Ok(Self { directory: directory.to_owned(), unfinished: BTreeMap::new() })
+    }
+
+    fn wrong(&self, error: &std::io::Error) -> Error {
+        Error::failed(format!("cannot write to {}: {error}", self.directory.display()))
+    }
+
+    pub(super) fn take(&mut self, piece: &TracePiece) -> Result<()> {
+        let key = (piece.rank, piece.pid);
+        if !self.unfinished.contains_key(&key) {
+            let file = tempfile::Builder::new()
+                .prefix(".capture")
+                .suffix(".unfinished")
+                // What any new file gets: the umask takes away from it.
+                .permissions(Permissions::from_mode(0o666))
+                .tempfile_in(&self.directory);
+            let file = file.map_err(|error| self.wrong(&error))?;
+            self.unfinished.insert(key, file);
+        }
+        let written = self.unfinished.get_mut(&key).map_or(Ok(()), |file| file.write_all(&piece.data));
+        written.map_err(|error| self.wrong(&error))
+    }
+
+    pub(super) fn finish(mut self, capture: &str) -> Result<()> {
+        let unfinished = std::mem::take(&mut self.unfinished);
+        for ((rank, pid), file) in unfinished {
+            let whose = rank.map_or_else(|| format!("pid-{pid}"), |rank| format!("rank-{rank}"));
+            // As torch's own handler for TensorBoard ends its names.
+            let path = self.directory.join(format!("{capture}-{whose}.pt.trace.json"));
+            file.persist(&path).map_err(|error| self.wrong(&error.error))?;
+            report::note(format_args!("wrote {}", path.display()));
+        }
+        Ok(())
+    }
+}

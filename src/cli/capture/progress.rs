@@ -1,0 +1,55 @@
+//! How far a capture is, on a line of a terminal.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+
+use probe_proto::v1::{CaptureBegan, CaptureProgress};
+
+use crate::cli::report;
+
+/// What each process has done.
+pub(super) struct Progress {
+    steps: u32,
+    is_terminal: bool,
+    is_shown: bool,
+    done: BTreeMap<(Option<i32>, u32), (u32, bool)>,
+}
+
+impl Progress {
+    pub(super) fn new(steps: u32) -> Self {
+        Self { steps, is_terminal: std::io::stderr().is_terminal(), is_shown: false, done: BTreeMap::new() }
+    }
+
+    pub(super) fn begin(&mut self, began: &CaptureBegan) {
+        self.done.extend(began.processes.iter().map(|process| ((process.rank, process.pid), (0, false))));
+        let processes = if began.processes.len() == 1 { "process" } else { "processes" };
+        let (first, count) = (began.step, began.processes.len());
+        report::note(format_args!("{} begins at step {first} in {count} {processes}", began.capture));
+        self.draw();
+    }
+
+    pub(super) fn show(&mut self, progress: &CaptureProgress) {
+        self.done.insert((progress.rank, progress.pid), (progress.steps, progress.reading));
+        self.draw();
+    }
+
+    fn draw(&mut self) {
+        if !self.is_terminal {
+            return;
+        }
+        let least = self.done.values().map(|(steps, _)| *steps).min().unwrap_or_default();
+        let line = match self.done.values().all(|(_, reading)| *reading) {
+            true => "reading the traces".to_owned(),
+            false if least >= self.steps => "writing the traces".to_owned(),
+            false => format!("{least} of {} steps", self.steps),
+        };
+        self.is_shown = true;
+        let _ = write!(anstream::stderr(), "\r\x1b[K{line}");
+    }
+
+    pub(super) fn clear(&self) {
+        if self.is_shown {
+            let _ = write!(anstream::stderr(), "\r\x1b[K");
+        }
+    }
+}
