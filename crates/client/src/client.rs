@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::catalog::CatalogProvider;
 use futures::StreamExt;
 use probe_common::error::{Error, Result};
+use probe_common::paths::Places;
 use probe_proto::table::Table;
 use probe_proto::tables::custom::is_reserved;
 use probe_proto::v1;
@@ -45,7 +46,13 @@ impl Client {
     pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
         let way = match &target.place {
             Place::Directory(directory) => Way::Recorded(Box::new(recorded(directory)?)),
-            place => Way::Live(Live::connect(place, target.pid, token_file).await?),
+            place => match Live::connect(place, target.pid, token_file).await {
+                Ok(live) => Way::Live(live),
+                Err(error) => match Places::from_environment().ok().and_then(|places| place.ended_meanwhile(&places)) {
+                    Some(directory) => Way::Recorded(Box::new(recorded(&directory)?)),
+                    None => return Err(error),
+                },
+            },
         };
         Ok(Self { way, pid: target.pid, bounds: Bounds::default(), parameters: Parameters::default() })
     }

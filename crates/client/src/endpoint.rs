@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
-use probe_common::paths;
+use probe_common::paths::{self, Places, SocketState};
 use probe_common::run_name::RunName;
 use probe_store::runs;
 
@@ -42,7 +42,7 @@ impl Endpoint {
         }
         if text.contains('/') || text == "." || text == ".." {
             let path = Path::new(text);
-            return Ok(if text.ends_with(".sock") || paths::socket_state(path) == paths::SocketState::Live {
+            return Ok(if text.ends_with(".sock") || paths::socket_state(path) == SocketState::Live {
                 Self::Socket(path.into())
             } else {
                 Self::Directory(path.into())
@@ -83,6 +83,14 @@ impl fmt::Display for Place {
 }
 
 impl Place {
+    /// The directory of a run whose collector has ended since it was found here.
+    pub(crate) fn ended_meanwhile(&self, places: &Places) -> Option<PathBuf> {
+        let Self::Socket(socket) = self else { return None };
+        let run = RunName::numbered(socket.file_stem()?.to_str()?)?.to_string();
+        let has_ended = *socket == places.socket_for(&run) && paths::socket_state(socket) != SocketState::Live;
+        has_ended.then(|| runs::resolve_in(places, &run).ok()).flatten()
+    }
+
     /// What people call it: the run's name where there is one.
     pub fn name(&self) -> String {
         let part = match self {
@@ -121,6 +129,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_run_that_has_ended_since_it_was_found_has_a_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = Places { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        std::fs::create_dir_all(&places.runtime).unwrap();
+        let run = RunName::parse("gpt@1").unwrap();
+        let place = Place::Socket(places.socket_for("gpt@1"));
+        assert_eq!(place.ended_meanwhile(&places), None, "there is no such run");
+        let recorded = places.runs().join("gpt@1");
+        std::fs::create_dir_all(&recorded).unwrap();
+        runs::RunInfo::begin(&run, "train.py").write(&recorded).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(places.socket_for("gpt@1")).unwrap();
+        assert_eq!(place.ended_meanwhile(&places), None, "its collector is there");
+        drop(listener);
+        assert_eq!(place.ended_meanwhile(&places), Some(recorded));
+        assert_eq!(Place::Socket(directory.path().join("gpt@1.sock")).ended_meanwhile(&places), None);
+    }
 
     #[test]
     fn each_form_is_told_apart() {

@@ -38,7 +38,8 @@ fn in_words(error: &DataFusionError) -> Error {
 /// The error of a query for people, which names the limit where memory ran out.
 pub(super) fn within(error: &DataFusionError, bounds: &Bounds) -> Error {
     match error.find_root() {
-        DataFusionError::ResourcesExhausted(_) => bounds.too_much_memory(),
+        // A question that is over gets no more memory, and operators say only that they got none.
+        DataFusionError::ResourcesExhausted(_) => bounds.passed().unwrap_or_else(|| bounds.too_much_memory()),
         _ => in_words(error),
     }
 }

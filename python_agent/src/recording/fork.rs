@@ -14,7 +14,9 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 
-use super::{boundary, collectives, drain, first_use, forward, names, processor, ring, shared_memory, thread};
+use super::{
+    boundary, collectives, drain, first_use, forward, names, processor, profiled_ranges, ring, shared_memory, thread,
+};
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
 static ONCE: Once = Once::new();
@@ -37,6 +39,7 @@ struct Held {
     _walker: MutexGuard<'static, Option<Py<PyAny>>>,
     _boundary: MutexGuard<'static, Option<Py<PyAny>>>,
     _first_use: MutexGuard<'static, Option<Py<PyAny>>>,
+    _profiled: MutexGuard<'static, Vec<profiled_ranges::Profiled>>,
 }
 
 impl Held {
@@ -50,6 +53,7 @@ impl Held {
             _walker: shared::lock(&names::WALKER),
             _boundary: shared::lock(&boundary::BOUNDARY),
             _first_use: shared::lock(&first_use::CALLBACK),
+            _profiled: shared::lock(&profiled_ranges::PROFILED),
         }
     }
 }

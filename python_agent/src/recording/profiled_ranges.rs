@@ -13,14 +13,14 @@ use pyo3::prelude::*;
 use crate::shared;
 
 /// A range of the program's own, or of torch's, that began while a profiler was on in its thread.
-struct Profiled {
+pub(super) struct Profiled {
     range: usize,
     thread: usize,
     /// A collective's, which may end on another thread at any time.
     ends_elsewhere: bool,
 }
 
-static PROFILED: Mutex<Vec<Profiled>> = Mutex::new(Vec::new());
+pub(super) static PROFILED: Mutex<Vec<Profiled>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// `torch::profiler::impl::profilerEnabled()` and `at::RecordFunction::end()`; null until they were looked for, and where torch has none.
 static IS_PROFILED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
