@@ -22,10 +22,15 @@ NOTHING = "False builtin_function_or_method builtin_function_or_method []"
 
 
 def is_profiled(run: Run) -> bool:
-    """Whether torch's profiler is on in the thread that trains."""
-    done = run.eval("import torch; print(torch._C._autograd._profiler_enabled())", "--at", "step")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip() != "False"
+    """Whether torch's profiler is on in the thread that trains. A capture that was ended goes on to the next boundary, and no
+    other snippet runs until then."""
+
+    def asked() -> str:
+        done = run.eval("import torch; print(torch._C._autograd._profiler_enabled())", "--at", "step")
+        assert done.returncode == 0 or "an earlier snippet is still running" in done.stderr, done.stderr
+        return done.stdout.strip()
+
+    return wait_for("an answer", asked) != "False"
 
 
 def test_ranks_are_captured_at_the_same_steps_into_rows_that_join(two_ranks: Run, tmp_path: pathlib.Path) -> None:
