@@ -20,6 +20,10 @@ const NICENESS: i32 = 5;
 /// development build, whose frames are the largest: a test asks such statements. Memory is taken only of what is used.
 pub(super) const STACK: usize = 64 << 20;
 
+/// The fewest threads of a group, where there are as many cores: a query that begins while the one before still ends is in
+/// another group.
+const MIN_THREADS: usize = 4;
+
 /// Groups of threads. The first has a thread for each core, the second half as many, the third a third: a single query has
 /// the whole machine, and a hundred do not have a hundred times as many threads.
 #[derive(Debug)]
@@ -80,7 +84,7 @@ impl Drop for Threads {
 fn group(before: usize) -> Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let group = Builder::new_multi_thread()
-        .worker_threads((cores / (before + 1)).max(1))
+        .worker_threads((cores / (before + 1)).max(cores.min(MIN_THREADS)))
         .thread_stack_size(STACK)
         .thread_name("probe-query")
         .on_thread_start(lower_priority)

@@ -242,7 +242,7 @@ async fn what_functions_make_counts_for_as_long_as_it_is_there() {
     let few = "SELECT repeat('x', value % 90) AS a, repeat('y', value % 91) AS b, repeat('z', value % 92) AS c,
         repeat('w', value % 93) AS d, repeat('v', value % 94) AS e FROM generate_series(1, 8000)";
     assert_eq!(ask(&engine, few, Asked::default()).await.unwrap(), 8000);
-    // 16 MB each. Two threads have half of the rows each, and where one comes after the other only its half is there.
+    // Of smaller ones a batch fits, and the next one where the one before has gone.
     let much = few.replace("value % 9", "2000 + value % 9");
     assert!(limit(&engine, &much, Asked::default()).await.contains("more memory than the 24 MiB"));
     for (sql, says) in [
