@@ -24,12 +24,12 @@ pub(super) fn error(error: &Error) -> Status {
 
 /// What to do about it.
 pub(super) fn hint(text: impl Display) {
-    let _ = writeln!(anstream::stderr().lock(), "{HINT}hint:{HINT:#} {text}");
+    line(&format!("{HINT}hint:{HINT:#} {text}"));
 }
 
 /// Something worth knowing beside the output.
 pub(super) fn note(text: impl Display) {
-    let _ = writeln!(anstream::stderr().lock(), "probe: {text}");
+    line(&format!("probe: {text}"));
 }
 
 /// Columns that a narrow terminal has no room for.
@@ -37,4 +37,9 @@ pub(super) fn left_out(columns: &[&str]) {
     if !columns.is_empty() {
         note(format_args!("no room here for {} (a wider terminal or another --format has it)", columns.join(", ")));
     }
+}
+
+/// In one piece, because the command that is run writes to the same place.
+fn line(text: &str) {
+    let _ = anstream::stderr().lock().write_all(format!("{text}\n").as_bytes());
 }
