@@ -13,9 +13,7 @@ const HINT: Style = AnsiColor::Cyan.on_default().bold();
 
 /// An error and its hint; what it ends the process with.
 pub(super) fn error(error: &Error) -> Status {
-    let mut stderr = anstream::stderr().lock();
-    let _ = writeln!(stderr, "{ERROR}error:{ERROR:#} {error}");
-    drop(stderr);
+    line(&format!("{ERROR}error:{ERROR:#} {error}"));
     if let Some(text) = error.hint_text() {
         hint(text);
     }
