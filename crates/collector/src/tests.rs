@@ -52,7 +52,7 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     let agent = 0..2_usize;
     prop_oneof![
-        6 => (agent.clone(), prop::collection::vec(1..40_u8, 1..6)).prop_map(|(agent, rows)| Event::Send { agent, rows }),
+        6 => (agent.clone(), prop::collection::vec(1..40_u8, 1..9)).prop_map(|(agent, rows)| Event::Send { agent, rows }),
         2 => agent.prop_map(|agent| Event::Reconnect { agent }),
         2 => Just(Event::Sync),
         3 => Just(Event::KeepUp),
@@ -115,8 +115,9 @@ struct Connected {
 
 impl World {
     fn start(directory: &Path) -> Self {
-        // Room for a few files, so that the oldest ones go; and for fewer rows in memory than may come at once.
-        Self::start_with(directory, 60_000, 160_000)
+        // Room for a few files, so that the oldest ones go; and for fewer rows in memory than may come at once. A quarter
+        // of the journal's share is room for the largest batch and the next head.
+        Self::start_with(directory, 90_000, 240_000)
     }
 
     fn start_with(directory: &Path, memory: usize, disk: u64) -> Self {

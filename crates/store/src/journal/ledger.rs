@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use probe_proto::v1::{self, record, said};
+use prost::Message;
 
 use super::newest::Newest;
 
@@ -29,6 +30,8 @@ pub struct Ledger {
     pub queries: Newest<v1::Query>,
     /// What the strings of open connections take, in bytes.
     texts: usize,
+    /// What their hellos take, in bytes.
+    hellos: usize,
 }
 
 /// An open connection: what later records of it need. A copy shares the long parts.
@@ -69,6 +72,10 @@ impl Open {
     fn text_bytes(&self) -> usize {
         self.strings().map(String::len).sum()
     }
+
+    fn hello_bytes(&self) -> usize {
+        self.hello.as_deref().map_or(0, Message::encoded_len)
+    }
 }
 
 impl Ledger {
@@ -79,6 +86,7 @@ impl Ledger {
             ledger.connections.into_iter().map(|open| (open.connection, Open::of_message(open))).collect();
         Self {
             texts: connections.values().map(Open::text_bytes).sum(),
+            hellos: connections.values().map(Open::hello_bytes).sum(),
             connections,
             agents: ledger.agents.into_iter().filter_map(|agent| Some((instance(&agent)?, agent))).collect(),
             evicted: ledger.evicted,
@@ -91,7 +99,7 @@ impl Ledger {
     /// No connection outlives its collector.
     pub(super) fn close_all(&mut self) {
         self.connections.clear();
-        self.texts = 0;
+        (self.texts, self.hellos) = (0, 0);
     }
 
     /// From now on each list of rows takes no more bytes than `most`.
@@ -104,6 +112,11 @@ impl Ledger {
     /// What the strings of open connections take, in bytes.
     pub(super) fn text_bytes(&self) -> usize {
         self.texts
+    }
+
+    /// What open connections take, in bytes: the part of it that grows at once.
+    pub(super) fn connection_bytes(&self) -> usize {
+        self.texts + self.hellos
     }
 
     /// The one that is written at the head of a file.
@@ -129,6 +142,7 @@ impl Ledger {
             Some(Record::Closed(closed)) => {
                 let Some(gone) = self.connections.remove(&closed.connection) else { return };
                 self.texts -= gone.text_bytes();
+                self.hellos -= gone.hello_bytes();
                 if let Some(agent) = self.agents.get_mut(&gone.instance) {
                     agent.bye = closed.bye;
                     agent.last_seen = closed.unix_ns;
@@ -159,7 +173,9 @@ impl Ledger {
         agent.last_seen = opened.unix_ns;
         let connection = self.connections.entry(opened.connection).or_default();
         connection.instance.clone_from(&hello.instance);
+        self.hellos -= connection.hello_bytes();
         connection.hello = Some(Arc::new(hello.clone()));
+        self.hellos += connection.hello_bytes();
         if self.agents.len() > MOST_AGENTS {
             self.forget_oldest();
         }
@@ -262,8 +278,6 @@ fn change(counts: &mut HashMap<String, u64>, table: &str, change: impl FnOnce(u6
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use prost::Message;
-
     use super::*;
 
     #[test]

@@ -52,7 +52,7 @@ pub(super) struct State {
     /// Encoded records that are not on disk.
     pub(super) waiting: Vec<Vec<u8>>,
     pub(super) bytes: usize,
-    /// What of them is being written, and waits no more.
+    /// What of them is being written: it waits no more, and `current` does not have it yet.
     pub(super) in_flight: u64,
     /// Since when the oldest of them waits.
     pub(super) since: Option<Instant>,
@@ -67,6 +67,8 @@ pub(super) struct State {
     pub(super) current: u64,
     /// How much of that is its head.
     pub(super) head: u64,
+    /// What connections took in that head.
+    pub(super) head_connections: usize,
     pub(super) hurry: bool,
     pub(super) stopping: bool,
     /// Stop without writing what waits: what a kill does.
@@ -77,6 +79,17 @@ impl State {
     /// Bytes of the files that are complete.
     pub(super) fn complete(&self) -> u64 {
         self.closed.iter().map(|(_, _, bytes)| bytes).sum()
+    }
+
+    /// What has been written takes its place in the newest file.
+    pub(super) fn written(&mut self, bytes: u64) {
+        self.current += bytes;
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+    }
+
+    /// About what the next head takes: as this one, and connections that were opened since.
+    pub(super) fn next_head(&self) -> u64 {
+        self.head + self.ledger.connection_bytes().saturating_sub(self.head_connections) as u64
     }
 
     /// Bytes of all files.
@@ -98,5 +111,34 @@ impl Inner {
                  again by itself, and probe.agents.problem says how it is"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_proto::v1::{self, record};
+
+    use super::*;
+
+    #[test]
+    fn the_next_head_has_the_connections_that_were_opened_since() {
+        let hello = v1::Hello { instance: "one".into(), host: "x".repeat(1000), ..v1::Hello::default() };
+        let mut state = State { head: 18, ..State::default() };
+        let mut apply = |record| {
+            state.ledger.apply(&v1::Record { record: Some(record) });
+            state.next_head()
+        };
+        for _ in 0..2 {
+            let opened = v1::Opened { connection: 1, hello: Some(hello.clone()), unix_ns: 0 };
+            assert!((1018..1100).contains(&apply(record::Record::Opened(opened))));
+        }
+        assert_eq!(apply(record::Record::Closed(v1::Closed { connection: 1, ..v1::Closed::default() })), 18);
+    }
+
+    #[test]
+    fn what_is_being_written_is_counted_once() {
+        let mut state = State { current: 10, in_flight: 7, ..State::default() };
+        state.written(5);
+        assert_eq!((state.current, state.in_flight), (15, 2));
     }
 }

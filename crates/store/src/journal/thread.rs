@@ -137,7 +137,7 @@ impl Writer {
             self.inner.take_share(more)?;
             write_all(file, frames)?;
             file.sync_data()?;
-            self.inner.lock().current += more;
+            self.inner.lock().written(more);
         }
         let (behind, head, on_disk) = {
             let state = self.inner.lock();
@@ -170,7 +170,7 @@ impl Writer {
         probe_common::fault::check(&path)?;
         let (frames, appends, ledger) = {
             let mut state = self.inner.lock();
-            state.bytes = 0;
+            state.in_flight += std::mem::take(&mut state.bytes) as u64;
             (std::mem::take(&mut state.waiting), state.appends, state.ledger.clone())
         };
         if let Some(file) = &mut self.file {
@@ -178,9 +178,10 @@ impl Writer {
             self.inner.take_share(more)?;
             write_all(file, &frames)?;
             file.sync_data()?;
-            self.inner.lock().current += more;
+            self.inner.lock().written(more);
         }
         drop(frames);
+        let connections = ledger.connection_bytes();
         // The long part of it, without the lock.
         let head = v1::Record { record: Some(record::Record::Ledger(ledger.to_message())) };
         frame::check_length(&head)?;
@@ -201,6 +202,7 @@ impl Writer {
             state.closed.push_back((previous, appends, bytes));
         }
         (state.head, state.current) = (length, length);
+        state.head_connections = connections;
         self.file = Some(file);
         self.number += 1;
         self.opened = Instant::now();

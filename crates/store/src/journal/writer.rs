@@ -177,7 +177,7 @@ impl Journal {
     pub fn crowded(&self) -> bool {
         let state = self.inner.lock();
         // With room for the next head, as whoever writes has to have it, and for what others bring at the same time.
-        let coming = state.in_flight + state.bytes as u64 + state.head;
+        let coming = state.in_flight + state.bytes as u64 + state.next_head();
         state.on_disk() + coming > self.inner.share.most(state.head) / 4 * 3
     }
 
