@@ -22,6 +22,7 @@ mod hello;
 mod idle;
 mod instance;
 mod looks;
+mod newest_number;
 mod pending_collectives;
 pub(crate) mod recovery;
 pub(crate) mod registry;

@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::Int64Type;
-use futures::StreamExt;
 use probe_common::clock;
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths::host_name;
@@ -15,11 +12,12 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
 use probe_proto::tables::stacks;
 use probe_proto::v1::{At, EvalCall, ProcessStacks, StackMethod, StacksAnswer, StacksCall, ThreadStack};
-use probe_query::{Asked, Engine};
+use probe_query::Engine;
 use probe_store::Identity;
 
 use super::agent::AgentState;
 use super::looks::{Look, Looks};
+use super::newest_number::newest_number;
 use super::registry::Registry;
 use super::self_ingest::SelfIngest;
 use crate::eval::Broker;
@@ -256,18 +254,7 @@ impl Stacks {
 /// # Errors
 /// They can't be read.
 pub(crate) async fn captures(engine: &Engine) -> Result<i64> {
-    let failed = |error| probe_query::from_datafusion(&error);
-    let mut rows = engine.ask("SELECT MAX(capture) FROM python.stacks", Asked::default()).await?;
-    while let Some(batch) = rows.next().await {
-        let batch = batch.map_err(failed)?;
-        if let Some(newest) = batch.column(0).as_primitive_opt::<Int64Type>()
-            && !newest.is_empty()
-            && newest.is_valid(0)
-        {
-            return Ok(newest.value(0));
-        }
-    }
-    Ok(0)
+    newest_number(engine, "SELECT MAX(capture) FROM python.stacks").await
 }
 
 impl Of {

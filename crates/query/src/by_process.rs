@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
@@ -17,7 +16,6 @@ use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -25,6 +23,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
+use super::aggregate_rule::AggregateRule;
 use super::arguments::Arguments;
 use super::footer_aggregates::{self, KnownGroup};
 use super::source::PartsSource;
@@ -33,28 +32,10 @@ use super::source::PartsSource;
 const FUNCTIONS: &[&str] = &["count", "sum", "avg", "min", "max"];
 
 /// Puts [`ByProcess`] where it can be.
-#[derive(Debug)]
-pub(super) struct GroupByProcess;
-
-impl PhysicalOptimizerRule for GroupByProcess {
-    fn name(&self) -> &'static str {
-        "GroupByProcess"
-    }
-
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = plan.transform_up(|node| {
-            Ok(match node.downcast_ref::<AggregateExec>().and_then(ByProcess::of) {
-                Some(by_process) => Transformed::yes(Arc::new(by_process) as Arc<dyn ExecutionPlan>),
-                None => Transformed::no(node),
-            })
-        });
-        Ok(replaced?.data)
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
+pub(super) const RULE: AggregateRule = AggregateRule {
+    name: "GroupByProcess",
+    replacement: |aggregate| Some(Arc::new(ByProcess::of(aggregate)?) as Arc<dyn ExecutionPlan>),
+};
 
 /// The first half of an aggregate whose groups are constants of the batches that come in.
 #[derive(Debug, Clone)]

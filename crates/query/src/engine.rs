@@ -23,11 +23,11 @@ use crate::admission::Admission;
 use crate::allocator;
 use crate::answer::{self, EndOnDrop, Output};
 use crate::bounds::Bounds;
-use crate::by_process::GroupByProcess;
+use crate::by_process;
 use crate::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, Named};
 use crate::errors::{no_run, no_table, or_say, within};
 use crate::expanded;
-use crate::group_by_id::GroupById;
+use crate::group_by_id;
 use crate::guard;
 use crate::limits::{Asked, Limits};
 use crate::made;
@@ -95,8 +95,8 @@ impl Engine {
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
             .with_optimizer_rules(nested_projections::rules())
-            .with_physical_optimizer_rule(Arc::new(GroupByProcess))
-            .with_physical_optimizer_rule(Arc::new(GroupById))
+            .with_physical_optimizer_rule(Arc::new(by_process::RULE))
+            .with_physical_optimizer_rule(Arc::new(group_by_id::RULE))
             .with_physical_optimizer_rule(Arc::new(WeighInputs))
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();

@@ -6,8 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -15,13 +14,13 @@ use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, aggregate_expressions};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use probe_store::PackedRows;
 
+use super::aggregate_rule::AggregateRule;
 use super::arguments::Arguments;
 use super::group_keys::{self, GroupKeys};
 use super::narrowed::Narrowed;
@@ -34,28 +33,10 @@ use super::source::PartsSource;
 const MAX_GROUPS: usize = 64 << 10;
 
 /// Puts [`GroupByIdExec`] where it can be.
-#[derive(Debug)]
-pub(super) struct GroupById;
-
-impl PhysicalOptimizerRule for GroupById {
-    fn name(&self) -> &'static str {
-        "GroupById"
-    }
-
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let replaced = plan.transform_up(|node| {
-            Ok(match node.downcast_ref::<AggregateExec>().and_then(GroupByIdExec::of) {
-                Some(by_id) => Transformed::yes(Arc::new(by_id) as Arc<dyn ExecutionPlan>),
-                None => Transformed::no(node),
-            })
-        });
-        Ok(replaced?.data)
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
+pub(super) const RULE: AggregateRule = AggregateRule {
+    name: "GroupById",
+    replacement: |aggregate| Some(Arc::new(GroupByIdExec::of(aggregate)?) as Arc<dyn ExecutionPlan>),
+};
 
 /// The first half of an aggregate over a scan.
 #[derive(Debug, Clone)]

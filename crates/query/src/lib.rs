@@ -3,6 +3,7 @@
 //! client gets (`output`, `answer`) and what is said when it fails (`errors`).
 
 mod admission;
+mod aggregate_rule;
 mod allocator;
 mod answer;
 mod arguments;

@@ -1,5 +1,6 @@
 //! What the files of a run directory are called, and what their names say.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use probe_proto::table::Table;
@@ -22,12 +23,22 @@ pub(super) fn numbers_in(path: &Path) -> Option<(u64, u64)> {
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-/// Which of `paths` another one of them has replaced.
-pub(super) fn superseded(paths: &[&Path]) -> Vec<PathBuf> {
-    let all: Vec<(u64, u64)> = paths.iter().filter_map(|path| numbers_in(path)).filter(|(a, b)| a < b).collect();
+/// Which of `paths` another one of them has replaced: one whose numbers include theirs.
+pub(super) fn superseded(paths: &[&Path]) -> HashSet<PathBuf> {
+    let mut merged: Vec<(u64, u64)> = paths.iter().filter_map(|path| numbers_in(path)).filter(|(a, b)| a < b).collect();
+    merged.sort_unstable();
+    // How far those reach that begin no later than each: a run may have tens of thousands of files.
+    let further = |furthest: &mut u64, (_, last): &(u64, u64)| {
+        *furthest = (*furthest).max(*last);
+        Some(*furthest)
+    };
+    let reach: Vec<u64> = merged.iter().scan(0, further).collect();
     let within = |path: &&&Path| {
         numbers_in(path).is_some_and(|(first, last)| {
-            all.iter().any(|(from, to)| *from <= first && last <= *to && (*from, *to) != (first, last))
+            let earlier = merged.partition_point(|(from, _)| *from < first);
+            let same = merged[earlier..].partition_point(|(from, _)| *from == first);
+            let reached = earlier.checked_sub(1).map(|newest| reach[newest]);
+            reached >= Some(last) || merged[earlier..earlier + same].last().is_some_and(|(_, to)| *to > last)
         })
     };
     paths.iter().filter(within).map(|path| path.to_path_buf()).collect()
@@ -35,6 +46,8 @@ pub(super) fn superseded(paths: &[&Path]) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -42,6 +55,22 @@ mod tests {
         let paths =
             ["00000003.parquet", "00000003-00000005.parquet", "00000005.parquet", "00000006.parquet", "end.parquet"];
         let paths: Vec<&Path> = paths.iter().map(Path::new).collect();
-        assert_eq!(superseded(&paths), [Path::new("00000003.parquet"), Path::new("00000005.parquet")]);
+        let replaced = ["00000003.parquet", "00000005.parquet"].map(PathBuf::from);
+        assert_eq!(superseded(&paths), replaced.into());
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_is_replaced_by_one_that_includes_it(numbers in prop::collection::btree_set((0..12_u64, 0..4_u64), 0..12)) {
+            let numbers: Vec<(u64, u64)> = numbers.into_iter().map(|(first, more)| (first, first + more)).collect();
+            let name = |(first, last): &(u64, u64)| match last - first {
+                0 => PathBuf::from(format!("{first:08}.parquet")),
+                _ => PathBuf::from(format!("{first:08}-{last:08}.parquet")),
+            };
+            let paths: Vec<PathBuf> = numbers.iter().map(name).collect();
+            let includes = |(a, b): &(u64, u64), (first, last): &(u64, u64)| a <= first && last <= b && (a, b) != (first, last);
+            let replaced = numbers.iter().filter(|one| numbers.iter().any(|other| includes(other, one))).map(name).collect();
+            prop_assert_eq!(superseded(&paths.iter().map(PathBuf::as_path).collect::<Vec<_>>()), replaced);
+        }
     }
 }

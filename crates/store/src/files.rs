@@ -1,9 +1,9 @@
-//! The files of a run directory: found, checked by their footers, and left where they are.
+//! A file of a run directory: checked by its footer, and left where it is.
 //!
 //! Of every row group is kept what a query needs to skip it or to answer without it: bounds, NULLs, whose rows they are
 //! and what each column takes. That is about a kilobyte a row group, so that a week's run is a few megabytes.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
@@ -14,15 +14,13 @@ use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
-use probe_proto::tables::{TABLES, custom};
 
-use super::file_names::{UNFINISHED, superseded, table_directory};
 use super::file_notes::{self, Note};
 use super::footer;
 use super::identity::Identity;
 use super::range::Range;
 use super::row_group::RowGroup;
-use super::schema::{arrow_schema, identity_columns, same, table_of};
+use super::schema::{arrow_schema, identity_columns, same};
 use super::segment::Segment;
 use super::sums::Sums;
 
@@ -37,8 +35,8 @@ pub struct ParquetFile {
     pub bytes: u64,
     /// In the order of the file.
     pub groups: Vec<RowGroup>,
-    /// All groups' together.
-    whole: RowGroup,
+    /// All groups' together; None where there is one.
+    whole: Option<RowGroup>,
     /// It was written by this program as it is: what it does not say or have by our declarations, it has not.
     pub(super) ours: bool,
     /// It was taken away though somebody may be reading it.
@@ -87,21 +85,7 @@ impl ParquetFile {
     }
 
     fn of(path: PathBuf, bytes: u64, table: &'static Table, groups: Vec<RowGroup>, ours: bool) -> Self {
-        let columns = identity_columns(table) + table.columns.len();
-        let mut whole = RowGroup {
-            rows: 0,
-            column_bytes: vec![0; columns].into(),
-            origins: Vec::new(),
-            identity: groups.first().and_then(|group| group.identity.clone()),
-            ranges: vec![Range::EMPTY; columns].into(),
-            sums: Sums::default(),
-        };
-        for group in &groups {
-            whole.rows += group.rows;
-            whole.identity = whole.identity.filter(|identity| group.identity.as_ref() == Some(identity));
-            whole.column_bytes.iter_mut().zip(&group.column_bytes).for_each(|(sum, bytes)| *sum += bytes);
-            whole.ranges.iter_mut().zip(&group.ranges).for_each(|(range, more)| *range = range.with(*more));
-        }
+        let whole = (groups.len() != 1).then(|| together(&groups, table));
         let had_to_go = AtomicBool::new(false);
         Self { table, path, bytes, groups, whole, ours, had_to_go, footer: Mutex::default() }
     }
@@ -113,8 +97,28 @@ impl ParquetFile {
 
     /// What holds of all groups together.
     pub fn whole(&self) -> &RowGroup {
-        &self.whole
+        self.whole.as_ref().unwrap_or_else(|| &self.groups[0])
     }
+}
+
+/// What holds of all of them.
+fn together(groups: &[RowGroup], table: &Table) -> RowGroup {
+    let columns = identity_columns(table) + table.columns.len();
+    let mut whole = RowGroup {
+        rows: 0,
+        column_bytes: vec![0; columns].into(),
+        origins: Vec::new(),
+        identity: groups.first().and_then(|group| group.identity.clone()),
+        ranges: vec![Range::EMPTY; columns].into(),
+        sums: Sums::default(),
+    };
+    for group in groups {
+        whole.rows += group.rows;
+        whole.identity = whole.identity.filter(|identity| group.identity.as_ref() == Some(identity));
+        whole.column_bytes.iter_mut().zip(&group.column_bytes).for_each(|(sum, bytes)| *sum += bytes);
+        whole.ranges.iter_mut().zip(&group.ranges).for_each(|(range, more)| *range = range.with(*more));
+    }
+    whole
 }
 
 /// Ranges of all columns; those of identity as a footer would say them.
@@ -124,109 +128,6 @@ fn all_ranges(segment: &Segment, table: &Table) -> Box<[Range]> {
         (0..identity_columns(table)).map(|place| Range::of_constant(&identity.value(place), segment.rows))
     });
     identity.chain(segment.ranges().iter().copied()).collect()
-}
-
-/// What a run directory has.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    /// The files of every table, as [`TABLES`]; tables without any are empty.
-    pub(super) tables: Vec<Vec<Arc<ParquetFile>>>,
-    /// Tables that the run's program declared; their files are behind those.
-    pub(super) declared: Vec<&'static Table>,
-    /// Files that can't be read, and why.
-    pub(super) damaged: Vec<(PathBuf, Error)>,
-    /// Files that nobody has finished, and those that others have replaced.
-    pub(super) unfinished: Vec<PathBuf>,
-}
-
-/// Looks at all files of a run directory.
-pub(super) fn find(directory: &Path) -> Result<Found> {
-    let directory = fs::canonicalize(directory)
-        .map_err(|error| Error::failed(format!("cannot open the run directory {}: {error}", directory.display())))?;
-    let mut found = Found::default();
-    for table in TABLES {
-        let files = find_table(&directory, table, &mut found)?;
-        found.tables.push(files);
-    }
-    for table in program_tables(&directory, &mut found)? {
-        let files = find_table(&directory, table, &mut found)?;
-        found.tables.push(files);
-        found.declared.push(table);
-    }
-    Ok(found)
-}
-
-/// The tables that the run's program declared, by the columns of the first file of each that can be read.
-fn program_tables(directory: &Path, found: &mut Found) -> Result<Vec<&'static Table>> {
-    let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
-    let mut names = Vec::new();
-    for entry in fs::read_dir(directory).map_err(cannot)? {
-        let name = entry.map_err(cannot)?.file_name();
-        names.extend(name.to_str().filter(|name| !custom::is_reserved(name)).map(str::to_owned));
-    }
-    names.sort();
-    let mut tables = Vec::new();
-    for name in names {
-        let Ok(entries) = fs::read_dir(directory.join(&name)) else { continue };
-        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
-        paths.sort();
-        if tables.len() >= custom::MOST_TABLES {
-            break;
-        }
-        match paths.iter().find_map(|path| program_table(&name, path).ok()) {
-            Some(table) => tables.push(table),
-            None => {
-                for path in paths {
-                    let why = program_table(&name, &path).err().unwrap_or_default();
-                    let error = Error::failed(format!("cannot read {}: {why}", path.display()));
-                    found.damaged.push((path, error));
-                }
-            }
-        }
-    }
-    Ok(tables)
-}
-
-fn program_table(name: &str, path: &Path) -> Result<&'static Table, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let metadata = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip).parse_and_finish(&file);
-    let metadata = metadata.map_err(|error| error.to_string())?;
-    let file = metadata.file_metadata();
-    let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
-    table_of(name, &schema.map_err(|error| error.to_string())?)
-}
-
-fn find_table(directory: &Path, table: &'static Table, found: &mut Found) -> Result<Vec<Arc<ParquetFile>>> {
-    let directory = table_directory(directory, table);
-    let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
-    let entries = match fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(cannot(error)),
-    };
-    let mut paths = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(cannot)?.path();
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("parquet") => paths.push(path),
-            Some(UNFINISHED) => found.unfinished.push(path),
-            _ => {}
-        }
-    }
-    paths.sort();
-    let mut files = Vec::with_capacity(paths.len());
-    for path in paths {
-        match ParquetFile::open(&path, table) {
-            Ok(file) => files.push(Arc::new(file)),
-            Err(error) => found.damaged.push((path, error)),
-        }
-    }
-    // A collector died after it had merged them and before they were gone. Only a file that can be read replaces others.
-    let replaced = superseded(&files.iter().map(|file| file.path.as_path()).collect::<Vec<_>>());
-    files.retain(|file| !replaced.contains(&file.path));
-    found.unfinished.extend(replaced);
-    Ok(files)
 }
 
 /// The row groups, and whether the file has exactly the table's columns and our notes.

@@ -17,6 +17,7 @@ mod file_writer;
 mod files;
 mod flush;
 mod footer;
+mod found_files;
 mod growing;
 mod identity;
 mod integers;

@@ -38,11 +38,8 @@ impl RowSink for LiveFiles {
         builder: &mut BatchBuilder,
         strings: &StringTable,
     ) -> Result<()> {
-        if builder.rows() == 0 {
-            return Ok(());
-        }
         let store = &self.store;
-        let rows = decode(table, builder, strings)?;
+        let Some(rows) = decode(table, builder, strings)? else { return Ok(()) };
         let (Some(kept), Some(place)) = (store.kept.get(), store.declared.place(table)) else {
             return Err(Error::failed(format!("{} is not kept here", table.full_name())));
         };

@@ -55,10 +55,7 @@ impl RowSink for RowFiles {
         builder: &mut BatchBuilder,
         strings: &StringTable,
     ) -> Result<()> {
-        if builder.rows() == 0 {
-            return Ok(());
-        }
-        let rows = decode(table, builder, strings)?;
+        let Some(rows) = decode(table, builder, strings)? else { return Ok(()) };
         let origin = Origin::batch(&self.instance, self.number);
         let segment = Segment::new(Some(Arc::clone(identity)), Some(origin), rows, self.number);
         let directory = table_directory(&self.directory, table);
@@ -69,13 +66,16 @@ impl RowSink for RowFiles {
     }
 }
 
-/// What was pushed to `builder`, as columns; the builder is empty then.
-pub(super) fn decode(table: &'static Table, builder: &mut BatchBuilder, strings: &StringTable) -> Result<Rows> {
+/// What was pushed to `builder`, as columns; the builder is empty then. None where nothing was.
+pub(super) fn decode(table: &'static Table, builder: &mut BatchBuilder, strings: &StringTable) -> Result<Option<Rows>> {
+    if builder.rows() == 0 {
+        return Ok(None);
+    }
     let wrong = |error: &dyn std::fmt::Display| Error::failed(format!("{}: {error}", table.full_name()));
     let mapping = Mapping::new(&table.wire_schema()).map_err(|error| wrong(&error))?;
     let mut texts = Strings::default();
     if let Some(all) = strings.since(0) {
         texts.extend(all).map_err(|error| wrong(&error))?;
     }
-    Rows::decode(&mapping, &builder.take(), &mut texts).map_err(|error| wrong(&error))
+    Rows::decode(&mapping, &builder.take(), &mut texts).map(Some).map_err(|error| wrong(&error))
 }

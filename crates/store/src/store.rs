@@ -16,7 +16,8 @@ use tokio::sync::Notify;
 use super::declared::{self, Declared};
 use super::disk_state::{DiskState, most_file_in_memory};
 use super::file_names::END_FILE;
-use super::files::{self, ParquetFile};
+use super::files::ParquetFile;
+use super::found_files;
 use super::identity::Identity;
 use super::table::{Counters, TableSnapshot, TableStore};
 
@@ -95,7 +96,7 @@ impl Store {
     /// # Errors
     /// There is no such directory, a file of it is no Parquet file or has a column of another type than its table.
     pub fn open(directory: &Path) -> Result<Arc<Self>> {
-        let found = files::find(directory)?;
+        let found = found_files::find(directory)?;
         match found.damaged.into_iter().next() {
             Some((_, error)) => Err(error),
             None => Ok(Self::of(found.tables, Declared::of(found.declared), usize::MAX)),
@@ -108,7 +109,7 @@ impl Store {
     /// # Errors
     /// There is no such directory.
     pub fn left(directory: &Path, disk: u64) -> Result<(Arc<Self>, LeftOver)> {
-        let mut found = files::find(directory)?;
+        let mut found = found_files::find(directory)?;
         // It says how things were at an end that was not one.
         for files in &mut found.tables {
             let ends = files.extract_if(.., |file| file.path.file_name().is_some_and(|name| name == END_FILE));

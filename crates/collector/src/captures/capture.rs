@@ -5,12 +5,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::Int64Type;
-use futures::StreamExt;
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{At, CaptureBegan, CaptureCall, CaptureEvent, CaptureProgress, Captured, capture_event::Event};
-use probe_query::{Asked, Engine};
+use probe_query::Engine;
 use tokio::sync::{Semaphore, mpsc};
 use tonic::Status;
 
@@ -19,6 +16,7 @@ use super::plan::Plan;
 use super::traces;
 use crate::eval::Broker;
 use crate::events::{Event as Noted, Severity};
+use crate::newest_number::newest_number;
 use crate::server::peer::Caller;
 use crate::shared::Shared;
 
@@ -142,19 +140,8 @@ impl Captures {
 
     /// The number of the newest capture that the run has.
     async fn newest(&self) -> Result<i64> {
-        let failed = |error| probe_query::from_datafusion(&error);
         let sql = "SELECT MAX(TRY_CAST(split_part(substr(capture, 9), '/', 1) AS BIGINT)) FROM python.captures WHERE capture LIKE 'capture-%'";
-        let mut rows = self.engine.ask(sql, Asked::default()).await?;
-        while let Some(batch) = rows.next().await {
-            let batch = batch.map_err(failed)?;
-            if let Some(newest) = batch.column(0).as_primitive_opt::<Int64Type>()
-                && !newest.is_empty()
-                && newest.is_valid(0)
-            {
-                return Ok(newest.value(0));
-            }
-        }
-        Ok(0)
+        newest_number(&self.engine, sql).await
     }
 }
 

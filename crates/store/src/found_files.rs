@@ -1,0 +1,141 @@
+//! What a run directory has: files of tables that this program knows, of tables that the run declared, and damaged ones.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::arrow::parquet_to_arrow_schema;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
+use probe_common::error::{Error, Result};
+use probe_proto::table::Table;
+use probe_proto::tables::{TABLES, custom};
+
+use super::file_names::{UNFINISHED, superseded, table_directory};
+use super::files::ParquetFile;
+use super::schema::table_of;
+
+/// A thread more is worth its start for so many files.
+const FILES_A_THREAD: usize = 64;
+
+/// What a run directory has.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The files of every table, as [`TABLES`]; tables without any are empty.
+    pub(super) tables: Vec<Vec<Arc<ParquetFile>>>,
+    /// Tables that the run's program declared; their files are behind those.
+    pub(super) declared: Vec<&'static Table>,
+    /// Files that can't be read, and why.
+    pub(super) damaged: Vec<(PathBuf, Error)>,
+    /// Files that nobody has finished, and those that others have replaced.
+    pub(super) unfinished: Vec<PathBuf>,
+}
+
+/// Looks at all files of a run directory.
+pub(super) fn find(directory: &Path) -> Result<Found> {
+    let directory = fs::canonicalize(directory)
+        .map_err(|error| Error::failed(format!("cannot open the run directory {}: {error}", directory.display())))?;
+    let mut found = Found::default();
+    for table in TABLES {
+        let files = find_table(&directory, table, &mut found)?;
+        found.tables.push(files);
+    }
+    for table in program_tables(&directory, &mut found)? {
+        let files = find_table(&directory, table, &mut found)?;
+        found.tables.push(files);
+        found.declared.push(table);
+    }
+    Ok(found)
+}
+
+/// The tables that the run's program declared, by the columns of the first file of each that can be read.
+fn program_tables(directory: &Path, found: &mut Found) -> Result<Vec<&'static Table>> {
+    let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        names.extend(name.to_str().filter(|name| !custom::is_reserved(name)).map(str::to_owned));
+    }
+    names.sort();
+    let mut tables = Vec::new();
+    for name in names {
+        let Ok(entries) = fs::read_dir(directory.join(&name)) else { continue };
+        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
+        paths.sort();
+        if tables.len() >= custom::MOST_TABLES {
+            break;
+        }
+        match paths.iter().find_map(|path| program_table(&name, path).ok()) {
+            Some(table) => tables.push(table),
+            None => {
+                for path in paths {
+                    let why = program_table(&name, &path).err().unwrap_or_default();
+                    let error = Error::failed(format!("cannot read {}: {why}", path.display()));
+                    found.damaged.push((path, error));
+                }
+            }
+        }
+    }
+    Ok(tables)
+}
+
+fn program_table(name: &str, path: &Path) -> Result<&'static Table, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let metadata = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip).parse_and_finish(&file);
+    let metadata = metadata.map_err(|error| error.to_string())?;
+    let file = metadata.file_metadata();
+    let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
+    table_of(name, &schema.map_err(|error| error.to_string())?)
+}
+
+fn find_table(directory: &Path, table: &'static Table, found: &mut Found) -> Result<Vec<Arc<ParquetFile>>> {
+    let directory = table_directory(directory, table);
+    let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(cannot(error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(cannot)?.path();
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("parquet") => paths.push(path),
+            Some(UNFINISHED) => found.unfinished.push(path),
+            _ => {}
+        }
+    }
+    paths.sort();
+    let mut files = Vec::with_capacity(paths.len());
+    for (path, opened) in open_all(paths, table) {
+        match opened {
+            Ok(file) => files.push(Arc::new(file)),
+            Err(error) => found.damaged.push((path, error)),
+        }
+    }
+    // A collector died after it had merged them and before they were gone. Only a file that can be read replaces others.
+    let replaced = superseded(&files.iter().map(|file| file.path.as_path()).collect::<Vec<_>>());
+    files.retain(|file| !replaced.contains(&file.path));
+    found.unfinished.extend(replaced);
+    Ok(files)
+}
+
+/// Opens each file, on as many processors as there are where they are many.
+fn open_all(paths: Vec<PathBuf>, table: &'static Table) -> Vec<(PathBuf, Result<ParquetFile>)> {
+    let open = |path: &PathBuf| (path.clone(), ParquetFile::open(path, table));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(paths.len() / FILES_A_THREAD).max(1);
+    std::thread::scope(|scope| {
+        let mut shares = paths.chunks(paths.len().div_ceil(threads).max(1));
+        let own = shares.next().unwrap_or_default();
+        let share = |share: &'_ [PathBuf]| share.iter().map(open).collect::<Vec<_>>();
+        let others: Vec<_> =
+            shares.map(|of| (of, std::thread::Builder::new().spawn_scoped(scope, move || share(of)))).collect();
+        let mut opened = share(own);
+        for (of, other) in others {
+            // Where no thread can be had, or one panicked, its files are opened here.
+            let there = other.ok().and_then(|other| other.join().ok());
+            opened.extend(there.unwrap_or_else(|| share(of)));
+        }
+        opened
+    })
+}
