@@ -22,7 +22,7 @@ RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check audit wheel format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency bench-capture gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check audit wheel format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency bench-capture bench-endurance gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -187,6 +187,10 @@ ROWS ?= 10000000
 bench-query: setup $(TARGET)/release/probe
 	cargo build --workspace --release
 	$(BIN)/python bench/query.py --binary $(TARGET)/release/bench-query --rows $(ROWS)
+
+bench-endurance: $(TARGET)/release/probe ## days, 512 agents, 1000 runs, 1e10 rows: memory, open files, threads, processor time (30 minutes)
+	cargo build --workspace --release
+	home=$$(mktemp -d) && PROBE_HOME=$$home PROBE_RUNTIME_DIR=$$home/run $(TARGET)/release/bench-endurance; rm -rf $$home
 
 bench-capture: setup ## what a capture costs its steps and the others
 	$(BIN)/python bench/capture.py

@@ -7,15 +7,21 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
+#[path = "support/agent.rs"]
+mod agent;
 #[path = "support/ingest.rs"]
 mod ingest;
+#[path = "support/process.rs"]
+#[allow(dead_code, reason = "the benchmark of endurance looks at more")]
+mod process;
 #[path = "support/rows.rs"]
 mod rows;
 
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use ingest::{LAST_STEPS, measure, send};
+use process::{Served, probe};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -29,38 +35,9 @@ fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "MISSED" }
 }
 
-/// A collector that is killed when this goes.
-struct Served(Child);
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Most that a process ever had in memory, in MiB.
-fn most_resident(pid: u32) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
-}
-
 async fn flood() -> Result<()> {
-    let probe = std::env::current_exe()?.with_file_name("probe");
-    let serve = Command::new(&probe)
-        .args(["serve", "--name", "flood"])
-        .env("PROBE_MEMORY", format!("{BUDGET}M"))
-        .stderr(Stdio::null())
-        .spawn()?;
-    let served = Served(serve);
-    let socket = probe_common::paths::runtime_dir()?.join("flood@1.sock");
-    for _ in 0..500 {
-        if tokio::net::UnixStream::connect(&socket).await.is_ok() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let served = Served::start("flood", &[("PROBE_MEMORY", format!("{BUDGET}M"))]).await?;
+    let probe = probe()?;
     let asking = tokio::spawn(async move {
         loop {
             let asked = tokio::process::Command::new(&probe)
@@ -74,10 +51,10 @@ async fn flood() -> Result<()> {
             let _ = asked.await;
         }
     });
-    let idle = most_resident(served.0.id())?;
-    let rows = send(&socket, 3 * (BUDGET << 20) / ROW / 8192).await?;
+    let idle = served.usage()?.most_resident;
+    let rows = send(&served.socket, 3 * (BUDGET << 20) / ROW / 8192).await?;
     asking.abort();
-    let most = most_resident(served.0.id())?;
+    let most = served.usage()?.most_resident;
     let ratio = most / BUDGET as f64;
     println!(
         "flood at {:.2} M rows/s: {most:.0} MiB resident at most ({idle:.0} idle) of a budget of {BUDGET} MiB: \

@@ -9,6 +9,8 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
+#[path = "support/agent.rs"]
+mod agent;
 #[path = "support/ingest.rs"]
 mod ingest;
 #[path = "support/rows.rs"]

@@ -10,11 +10,11 @@ use probe_collector::auth::Protection;
 use probe_collector::{Collector, Options};
 use probe_proto::encode::StringTable;
 use probe_proto::tables::torch_trace::TABLE;
-use probe_proto::v1::{self, agent_frame, collector_frame};
+use probe_proto::v1::{self, agent_frame};
 
+use super::Result;
+use super::agent::{Agent, channel, hello};
 use super::rows::{STEP, batch};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Rows of a batch.
 const ROWS: usize = 8192;
@@ -69,50 +69,17 @@ pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)
 pub(crate) async fn send(socket: &Path, count: u64) -> Result<f64> {
     let mut strings = StringTable::default();
     let batches: Vec<v1::Batch> = (0..16).map(|n| batch(&mut strings, ROWS, n * (ROWS / STEP) as i64)).collect();
-    let channel = tonic::transport::Endpoint::from_shared(format!("unix:{}", socket.display()))?
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(8 << 20)
-        .connect()
-        .await?;
-    let mut client = v1::agent_client::AgentClient::new(channel);
-    let (frames, outgoing) = tokio::sync::mpsc::channel(8);
-    let hello = v1::Hello {
-        protocol: probe_proto::PROTOCOL,
-        instance: "bench".into(),
-        host: "bench".into(),
-        pid: std::process::id(),
-        role: "trainer".into(),
-        tables: vec![TABLE.wire_schema()],
-        ..Default::default()
-    };
-    let frame = |frame| v1::AgentFrame { frame: Some(frame) };
-    frames.send(frame(agent_frame::Frame::Hello(hello))).await?;
-    frames.send(frame(agent_frame::Frame::Strings(strings.since(0).ok_or("no strings")?))).await?;
-    let mut incoming = client.session(tokio_stream::wrappers::ReceiverStream::new(outgoing)).await?.into_inner();
+    let hello = hello("bench", std::process::id(), vec![TABLE.wire_schema()]);
+    let mut agent = Agent::connect(channel(socket).await?, hello).await?;
+    agent.send(agent_frame::Frame::Strings(strings.since(0).ok_or("no strings")?)).await?;
     let began = Instant::now();
-    let sending = tokio::spawn(async move {
-        for seq in 1..=count {
-            let mut batch = batches[seq as usize % batches.len()].clone();
-            (batch.seq, batch.recorded) = (seq, seq * ROWS as u64);
-            // As later steps each time around.
-            batch.columns[0].base += (seq / 16 * 16) as i64 * (ROWS / STEP) as i64;
-            if frames.send(frame(agent_frame::Frame::Batch(batch))).await.is_err() {
-                break;
-            }
-        }
-        frames
-    });
-    let mut acknowledged = 0;
-    while acknowledged < count {
-        let next = tokio::time::timeout(Duration::from_secs(120), incoming.message()).await??;
-        match next.and_then(|frame| frame.frame) {
-            Some(collector_frame::Frame::Ack(ack)) => acknowledged = ack.seq,
-            Some(collector_frame::Frame::Refused(refused)) => return Err(refused.message.into()),
-            Some(_) => {}
-            None => return Err("the collector closed the stream".into()),
-        }
+    for seq in 1..=count {
+        let mut batch = batches[seq as usize % batches.len()].clone();
+        (batch.seq, batch.recorded) = (seq, seq * ROWS as u64);
+        // As later steps each time around.
+        batch.columns[0].base += (seq / 16 * 16) as i64 * (ROWS / STEP) as i64;
+        agent.send(agent_frame::Frame::Batch(batch)).await?;
     }
-    let seconds = began.elapsed().as_secs_f64();
-    drop(sending.await?);
-    Ok((count * ROWS as u64) as f64 / seconds)
+    agent.acknowledged(count).await?;
+    Ok((count * ROWS as u64) as f64 / began.elapsed().as_secs_f64())
 }

@@ -1,0 +1,135 @@
+//! A day of a run. The clock is that of its agents: what they say of a day comes as fast as the collector takes it.
+
+use std::time::Instant;
+
+use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_proto::table::{Text, Time};
+use probe_proto::tables::{steps, torch_trace};
+use probe_proto::v1::{self, agent_frame::Frame};
+
+use super::Result;
+use super::agent::{Agent, channel, hello};
+use super::process::{Served, disk};
+use super::rows;
+
+const DAY: u64 = 86_400;
+const AGENTS: u32 = 8;
+/// Seconds of a step of the quiet run.
+const STEP: u64 = 10;
+/// Of the busy run's rows, this many a batch.
+const ROWS: u64 = 8192;
+/// The busy run's disk is full after a part of this.
+const BUSY_ROWS: u64 = 1_500_000_000;
+const BUSY_DISK: u64 = 2 << 30;
+/// When each day began, in nanoseconds since 1970.
+const MORNING: i64 = 1_767_225_600_000_000_000;
+
+fn at(second: u64) -> i64 {
+    MORNING + second as i64 * 1_000_000_000
+}
+
+/// Where the run's directory is.
+fn directory(name: &str) -> Result<std::path::PathBuf> {
+    Ok(probe_common::paths::home()?.join("runs").join(format!("{name}@1")))
+}
+
+/// A line of what the collector has by now.
+fn say(served: &Served, name: &str, what: &str) -> Result<()> {
+    let usage = served.usage()?;
+    let (bytes, files) = disk(&directory(name)?)?;
+    let (journal, _) = disk(&directory(name)?.join("journal"))?;
+    println!(
+        "| {what} | {:.0} MiB ({:.0} at most) | {} | {} | {:.1} s | {:.1} MiB in {files} files, journal {:.1} |",
+        usage.resident,
+        usage.most_resident,
+        usage.files,
+        usage.threads,
+        usage.cpu,
+        bytes as f64 / 1_048_576.0,
+        journal as f64 / 1_048_576.0
+    );
+    Ok(())
+}
+
+fn head(title: &str) {
+    println!("\n{title}\n\n| | resident | open files | threads | processor | disk |\n|---|---|---|---|---|---|");
+}
+
+/// Eight agents, each with a status a second and a step every ten.
+pub(crate) async fn quiet() -> Result<()> {
+    head("A quiet day: 8 agents, a status a second and a step every ten seconds each");
+    let served = Served::start("quiet", &[]).await?;
+    let mut agents = Vec::new();
+    for number in 0..AGENTS {
+        let hello = hello(&format!("quiet {number}"), 1000 + number, vec![steps::TABLE.wire_schema()]);
+        let agent = Agent::connect(channel(&served.socket).await?, hello).await?;
+        let mut strings = StringTable::default();
+        let clock = strings.id("host");
+        agent.send(Frame::Strings(strings.since(0).ok_or("no strings")?)).await?;
+        agents.push((agent, clock));
+    }
+    say(&served, "quiet", "in the morning")?;
+    let began = Instant::now();
+    for second in 0..DAY {
+        for (agent, clock) in &agents {
+            let step = second / STEP;
+            if second % STEP == 0 {
+                let mut builder = BatchBuilder::new(&steps::TABLE);
+                builder.push(of_a_step(step as i64, at(second), *clock));
+                agent.send(Frame::Batch(v1::Batch { seq: step + 1, recorded: step + 1, ..builder.take() })).await?;
+            }
+            let recorded = [("python.steps".to_owned(), step + 1)].into();
+            let (step, unix_ns) = (step as i64, at(second));
+            let status = v1::Status { step, unix_ns, last_record_ns: unix_ns, recorded, ..v1::Status::default() };
+            agent.send(Frame::Status(status)).await?;
+        }
+        if (second + 1) % (DAY / 4) == 0 {
+            for (agent, _) in &mut agents {
+                agent.acknowledged(second / STEP + 1).await?;
+            }
+            say(&served, "quiet", &format!("after {} hours", (second + 1) / 3600))?;
+        }
+    }
+    println!("\n{:.0} s on this machine", began.elapsed().as_secs_f64());
+    served.stop()
+}
+
+fn of_a_step(step: i64, ts: i64, clock: Text) -> steps::Row {
+    steps::Row { ts: Time(ts), duration: STEP as f64, clock, ..steps::Row::of_a_second(step) }
+}
+
+/// One agent with 1 M rows a second: the disk is full early in the day, and what comes later takes the place of the
+/// oldest rows.
+pub(crate) async fn busy() -> Result<()> {
+    let share = BUSY_ROWS as f64 / (DAY as f64 * 1e6);
+    head(&format!(
+        "A day at 1 M rows a second, the first {:.0} minutes of it ({:.1} e9 rows), PROBE_DISK={}G",
+        share * 1440.0,
+        BUSY_ROWS as f64 / 1e9,
+        BUSY_DISK >> 30
+    ));
+    let served = Served::start("busy", &[("PROBE_DISK", BUSY_DISK.to_string())]).await?;
+    let mut strings = StringTable::default();
+    let steps_of_a_batch = ROWS as i64 / rows::STEP as i64;
+    let batches: Vec<v1::Batch> =
+        (0..16).map(|n| rows::batch(&mut strings, ROWS as usize, n * steps_of_a_batch)).collect();
+    let hello = hello("busy", std::process::id(), vec![torch_trace::TABLE.wire_schema()]);
+    let mut agent = Agent::connect(channel(&served.socket).await?, hello).await?;
+    agent.send(Frame::Strings(strings.since(0).ok_or("no strings")?)).await?;
+    say(&served, "busy", "in the morning")?;
+    let began = Instant::now();
+    let count = BUSY_ROWS / ROWS;
+    for seq in 1..=count {
+        let mut batch = batches[seq as usize % batches.len()].clone();
+        (batch.seq, batch.recorded) = (seq, seq * ROWS);
+        batch.columns[0].base += (seq / 16 * 16) as i64 * steps_of_a_batch;
+        agent.send(Frame::Batch(batch)).await?;
+        if seq % (count / 6) == 0 {
+            agent.acknowledged(seq).await?;
+            say(&served, "busy", &format!("after {:.2} e9 rows", (seq * ROWS) as f64 / 1e9))?;
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("\n{:.2} M rows/s on this machine", BUSY_ROWS as f64 / seconds / 1e6);
+    served.stop()
+}
