@@ -11,6 +11,8 @@ from typing import Any, Callable
 #: model would take ours for a part of it.
 _BUSY = ("optim/optimizer.py", "jit/", "fx/", "_dynamo/", "_export/", "export/", "_functorch/", "_inductor/")
 _MODULE = "nn/modules/module.py"
+#: Functions there that iterate hooks of ours: a module becomes a part of another one.
+_REGISTERING = ("add_module", "__setattr__")
 
 
 def during(work: Callable[[], None], patience: float) -> float | None:
@@ -70,7 +72,10 @@ class _Place:
         busy = (*self.busy, self.module) if any(self.hooks) else self.busy
         frame: Any = sys._getframe().f_back
         while frame is not None:
-            if frame.f_code.co_filename.startswith(busy):
+            code = frame.f_code
+            if code.co_filename.startswith(busy):
+                return False
+            if code.co_name in _REGISTERING and code.co_filename == self.module:
                 return False
             frame = frame.f_back
         # The other threads go on; those that train are waited for where they iterate what is to change.

@@ -13,6 +13,7 @@ import torch
 from probe_agent import standstill
 from recording_support import in_process
 from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 PATIENCE = 60.0
@@ -133,26 +134,21 @@ def test_what_goes_wrong_in_the_work_is_the_askers() -> None:
     assert str(found[0]) == "no"
 
 
-def attached_and_detached_beside_a_training_thread() -> int:
-    """The main thread waits for the one that trains, while the agent is put in and taken out. Returns the steps."""
+def attached_and_detached_beside(round_of: Callable[[], None]) -> int:
+    """The main thread waits for one that does rounds, while the agent is put in and taken out. Returns the rounds; -1 where
+    that thread ended."""
     from probe_agent import agent
 
-    # As other programs have them: the longer a hook takes, the longer torch is between two of them.
-    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: time.sleep(0.002))
-    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: None)
-    model = nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    steps, over = 0, threading.Event()
+    rounds, over = 0, threading.Event()
 
-    def train() -> None:
-        nonlocal steps
+    def work() -> None:
+        nonlocal rounds
         while not over.is_set():
-            model(torch.ones(2, 4)).sum().backward()
-            optimizer.step()
-            steps += 1
+            round_of()
+            rounds += 1
 
-    training = threading.Thread(target=train, daemon=True)
-    training.start()
+    working = threading.Thread(target=work, daemon=True)
+    working.start()
 
     def often() -> None:
         for _ in range(4):
@@ -164,10 +160,53 @@ def attached_and_detached_beside_a_training_thread() -> int:
 
     threading.Thread(target=often, daemon=True).start()
     deadline = time.monotonic() + PATIENCE
-    while training.is_alive() and time.monotonic() < deadline:
-        training.join(0.01)
-    return steps if over.is_set() else -1
+    while working.is_alive() and time.monotonic() < deadline:
+        working.join(0.01)
+    return rounds if over.is_set() else -1
+
+
+def beside_steps() -> int:
+    # As other programs have them: the longer a hook takes, the longer torch is between two of them.
+    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: time.sleep(0.002))
+    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: None)
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def step() -> None:
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    return attached_and_detached_beside(step)
 
 
 def test_it_is_put_in_and_taken_out_while_another_thread_steps() -> None:
-    assert in_process(attached_and_detached_beside_a_training_thread) > 10
+    assert in_process(beside_steps) > 10
+
+
+def beside_constructors() -> int:
+    register_module_module_registration_hook(lambda parent, name, child: time.sleep(0.002))
+    register_module_module_registration_hook(lambda parent, name, child: None)
+    return attached_and_detached_beside(lambda: nn.ModuleList([nn.Identity(), nn.Identity()]).append(nn.Identity()))
+
+
+def test_it_is_put_in_and_taken_out_while_another_thread_makes_modules() -> None:
+    assert in_process(beside_constructors) > 10
+
+
+def test_it_is_not_where_a_module_is_put_into_another_one(answers: list[bool]) -> None:
+    asker = Asker()
+
+    def hook(parent: nn.Module, name: str, child: nn.Module) -> None:
+        if not asker.is_alive():
+            asker.start()
+            spin_until(lambda: len(answers) >= 3)
+            assert not asker.worked
+
+    handle = register_module_module_registration_hook(hook)
+    try:
+        nn.Sequential(nn.Identity())
+    finally:
+        handle.remove()
+    spin_until(lambda: asker.worked)
+    asker.join(PATIENCE)
+    assert answers[-1] and not any(answers[:3])

@@ -81,7 +81,7 @@ def install() -> None:
                 os.environ.get("PROBE_LAYERS"), {layer: [name for name, _ in chain] for layer, chain in _LAYERS.items()}
             )
             problems += wanted.problems
-            _prepare()
+            problems += _prepare()
             for layer, chain in _LAYERS.items():
                 explicit = wanted.is_explicit(layer)
                 allowed = [name for name in wanted.mechanisms[layer] if explicit or name not in _BY_CHOICE]
@@ -116,15 +116,21 @@ def uninstall() -> None:
             _native.set_layer(layer, OFF)
 
 
-def _prepare() -> None:
+def _prepare() -> list[str]:
+    """What every layer needs; what of it could not be had."""
     import torch
 
     _native.prepare()
     _native.set_tensor_types(torch.Tensor, torch.nn.Parameter)
     _native.find_grad_mode(torch.is_grad_enabled)
     _native.set_walker(modules.register)
-    modules.watch_registrations()
+    problems = []
+    try:
+        modules.watch_registrations()
+    except Unavailable as reason:
+        problems.append(f"modules that are added later have the names of their classes: {reason}")
     _native.enable(True)
+    return problems
 
 
 def _install_layer(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe_agent import _native, signals
-from probe_agent.torch import optimizer_hooks
+from probe_agent.torch import hook_tables
 
 #: Steps between two looks at which devices are in use.
 _LOOK_EVERY = 64
@@ -32,7 +32,7 @@ def use_statistics(explicit: bool) -> None:
     _statistics = getattr(torch._C, "_cuda_memoryStats", None)
     if _statistics is not None and torch.version.cuda is not None:
         _cuda, _is_compiling = torch.cuda.__dict__, torch.compiler.is_compiling
-        _handle = optimizer_hooks.after_steps(_after_step)
+        _handle = hook_tables.after_steps(_after_step)
         _native.watch_module_memory(_statistics, getattr(torch._C, "_cuda_getDevice", None), _cuda)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from probe_agent import _native, signals
-from probe_agent.torch import environment, forward
+from probe_agent.torch import environment, forward, hook_tables
 
 #: What native code is told of a module: its address, name, class, device, whether it is compiled, whether it has parameters.
 _Described = tuple[Any, ...]
@@ -79,10 +79,8 @@ def register(root: Any, again: bool) -> tuple[bool, bool]:
 def watch_registrations() -> None:
     """Name what is put into a module after its walk, before it is first called."""
     global _registrations
-    from torch.nn.modules.module import register_module_module_registration_hook
-
     if _registrations is None:
-        _registrations = register_module_module_registration_hook(_registered)
+        _registrations = hook_tables.at_registrations(_registered)
 
 
 def _registered(parent: Any, name: str, child: Any) -> None:

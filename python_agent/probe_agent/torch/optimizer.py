@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, Callable
 
 from probe_agent import _native
-from probe_agent.torch import autograd, environment, optimizer_hooks
+from probe_agent.torch import autograd, environment, hook_tables
 from probe_agent.torch.layers import skipped_by_dynamo
 
 #: Where a step that we wrapped keeps torch's own.
 _INNER = "__probe_inner__"
 
-_handles: list[optimizer_hooks.Hook] = []
+_handles: list[hook_tables.Hook] = []
 _seen: dict[int, weakref.ref[Any]] = {}
 _profile_hook_step: Any = None
 
@@ -31,15 +31,15 @@ def use_record_function(explicit: bool) -> None:
     """
     autograd.require_record_function(explicit)
     autograd.use_for_optimizers()
-    _handles.append(optimizer_hooks.before_steps(_pre))
+    _handles.append(hook_tables.before_steps(_pre))
     _wrap_steps()
 
 
 def use_step_hooks(explicit: bool) -> None:
     """Times by torch's global hooks before and after each step. A step that raises has none after it: those of optimizers
     made from now on end by the wrapper around them."""
-    _handles.append(optimizer_hooks.before_steps(_pre))
-    _handles.append(optimizer_hooks.after_steps(_post))
+    _handles.append(hook_tables.before_steps(_pre))
+    _handles.append(hook_tables.after_steps(_post))
     _wrap_steps()
 
 

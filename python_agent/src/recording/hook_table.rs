@@ -1,5 +1,5 @@
-//! Changes of torch's dictionaries of hooks, which a step of an optimizer on another thread iterates: a change in the
-//! middle of that ends training with "OrderedDict mutated during iteration".
+//! Changes of torch's dictionaries of hooks, which another thread may iterate (in a step of an optimizer, where a module is
+//! put into another one): a change in the middle of that ends training with "OrderedDict mutated during iteration".
 //!
 //! Looking where the other threads are and changing the dictionary run no Python code, so the GIL is kept from the one to
 //! the other.
@@ -7,21 +7,23 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 
-/// Sets `table[key]` to `hook`, or takes it out where that is None, if no other thread is in code of the file `user`,
-/// which iterates the table. False where one is, and nothing was changed.
+/// Sets `table[key]` to `hook`, or takes it out where that is None, if no other thread is in code of the file `user` that
+/// iterates the table: in `functions` of these names, or anywhere in it where that is None. False where one is, and
+/// nothing was changed.
 #[pyfunction]
 fn change_hook_table(
     table: &Bound<'_, PyAny>,
     key: &Bound<'_, PyAny>,
     hook: &Bound<'_, PyAny>,
     user: &Bound<'_, PyAny>,
+    functions: Option<Vec<String>>,
 ) -> PyResult<bool> {
     let py = table.py();
     let gc = py.import(intern!(py, "gc"))?;
     // A collection runs finalizers, in which another thread may get the GIL.
     let collects = gc.call_method0(intern!(py, "isenabled"))?.is_truthy()?;
     gc.call_method0(intern!(py, "disable"))?;
-    let changed = change(table, key, hook, user);
+    let changed = change(table, key, hook, user, functions.as_deref());
     if collects {
         gc.call_method0(intern!(py, "enable"))?;
     }
@@ -33,8 +35,9 @@ fn change(
     key: &Bound<'_, PyAny>,
     hook: &Bound<'_, PyAny>,
     user: &Bound<'_, PyAny>,
+    functions: Option<&[String]>,
 ) -> PyResult<bool> {
-    if is_used(table.py(), user)? {
+    if is_used(table.py(), user, functions)? {
         return Ok(false);
     }
     if hook.is_none() {
@@ -45,8 +48,8 @@ fn change(
     Ok(true)
 }
 
-/// Whether a thread other than this one is in code of the file `user`.
-fn is_used(py: Python<'_>, user: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether a thread other than this one is in code of the file `user`, in a function of one of these names.
+fn is_used(py: Python<'_>, user: &Bound<'_, PyAny>, functions: Option<&[String]>) -> PyResult<bool> {
     let own = super::thread::identifier();
     let frames = py.import(intern!(py, "sys"))?.call_method0(intern!(py, "_current_frames"))?;
     for item in frames.call_method0(intern!(py, "items"))?.try_iter()? {
@@ -54,7 +57,10 @@ fn is_used(py: Python<'_>, user: &Bound<'_, PyAny>) -> PyResult<bool> {
         while thread != own && !frame.is_none() {
             let code = frame.getattr(intern!(py, "f_code"))?;
             if code.getattr(intern!(py, "co_filename"))?.eq(user)? {
-                return Ok(true);
+                let name: String = code.getattr(intern!(py, "co_name"))?.extract()?;
+                if functions.is_none_or(|functions| functions.contains(&name)) {
+                    return Ok(true);
+                }
             }
             frame = frame.getattr(intern!(py, "f_back"))?;
         }

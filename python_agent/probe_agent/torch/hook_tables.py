@@ -1,0 +1,78 @@
+"""Torch's dictionaries of global hooks: ours are put in and taken out while other threads may iterate them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, NamedTuple
+
+from probe_agent import _native
+from probe_agent.torch.layers import Unavailable
+
+#: Other threads are waited for so long to be out of what iterates a table, which may take long; and between two looks.
+_PATIENCE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.0005
+
+
+class Iterating(NamedTuple):
+    """What iterates a table: functions of a file, all of them where there is no list; and where a thread is then, in words."""
+
+    file: str
+    functions: list[str] | None
+    where: str
+
+
+class Hook:
+    """One of ours in a table of torch's: what its ``register_…_hook`` returns, but for the moment at which the table
+    changes."""
+
+    def __init__(self, table: Any, function: Callable[..., None], iterating: Iterating) -> None:
+        from torch.utils.hooks import RemovableHandle
+
+        self._table, self._iterating = table, iterating
+        self._handle = RemovableHandle(table)
+        if not self._change(function):
+            raise Unavailable(f"another thread was in {iterating.where} for {_PATIENCE_SECONDS:g} s")
+
+    def remove(self) -> None:
+        """Take it out. Where other threads iterate the table all the while it stays, and does nothing any more."""
+        if self._handle.id in self._table and not self._change(None):
+            where = self._iterating.where
+            _native.set_problem(f"a hook stays in torch: another thread was in {where} all the while")
+
+    def _change(self, function: Callable[..., None] | None) -> bool:
+        file, functions, _ = self._iterating
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not _native.change_hook_table(self._table, self._handle.id, function, file, functions):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_PAUSE_SECONDS)
+        return True
+
+
+def before_steps(function: Callable[..., None]) -> Hook:
+    """Have ``function(optimizer, args, kwargs)`` called before each step of any optimizer."""
+    from torch.optim import optimizer
+
+    return Hook(optimizer._global_optimizer_pre_hooks, function, _of_optimizers())
+
+
+def after_steps(function: Callable[..., None]) -> Hook:
+    """Have ``function(optimizer, args, kwargs)`` called after each step of any optimizer."""
+    from torch.optim import optimizer
+
+    return Hook(optimizer._global_optimizer_post_hooks, function, _of_optimizers())
+
+
+def at_registrations(function: Callable[..., None]) -> Hook:
+    """Have ``function(parent, name, child)`` called before a module becomes a part of another one."""
+    from torch.nn.modules import module
+
+    # Calls of modules, which training threads are in most of the time, are in the same file.
+    iterating = Iterating(module.__file__, ["add_module", "__setattr__"], "the constructor of a module")
+    return Hook(module._global_module_registration_hooks, function, iterating)
+
+
+def _of_optimizers() -> Iterating:
+    from torch.optim import optimizer
+
+    return Iterating(optimizer.__file__, None, "an optimizer's step")
