@@ -101,8 +101,8 @@ def test_lightning(recorder: Recorder, tmp_path: Path) -> None:
     rows = recorder.take()
     check_steps(rows, BATCH * ACCUMULATED)
     calls = Counter((row["module"], row["stage"]) for row in rows["python.torch_trace"])
-    # Lightning calls the model's parts from training_step: the Sequential is what is called, and the outermost.
-    assert calls["Sequential", "forward"] == STEPS * ACCUMULATED
+    # Lightning calls the model's parts from training_step: `net` is what is called, and the module it is in never is.
+    assert calls["net", "forward"] == STEPS * ACCUMULATED
     assert calls["SGD", "step"] == STEPS
-    for module in ("0", "2"):
+    for module in ("net.0", "net.2"):
         assert calls[module, "forward"] == calls[module, "backward"] == STEPS * ACCUMULATED, calls

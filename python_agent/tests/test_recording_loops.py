@@ -3,6 +3,7 @@ modules, compiled models."""
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -145,6 +146,46 @@ def test_modules_that_forward_adds_have_their_names_from_their_first_call(record
         assert names == {"Growing", "body", *(f"body.{of}" for of in body), *new}
     assert trace[-1]["module"] == "late"
     assert not [row for row in trace if row["module"] == "Linear"] and recorder.native.problem() == ""
+
+
+def test_modules_called_outside_the_one_they_are_in_have_their_names(recorder: Recorder) -> None:
+    class Policy(nn.Module):
+        """Never called itself."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.actor = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+            self.critics = nn.ModuleList([nn.Sequential(nn.Linear(4, 1)) for _ in range(2)])
+            self.loss = nn.MSELoss()
+
+    def names_of(*modules: nn.Module) -> list[str]:
+        for module in modules:
+            module(torch.ones(2, 4))
+        return [row["module"] for row in recorder.take()["python.torch_trace"]]
+
+    policy = Policy()
+    policy.loss(torch.ones(2), torch.ones(2))
+    named = names_of(policy.actor, *policy.critics)
+    assert named == ["loss", "actor.0", "actor.1", "actor", "critics.0.0", "critics.0", "critics.1.0", "critics.1"]
+    # One that is put into a second module stays what it was. What can be called itself gives no name.
+    around = nn.Sequential(torch.compile(policy.critics[0], backend="eager"), nn.Sequential(nn.Identity()))
+    assert names_of(policy.critics[0]) == ["critics.0.0", "critics.0"]
+    assert names_of(around[1]) == ["0", "Sequential"]
+    # What takes its place has its name; what is in no module any more, and what nothing is known of, their classes'.
+    before, policy.actor = policy.actor, nn.Sequential(nn.Linear(4, 8))
+    assert names_of(policy.actor) == ["actor.0", "actor"]
+    copied = copy.deepcopy(before)
+    assert names_of(copied) == ["0", "1", "Sequential"] and recorder.native.problem() == ""
+
+
+def test_what_modules_were_in_is_forgotten_with_them(recorder: Recorder) -> None:
+    import probe_agent.torch.parents as parents
+
+    kept = nn.ModuleList([nn.Identity() for _ in range(100)])
+    for _ in range(3 * parents._FEWEST // 10):
+        nn.Sequential(*(nn.Identity() for _ in range(10)))
+    assert len(parents._links) <= parents._FEWEST + 1
+    assert [name for _, name in parents.above(kept[99])] == ["99"]
 
 
 def test_a_module_that_cannot_be_named_is_added_all_the_same(

@@ -306,8 +306,7 @@ PROGRAMS = [
         "Apache-2.0",
         driver("neural_sde"),
         5,
-        "Linear",
-        lacks="drift and noise are called outside any module, so their class names stand for them",
+        "drift",  # It and `noise` are called outside of the module that they are in.
     ),
     Program("meta-learning", "higher", "patch.py, optim.py", "Apache-2.0", driver("meta_learning"), 5, None),
     *(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from probe_agent import _native, signals
-from probe_agent.torch import environment, forward, hook_tables
+from probe_agent.torch import environment, forward, hook_tables, parents
 
 #: What native code is told of a module: its address, name, class, device, whether it is compiled, whether it has parameters.
 _Described = tuple[Any, ...]
@@ -33,7 +33,7 @@ _FREE, _SHARE = 1.0, 0.002
 _known: dict[int, weakref.ref[Any]] = {}
 _root_of: dict[int, weakref.ref[Any]] = {}
 _with_parameters: set[int] = set()
-#: Names of modules below their roots; empty for a root.
+#: Names of modules below the outermost one that they are in; empty for that.
 _paths: dict[int, str] = {}
 #: Torch's handle of the hook that says what is put into a module.
 _registrations: Any = None
@@ -66,7 +66,7 @@ def register(root: Any, again: bool) -> tuple[bool, bool]:
         _name_as_before(root, walked)
         return True, walked.root[-1]
     found: list[_Found] = []
-    _walk(root, "", None, found, set())
+    _walk(root, _path_above(root), None, found, set())
     environment.root_called(root)
     described = _learn(found, weakref.ref(root))
     if walked is None:
@@ -77,7 +77,7 @@ def register(root: Any, again: bool) -> tuple[bool, bool]:
 
 
 def watch_registrations() -> None:
-    """Name what is put into a module after its walk, before it is first called."""
+    """Name what is put into a module after its walk, before it is first called; and know what each module is in."""
     global _registrations
     if _registrations is None:
         _registrations = hook_tables.at_registrations(_registered)
@@ -85,8 +85,11 @@ def watch_registrations() -> None:
 
 def _registered(parent: Any, name: str, child: Any) -> None:
     """Called by torch before ``child`` becomes a part of ``parent``. Most often that is in a constructor, of an unknown module."""
+    if child is None or _registrations is None:
+        return
+    parents.note(parent, name, child)
     reference = _known.get(id(parent))
-    if reference is None or child is None or reference() is not parent:
+    if reference is None or reference() is not parent:
         return
     root = _outermost(parent)
     begun = time.perf_counter()
@@ -162,11 +165,12 @@ class _Walked:
 
 
 def _name_as_before(root: Any, walked: _Walked) -> None:
-    """Say of ``root`` what was said of another one of its class. Nothing is said of the modules in it, which are then known by
-    their classes alone."""
+    """Say of ``root`` what was said of another one of its class, but for its name. Nothing is said of the modules in it, which
+    are then known by their classes alone."""
     if id(root) not in _known:
         _remember(root, weakref.ref(root))
-        _native.name_modules([(id(root), *walked.root)])
+        path = _paths[id(root)] = _path_above(root)
+        _native.name_modules([(id(root), _shown(path, _wrapper(root)), *walked.root[1:])])
         if walked.root[-1]:
             _with_parameters.add(id(root))
 
@@ -189,6 +193,7 @@ def remove() -> None:
     if _registrations is not None:
         _registrations.remove()
         _registrations = None
+    parents.forget()
     _walked.clear()
     for _, handle in _hooked.values():
         handle.remove()
@@ -202,15 +207,14 @@ def name_below(root: Any, module: Any) -> str:
     owner = _outermost(module)
     root = root if owner is module else owner
     found: list[_Found] = []
-    _walk(root, "", None, found, set())
+    _walk(root, _path_above(root), None, found, set())
     shown = next((entry.shown for entry in found if entry.module is module), None)
     return shown or type(module).__name__
 
 
 def shown_name(module: Any) -> str:
     """The name that rows have of ``module``: its qualified name; its class where that stands for it."""
-    path = _paths.get(id(module), "")
-    return path if path and _wrapper(module) in (None, "OptimizedModule") else type(module).__name__
+    return _shown(_paths.get(id(module), ""), _wrapper(module)) or type(module).__name__
 
 
 class _Found:
@@ -228,6 +232,18 @@ class _Found:
         self.has_parameters = False
 
 
+def _path_above(root: Any) -> str:
+    """The name of ``root`` below the outermost module that it is in; empty where it is in none."""
+    names = [name for parent, name in parents.above(root) if name != _WRAPPERS.get(_wrapper(parent) or "")]
+    return ".".join(reversed(names))
+
+
+def _shown(path: str, wrapper: str | None) -> str | None:
+    """The name that rows have; None where the class name stands for it. A compiled module's inner one is never called as
+    such, so the compiled one has the name."""
+    return path if path and wrapper in (None, "OptimizedModule") else None
+
+
 def _wrapper(module: Any) -> str | None:
     for cls in type(module).__mro__:
         if cls.__name__ in _WRAPPERS and cls.__module__.startswith("torch."):
@@ -239,9 +255,7 @@ def _walk(module: Any, path: str, parent: Any, found: list[_Found], seen: set[in
     """Add ``module`` and those below it, parents first. A module in two places has the name of the first."""
     seen.add(id(module))
     wrapper = _wrapper(module)
-    # A compiled module's inner one is never called as such, so the compiled one has the name.
-    shown = path if path and wrapper in (None, "OptimizedModule") else None
-    entry = _Found(module, path, shown, parent, wrapper)
+    entry = _Found(module, path, _shown(path, wrapper), parent, wrapper)
     found.append(entry)
     for parameter in module._parameters.values():
         if parameter is not None:
