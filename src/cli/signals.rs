@@ -1,40 +1,62 @@
 //! Signals of the processes that stay: `run` hands them to its child, `serve` ends by them.
+//!
+//! A signal that this process was started to ignore (`nohup`, a shell's `&` in a script) stays ignored. A handler would take
+//! that away, here and for the command that `run` starts: what a handler is set for has its default in a new program.
 
-use std::fs::File;
+use std::fs::{self, File};
 
 use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, tcgetpgrp};
 use probe_common::error::Result;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind, signal};
 
-/// The signals that would end this process.
+/// The signals that would end this process; None for one that is ignored.
 pub(super) struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    quit: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
+    interrupt: Option<unix::Signal>,
+    quit: Option<unix::Signal>,
+    hangup: Option<unix::Signal>,
+    terminate: Option<unix::Signal>,
 }
 
 impl Signals {
     /// From now on they come here.
     pub(super) fn listen() -> Result<Self> {
+        let ignored = ignored();
+        let listen = |number: Signal, kind| match ignored & 1 << (number as u64 - 1) {
+            0 => signal(kind).map(Some),
+            _ => Ok(None),
+        };
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            quit: signal(SignalKind::quit())?,
-            hangup: signal(SignalKind::hangup())?,
-            terminate: signal(SignalKind::terminate())?,
+            interrupt: listen(Signal::SIGINT, SignalKind::interrupt())?,
+            quit: listen(Signal::SIGQUIT, SignalKind::quit())?,
+            hangup: listen(Signal::SIGHUP, SignalKind::hangup())?,
+            terminate: listen(Signal::SIGTERM, SignalKind::terminate())?,
         })
     }
 
     /// The next one.
     pub(super) async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.interrupt.recv() => Signal::SIGINT,
-            _ = self.quit.recv() => Signal::SIGQUIT,
-            _ = self.hangup.recv() => Signal::SIGHUP,
-            _ = self.terminate.recv() => Signal::SIGTERM,
+            () = next_of(&mut self.interrupt) => Signal::SIGINT,
+            () = next_of(&mut self.quit) => Signal::SIGQUIT,
+            () = next_of(&mut self.hangup) => Signal::SIGHUP,
+            () = next_of(&mut self.terminate) => Signal::SIGTERM,
         }
     }
+}
+
+async fn next_of(signal: &mut Option<unix::Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// The signals that this process ignores, a bit each; none where the kernel does not say.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Whether a child in our process group has had this signal already: a terminal sends its own to all of the foreground

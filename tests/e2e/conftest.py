@@ -21,6 +21,10 @@ BIN = pathlib.Path(sys.executable).parent
 PROBE = str(BIN / "probe")
 PATIENCE = 120.0  # seconds that anything may take on a loaded machine before a test gives up
 
+# What a shell started to ignore the signal (a script's `&`) would have every command of the tests ignore it too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 #: Every table that agents fill, whose rows they count.
 AGENT_TABLES = [
     *(

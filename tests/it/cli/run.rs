@@ -141,6 +141,36 @@ fn signals_are_handed_on_and_the_run_is_written() {
 }
 
 #[test]
+fn what_a_shell_has_ignored_stays_ignored_here_and_in_the_command() {
+    let home = Home::empty();
+    let fifo = home.path().join("go");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // As nohup does for one, and a script's `&` for the others.
+    let shell = r#"trap "" HUP INT QUIT; exec "$0" "$@""#;
+    let script = format!("grep SigIgn /proc/self/status; read line < {}; exit 4", fifo.display());
+    let command = home.command(["run", "--name", "nohup", "--", "sh", "-c", &script]);
+    let mut child = start(
+        Command::new("sh")
+            .args(["-c", shell])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))),
+    );
+    let line = first_line(child.stdout.as_mut().unwrap());
+    let mask = u64::from_str_radix(line.trim_start_matches("SigIgn:").trim(), 16).unwrap();
+    assert_eq!(mask & 0b111, 0b111, "{line}");
+    let run = info(&home, "nohup@1").pid as i32;
+    for sent in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
+        signal(&child, sent);
+        kill(Pid::from_raw(run), sent).unwrap();
+    }
+    std::fs::write(&fifo, "go\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+    let info = info(&home, "nohup@1");
+    assert_eq!((info.state, info.exit_status), (State::Ended, Some(4)));
+}
+
+#[test]
 fn a_live_name_is_refused_and_answers_meanwhile() {
     let home = Home::empty();
     let fifo = home.path().join("go");
