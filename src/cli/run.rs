@@ -2,6 +2,7 @@
 
 mod collector;
 pub(super) mod greeting;
+mod pythons;
 mod seen;
 
 use std::ffi::OsString;
@@ -20,6 +21,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout_at};
 
 use self::collector::{Collector, PATIENCE};
+use self::pythons::Pythons;
 use self::seen::Seen;
 use super::launch::{self, Missing};
 use super::listen::Listening;
@@ -28,7 +30,9 @@ use super::status::Status;
 use super::{ask, report};
 
 /// What to do where no process was heard of.
-const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show trainprobe, with the Python that trains, says whether it has";
+const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show trainprobe, with the Python that trains, says whether it has; in a container or on another machine it needs PROBE, PROBE_COLLECTOR and PROBE_RUN too";
+/// What to do where the agent's variables did not arrive.
+const NONE_REACHED: &str = "pass on PROBE, PROBE_COLLECTOR and PROBE_RUN (sudo --preserve-env=PROBE,PROBE_COLLECTOR,PROBE_RUN …), or put probe run behind what drops them: env -i … probe run -- python train.py";
 /// What to do where some were, and none became an agent.
 const NONE_TRAINED: &str = "a process is recorded from its first call of a module, step of an optimizer or process group on; probe_agent.start() begins at once";
 
@@ -98,11 +102,14 @@ pub(super) fn run(args: Args) -> Result<Status> {
             }
         };
         let pid = child.id().unwrap_or_default();
+        let mut pythons = Pythons::below(pid, endpoint);
         let ended = tokio::select! {
             ended = wait(child, &mut signals) => ended?,
             never = collector.watch() => match never {},
+            never = pythons.watch(&seen) => match never {},
         };
-        finish(&mut collector, FinishCall { pid, wait_status: ended.into_raw() }, &mut signals, &seen).await;
+        let call = FinishCall { pid, wait_status: ended.into_raw() };
+        finish(&mut collector, call, &mut signals, (&seen, &pythons)).await;
         Ok(shell_status(ended))
     })
 }
@@ -122,7 +129,12 @@ async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus>
 }
 
 /// Has the run written, and says what of it a person should know. Whatever comes of it, the command's status is its own.
-async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signals, seen: &Seen) {
+async fn finish(
+    collector: &mut Collector,
+    call: FinishCall,
+    signals: &mut Signals,
+    (seen, pythons): (&Seen, &Pythons),
+) {
     let run = collector.run().to_owned();
     let impatient = async {
         // One that came with the command's end was meant for the command.
@@ -146,12 +158,9 @@ async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signa
             }
             if agents == 0 {
                 report::note("no training process connected, so nothing was recorded");
-                let sentences = seen.sentences();
+                let (sentences, hint) = why_none(seen, pythons);
                 sentences.iter().for_each(report::note);
-                report::hint(match sentences.is_empty() {
-                    true => NONE_IMPORTED_TORCH,
-                    false => NONE_TRAINED,
-                });
+                report::hint(hint);
             }
         }
         None if collector.was_ended() => {}
@@ -168,6 +177,15 @@ async fn finish(collector: &mut Collector, call: FinishCall, signals: &mut Signa
             ));
         }
     }
+}
+
+/// What was seen of the processes that were started, and what to do.
+fn why_none(seen: &Seen, pythons: &Pythons) -> (Vec<String>, &'static str) {
+    if !seen.is_empty() {
+        return (seen.sentences(), NONE_TRAINED);
+    }
+    let unreached = pythons.unreached();
+    if unreached.is_empty() { (pythons.reached(), NONE_IMPORTED_TORCH) } else { (unreached, NONE_REACHED) }
 }
 
 fn by_signal(signal: Signal) -> Status {

@@ -36,6 +36,11 @@ impl Seen {
         Self { path, began: SystemTime::now() }
     }
 
+    /// Whether no process has said that it imported torch.
+    pub(super) fn is_empty(&self) -> bool {
+        fs::metadata(&self.path).map_or(true, |file| file.len() == 0)
+    }
+
     /// What was seen, a sentence a process.
     pub(super) fn sentences(&self) -> Vec<String> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();

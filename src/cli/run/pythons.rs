@@ -1,0 +1,194 @@
+//! The Python processes below the launcher, so that it can say why nothing was recorded where none of them said that it
+//! imported torch: the agent's variables did not reach one (`env -i`, sudo), or one has no agent.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use probe_proto::env;
+use tokio::time::sleep;
+
+use super::seen::Seen;
+use crate::cli::launch;
+
+/// So many are named.
+const MOST: usize = 5;
+/// Characters of a command line that are shown.
+const LONGEST_COMMAND: usize = 200;
+/// Between two looks: first, and at most. Importing torch takes longer than the first ones.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The Python processes that were met below one process.
+#[derive(Debug)]
+pub(super) struct Pythons {
+    root: u32,
+    /// `PROBE_COLLECTOR=…`, as it stands in a process's environment.
+    variable: Vec<u8>,
+    met: BTreeSet<u32>,
+    found: Vec<Python>,
+}
+
+#[derive(Debug)]
+struct Python {
+    pid: u32,
+    command: String,
+    has_variable: HasVariable,
+}
+
+/// Whether the agent's variables were among those that a process was started with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HasVariable {
+    Yes,
+    No,
+    /// It is another user's.
+    NotReadable,
+}
+
+impl Pythons {
+    /// Of the processes below `root`, and itself, to be recorded by the collector at `endpoint`.
+    pub(super) fn below(root: u32, endpoint: &str) -> Self {
+        let variable = format!("{}={endpoint}", env::PROBE_COLLECTOR).into_bytes();
+        Self { root, variable, met: BTreeSet::new(), found: Vec::new() }
+    }
+
+    /// Looks at them, less and less often, until one of them has said that it imported torch.
+    pub(super) async fn watch(&mut self, seen: &Seen) -> Infallible {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            sleep(pause).await;
+            if !seen.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            self.look();
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn look(&mut self) {
+        let mut waiting = vec![self.root];
+        while let Some(pid) = waiting.pop() {
+            waiting.extend(children(pid));
+            if !self.met.contains(&pid)
+                && let Some(command) = python_command(pid)
+            {
+                self.met.insert(pid);
+                self.found.push(Python { pid, command, has_variable: self.has_variable(pid) });
+            }
+        }
+    }
+
+    fn has_variable(&self, pid: u32) -> HasVariable {
+        match fs::read(format!("/proc/{pid}/environ")) {
+            Ok(variables) if variables.split(|byte| *byte == 0).any(|one| one == self.variable) => HasVariable::Yes,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => HasVariable::NotReadable,
+            // It has gone meanwhile, and nothing is said of it.
+            Err(_) => HasVariable::Yes,
+            Ok(_) => HasVariable::No,
+        }
+    }
+
+    /// Those that the agent's variables did not reach, a sentence each.
+    pub(super) fn unreached(&self) -> Vec<String> {
+        let without = |python: &&Python| python.has_variable != HasVariable::Yes;
+        let unreached: Vec<&Python> = self.found.iter().filter(without).collect();
+        let mut sentences: Vec<String> = unreached
+            .iter()
+            .take(MOST)
+            .map(|Python { pid, command, has_variable }| match has_variable {
+                HasVariable::NotReadable => format!("process {pid} ({command}) is another user's"),
+                _ => format!("process {pid} ({command}) was started without the variables that probe run sets"),
+            })
+            .collect();
+        if unreached.len() > MOST {
+            sentences.push(format!("{} more processes were started so", unreached.len() - MOST));
+        }
+        sentences
+    }
+
+    /// Those that they did reach, a sentence each.
+    pub(super) fn reached(&self) -> Vec<String> {
+        let with = |python: &&Python| python.has_variable == HasVariable::Yes;
+        let reached = self.found.iter().filter(with).take(MOST);
+        let sentence = |Python { pid, command, .. }: &Python| {
+            format!("process {pid} ({command}) did not say that it imported torch")
+        };
+        reached.map(sentence).collect()
+    }
+}
+
+/// The processes that any thread of `pid` has started.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()).collect()
+}
+
+/// The command line of a Python interpreter; None of anything else.
+fn python_command(pid: u32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words: Vec<OsString> = bytes
+        .strip_suffix(b"\0")
+        .unwrap_or(&bytes)
+        .split(|byte| *byte == 0)
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect();
+    // The file says what runs, also of a script; where it is not readable, the first word says what was asked for.
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| PathBuf::from(&words[0]));
+    program.file_name()?.to_str()?.starts_with("python").then(|| {
+        let command = launch::shown(&words);
+        command.chars().filter(|c| !c.is_control()).take(LONGEST_COMMAND).collect()
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// Python that lives until its input ends, behind a shell, and that Python's process as it was found.
+    fn behind_a_shell(before: &str) -> (Child, Pythons) {
+        let script = format!("{before} python3 -c 'import sys; sys.stdin.read()'; true");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).env(env::PROBE_COLLECTOR, "unix:/run/gpt@1.sock").stdin(Stdio::piped());
+        let shell = shell.spawn().unwrap();
+        let mut pythons = Pythons::below(shell.id(), "unix:/run/gpt@1.sock");
+        while pythons.found.is_empty() {
+            pythons.look();
+        }
+        pythons.look();
+        (shell, pythons)
+    }
+
+    fn end(mut shell: Child) {
+        drop(shell.stdin.take());
+        assert!(shell.wait().unwrap().success());
+    }
+
+    #[test]
+    fn python_that_the_variables_did_not_reach_is_named() {
+        let (shell, pythons) = behind_a_shell("env -i PATH=\"$PATH\"");
+        assert_ne!(pythons.found[0].pid, shell.id(), "it is below the shell");
+        let unreached = pythons.unreached();
+        let says = "python3 -c 'import sys; sys.stdin.read()') was started without the variables that probe run sets";
+        assert!(unreached.len() == 1 && unreached[0].ends_with(says), "{unreached:?}");
+        assert!(pythons.reached().is_empty());
+        end(shell);
+    }
+
+    #[test]
+    fn python_that_they_reached_did_not_say_that_it_imported_torch() {
+        let (shell, pythons) = behind_a_shell("");
+        assert!(pythons.unreached().is_empty());
+        let reached = pythons.reached();
+        assert!(reached.len() == 1 && reached[0].ends_with(") did not say that it imported torch"), "{reached:?}");
+        end(shell);
+    }
+}
