@@ -355,7 +355,7 @@ PROGRAMS = [
         "Apache-2.0",
         driver("opacus_mnist"),
         8,
-        "conv1",
+        "_module.conv1",  # Opacus puts the model into a module of its own.
         stages=VALIDATED,
     ),
     Program(

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -111,8 +112,12 @@ def compare(program: Program) -> Ran:
 
         with concurrent.futures.ThreadPoolExecutor() as both:
             plain_run = both.submit(start)
-            watched = both.submit(start, str(BIN / "probe"), "run", "--name", "it", "--").result()
-            plain = plain_run.result()
+            try:
+                watched = both.submit(start, str(BIN / "probe"), "run", "--name", "it", "--").result()
+                plain = plain_run.result()
+            except subprocess.TimeoutExpired as error:
+                ran.differences.append(f"took longer than {PATIENCE:g} s: {' '.join(error.cmd)}")
+                return ran
         statuses = {plain.returncode, watched.returncode if watched.returncode < 128 else 128 - watched.returncode}
         if statuses != {program.status}:
             said = (plain.stderr[-1500:], watched.stderr[-1500:])
@@ -191,6 +196,8 @@ def main() -> int:
     options.add_argument("--page", type=pathlib.Path, help="where to write what was seen")
     options.add_argument("names", nargs="*", help="only programs with this in their name or command")
     given = options.parse_args()
+    # What a shell started to ignore the signal (a script's `&`) would have the programs ignore it too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = [p for p in PROGRAMS if not given.names or any(name in f"{p.name} {p.how}" for name in given.names)]
     all_ran = []
     for program in chosen:
