@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
@@ -67,6 +67,21 @@ fn word(name: &str) -> &'static str {
         "ALLTOALL_BASE" => "all_to_all_single",
         _ => "unknown",
     }
+}
+
+/// Words by the number of torch's enumeration, once its name was asked for: pybind compares a value with all others to find
+/// that, which is two thirds of the instructions of a hook.
+static WORDS: [OnceLock<&str>; 64] = [const { OnceLock::new() }; 64];
+
+/// The word for a value of torch's enumeration of operations.
+fn word_of(value: &Bound<'_, PyAny>) -> PyResult<&'static str> {
+    let place = value.extract::<usize>().ok().and_then(|number| WORDS.get(number));
+    if let Some(known) = place.and_then(OnceLock::get) {
+        return Ok(known);
+    }
+    let name = value.getattr(pyo3::intern!(value.py(), "name"))?;
+    let found = word(&name.cast::<PyString>()?.to_cow()?);
+    Ok(place.map_or(found, |place| place.get_or_init(|| found)))
 }
 
 /// A watched process group: makes the hooks for it.
@@ -185,8 +200,7 @@ const KNOWN_WORDS: [&str; 14] = [
 impl CollectiveGroup {
     fn issue_hooked(&self, state: &ThreadState, args: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = args.py();
-        let name = args.getattr(pyo3::intern!(py, "name"))?.getattr(pyo3::intern!(py, "name"))?;
-        let operation = word(&name.cast::<PyString>()?.to_cow()?);
+        let operation = word_of(&args.getattr(pyo3::intern!(py, "name"))?)?;
         if matches!(operation, "send" | "recv") {
             self.has_messages.store(true, Ordering::Relaxed);
         }
