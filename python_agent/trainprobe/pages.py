@@ -19,24 +19,14 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-class Page:
-    """What a command of `probe` says: `str()` and a notebook have it as the page for people, and its rows can be taken
-    as those of a query. The rows are asked for when they are wanted, so they can be newer than the page.
+class Text:
+    """A text for people, which a terminal and a notebook show as it is.
 
-    :param target: whom it is about, or None for what stands in `words`.
+    :ivar text: it.
     """
 
-    def __init__(self, words: list[str], environment: dict[str, str], failed: type[ProbeError] = CommandError) -> None:
-        self._words, self._environment, self._failed = words, environment, failed
-        self.text = self._ask("table").read().decode()
-
-    @classmethod
-    def about(cls, target: Target, name: str, *arguments: str) -> Page:
-        """The page of one command about a run."""
-        return cls(target.words(name, *arguments), target.environment)
-
-    def _ask(self, output: str) -> Command:
-        return Command([*self._words, "--format", output], None, self._environment, self._failed)
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     def __str__(self) -> str:
         return self.text
@@ -46,6 +36,26 @@ class Page:
 
     def _repr_html_(self) -> str:
         return display.page(self.text)
+
+
+class Page(Text):
+    """What a command of `probe` says: `str()` and a notebook have it as the page for people, and its rows can be taken
+    as those of a query. The rows are asked for when they are wanted, so they can be newer than the page.
+
+    :param target: whom it is about, or None for what stands in `words`.
+    """
+
+    def __init__(self, words: list[str], environment: dict[str, str], failed: type[ProbeError] = CommandError) -> None:
+        self._words, self._environment, self._failed = words, environment, failed
+        super().__init__(self._ask("table").read().decode())
+
+    @classmethod
+    def about(cls, target: Target, name: str, *arguments: str) -> Page:
+        """The page of one command about a run."""
+        return cls(target.words(name, *arguments), target.environment)
+
+    def _ask(self, output: str) -> Command:
+        return Command([*self._words, "--format", output], None, self._environment, self._failed)
 
     @ended_with_errors
     def df(self) -> pandas.DataFrame:
@@ -71,7 +81,7 @@ class Page:
         return [dict(zip(names, row)) for row in rows]
 
 
-class Diagnosis:
+class Diagnosis(Text):
     """Why steps take as long as they do: `probe diagnose`.
 
     :ivar text: the page.
@@ -80,21 +90,12 @@ class Diagnosis:
 
     def __init__(self, target: Target, steps: str | None) -> None:
         window = ["--steps", steps] if steps else []
-        self.text = target.run("diagnose", *window)
+        super().__init__(target.run("diagnose", *window))
         self.whole: dict[str, Any] = json.loads(target.run("diagnose", "--json", *window))
         self.findings: list[dict[str, Any]] = self.whole["findings"]
 
-    def __str__(self) -> str:
-        return self.text
 
-    def __repr__(self) -> str:
-        return self.text.rstrip("\n")
-
-    def _repr_html_(self) -> str:
-        return display.page(self.text)
-
-
-class Capture:
+class Capture(Text):
     """What some steps did, operator by operator: `probe capture`.
 
     :ivar text: the page.
@@ -104,17 +105,8 @@ class Capture:
     def __init__(self, target: Target, steps: int, ranks: Sequence[int] | None, record: Sequence[str]) -> None:
         options = ["--steps", str(steps), "--with", ",".join(record) or "none"]
         options += ["--rank", ",".join(map(str, ranks))] if ranks is not None else []
-        self.text = target.run("capture", *options)
+        super().__init__(target.run("capture", *options))
         self.name = self.text.partition(":")[0]
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return self.text.rstrip("\n")
-
-    def _repr_html_(self) -> str:
-        return display.page(self.text)
 
 
 class FlameGraph(Picture):
