@@ -129,9 +129,10 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()).collect()
 }
 
-/// The command line of a Python interpreter; None of anything else.
+/// The command line of a Python interpreter; None of anything else, and of one that is about to begin or has ended: such a
+/// process has no command line, and its environment would seem to be empty.
 fn python_command(pid: u32) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|bytes| !bytes.is_empty())?;
     let words: Vec<OsString> = bytes
         .strip_suffix(b"\0")
         .unwrap_or(&bytes)
