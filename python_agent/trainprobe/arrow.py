@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainprobe.command import Command
 from trainprobe.errors import Missing
+from trainprobe.rows import Column
 
 if TYPE_CHECKING:
     import pandas
@@ -82,6 +83,24 @@ def to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
             dtype = library.api.types.pandas_dtype(_NULLABLE[kind])
             frame[field.name] = column.to_pandas(types_mapper={field.type: dtype}.get)
     return frame
+
+
+def to_plain(table: pyarrow.Table) -> tuple[list[Column], list[tuple[Any, ...]]]:
+    """Its columns and rows as of :class:`~trainprobe.rows.Rows`; what is no number, time, text or boolean is text."""
+    types = needed("pyarrow", "rows").types
+    columns, values = [], []
+    for field, column in zip(table.schema, table.columns):
+        if types.is_timestamp(field.type):
+            columns.append(Column({"name": field.name, "type": "timestamp", "unit": field.type.unit}))
+            convert = columns[-1].convert or (lambda value: value)
+            whole = column.cast("int64").to_pylist()
+            values.append([None if each is None else convert(each) for each in whole])
+            continue
+        known = {"int": types.is_integer, "float": types.is_floating, "bool": types.is_boolean, "text": types.is_string}
+        kind = next((kind for kind, is_kind in known.items() if is_kind(field.type)), None)
+        columns.append(Column({"name": field.name, "type": kind or "text"}))
+        values.append(column.to_pylist() if kind else [str(each) if each.is_valid else None for each in column])
+    return columns, list(zip(*values)) if values else []
 
 
 def to_polars(command: Command) -> polars.DataFrame:

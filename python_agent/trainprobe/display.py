@@ -12,6 +12,8 @@ from trainprobe.rows import Column
 #: Characters of one value.
 _WIDEST = 60
 _STYLE = "font-variant-numeric:tabular-nums"
+#: Not every notebook has room between columns.
+_CELL = "padding:2px 8px;white-space:nowrap"
 
 
 def value(found: object) -> str:
@@ -55,21 +57,24 @@ def html(
     for place, column in enumerate(columns):
         unit = units[place] if units else ""
         below = f"<br><small>{escaping.escape(unit)}</small>" if unit else ""
-        heads.append(f'<th title="{escaping.escape(column.kind)}">{escaping.escape(column.name)}{below}</th>')
+        heads.append(
+            f'<th style="{_CELL}" title="{escaping.escape(column.kind)}">{escaping.escape(column.name)}{below}</th>'
+        )
     right = [column.kind in ("int", "float", "decimal") for column in columns]
     body = []
     for row in rows:
         cells = (
-            f'<td style="text-align:{"right" if at else "left"}">{escaping.escape(value(found))}</td>'
+            f'<td style="{_CELL};text-align:{"right" if at else "left"}">{escaping.escape(value(found))}</td>'
             for found, at in zip(row, right)
         )
         body.append(f"<tr>{''.join(cells)}</tr>")
     return (
-        f'<table style="{_STYLE}"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+        f'<div style="overflow-x:auto"><table style="{_STYLE}"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
         f"<small>{said(len(rows), more)}</small>"
     )
 
 
 def page(content: str) -> str:
     """A page of text for a notebook."""
-    return f'<pre style="line-height:1.3">{escaping.escape(content)}</pre>'
+    # Its tables are wider than some notebooks, and have to keep their columns.
+    return f'<pre style="line-height:1.3;white-space:pre;overflow-x:auto">{escaping.escape(content)}</pre>'

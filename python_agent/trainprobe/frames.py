@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+from collections.abc import Callable
 from typing import Any
 
-from trainprobe.arrow import to_pandas
+from trainprobe.arrow import to_pandas, to_plain
 from trainprobe.command import ended_with_errors
+from trainprobe.plot import Plot
 from trainprobe.result import Result
+from trainprobe.rows import Column
 
 
 def installed(*packages: str) -> bool:
@@ -16,9 +19,25 @@ def installed(*packages: str) -> bool:
     return all(importlib.util.find_spec(package) for package in packages)
 
 
+class Fetched:
+    """Rows that were fetched.
+
+    :ivar frame: a DataFrame of pandas, else of Polars, else a list of dictionaries.
+    :ivar rows: their number.
+    :ivar more: whether the answer has more.
+    """
+
+    def __init__(self, frame: Any, rows: int, more: bool, plain: Callable[[], tuple[list[Column], list[tuple[Any, ...]]]]) -> None:
+        self.frame, self.rows, self.more, self._plain = frame, rows, more, plain
+
+    def plot(self, kind: str | None) -> Plot:
+        """A picture of them."""
+        return Plot.of(*self._plain(), kind)
+
+
 @ended_with_errors
-def fetch(result: Result, limit: int | None) -> tuple[Any, int, bool]:
-    """A DataFrame of pandas, else of Polars, else a list of dictionaries; its number of rows; and whether there are more.
+def fetch(result: Result, limit: int | None) -> Fetched:
+    """The rows of an answer.
 
     :param limit: rows to fetch at most, or None for all. The query ends when there are so many.
     """
@@ -26,15 +45,14 @@ def fetch(result: Result, limit: int | None) -> tuple[Any, int, bool]:
         return _by_arrow(result, limit)
     rows = result.iter_rows()
     names = [column.name for column in rows.columns]
-    end = None if limit is None else limit + 1
-    found = [dict(zip(names, row)) for row in itertools.islice(rows, end)]
+    found = list(itertools.islice(rows, None if limit is None else limit + 1))
     rows.close()
     more = limit is not None and len(found) > limit
     found = found[:limit]
-    return found, len(found), more
+    return Fetched([dict(zip(names, row)) for row in found], len(found), more, lambda: (rows.columns, found))
 
 
-def _by_arrow(result: Result, limit: int | None) -> tuple[Any, int, bool]:
+def _by_arrow(result: Result, limit: int | None) -> Fetched:
     import pyarrow
 
     reader = result.to_arrow_reader()
@@ -52,7 +70,9 @@ def _by_arrow(result: Result, limit: int | None) -> tuple[Any, int, bool]:
     reader.close()
     del reader
     if installed("pandas"):
-        return to_pandas(table), table.num_rows, more
-    import polars
+        frame: Any = to_pandas(table)
+    else:
+        import polars
 
-    return polars.from_arrow(table), table.num_rows, more
+        frame = polars.from_arrow(table)
+    return Fetched(frame, table.num_rows, more, lambda: to_plain(table))

@@ -9,11 +9,10 @@ from typing import Any
 
 from IPython.core.error import UsageError as ShellUsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
-from IPython.display import display
+from IPython.display import clear_output, display
 
 from trainprobe import completion, connecting, frames, parameters
 from trainprobe.errors import Unreachable
-from trainprobe.plot import Plot
 from trainprobe.progress import Progress
 from trainprobe.run import Run
 
@@ -59,6 +58,10 @@ class ProbeMagics(Magics):
             self.run = connecting.connect()
         return self.run
 
+    def _progress(self, what: str) -> Progress:
+        # A page keeps a line of an error's colour for blanks. Nothing else stands below the cell yet.
+        return Progress(what, clear=clear_output if hasattr(self.shell, "kernel") else None)
+
     @line_magic
     def probe(self, line: str) -> Any:
         """`%probe gpt` chooses the run for the cells below; `%probe` says which it is, or lists runs."""
@@ -97,18 +100,16 @@ class ProbeMagics(Magics):
         names += [name for name in parameters.used(sql, self.shell.user_ns) if name not in names]
         run = self.chosen(options.endpoint)
         result = run.sql(sql, {name: self.shell.user_ns[name] for name in names})
-        with Progress(f"asking {run.name}"):
-            frame, rows, more = frames.fetch(result, options.limit_rows or None)
-        if more:
-            print(f"These are the first {rows} rows; there are more. %%probe -n 0 fetches all.")
+        with self._progress(f"asking {run.name}"):
+            fetched = frames.fetch(result, options.limit_rows or None)
+        if fetched.more:
+            print(f"These are the first {fetched.rows} rows; there are more. %%probe -n 0 fetches all.")
         if options.plot is not None:
-            with Progress(f"asking {run.name}"):
-                picture: Plot = result.plot(options.plot or None)
-            display(picture)
+            display(fetched.plot(options.plot or None))
         if options.out:
-            self.shell.user_ns[options.out] = frame
+            self.shell.user_ns[options.out] = fetched.frame
             return None
-        return frame
+        return fetched.frame
 
     @cell_magic
     def probe_eval(self, line: str, cell: str) -> Any:
@@ -124,7 +125,7 @@ class ProbeMagics(Magics):
         options = _of_line(parser, line)
         run = self.chosen(options.endpoint)
         asked = run.session(options.session) if options.session else run
-        with Progress(f"running in {run.name}"):
+        with self._progress(f"running in {run.name}"):
             return asked.eval(cell, rank=options.rank, at=options.at, timeout=options.timeout)
 
 

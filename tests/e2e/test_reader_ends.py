@@ -125,7 +125,10 @@ def test_cells_ask_and_say_where_rows_are_cut(
     capsys.readouterr()
     done = shell.run_cell("%%probe -n 3 --plot\nSELECT value FROM generate_series(1, 100000)")
     assert len(done.result) == 3
-    assert "the first 3 rows; there are more" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "the first 3 rows; there are more" in shown and "<svg" in shown
+    asked = run.sql("SELECT COUNT(*) FROM probe.queries WHERE sql = 'SELECT value FROM generate_series(1, 100000)'")
+    assert asked.fetchall() == [(1,)], "what is drawn is not asked for again"
     assert len(shell.run_cell("%%probe\nSELECT value FROM generate_series(1, 100000)").result) == 10_000
     for wrong, says in (("-o 1x\nSELECT 1", "no name of a variable"), ("\nSELECT :none", "not a variable")):
         assert says in str(shell.run_cell(f"%%probe {wrong}").error_in_exec)
@@ -133,6 +136,7 @@ def test_cells_ask_and_say_where_rows_are_cut(
     # No process of the run is there to run it.
     assert isinstance(shell.run_cell("%%probe_eval\nprint(1)").error_in_exec, probe.ProbeError)
     assert commands() == []
+    _, run = served
 
 
 def test_tables_and_columns_are_completed(served: tuple[object, probe.Run], shell: InteractiveShell) -> None:
