@@ -153,6 +153,13 @@ def test_parameters_come_back_as_they_were_given(tiny: probe.Run) -> None:
     assert "--param x=VALUE" in (missing.value.hint or "")
 
 
+def test_parameters_are_arguments_of_table_functions_too(tiny: probe.Run) -> None:
+    sql = "SELECT COUNT(*), MIN(value) FROM generate_series($first, $last * 2) WHERE value <> $first"
+    assert tiny.sql(sql, first=3, last=5).fetchall() == [(7, 4)]
+    with pytest.raises(probe.SqlError, match="Cannot cast string 'x'"):
+        tiny.sql(sql, first=3, last="x").fetchall()
+
+
 def test_exit_statuses_are_exceptions(tiny: probe.Run) -> None:
     with pytest.raises(probe.SqlError) as wrong:
         tiny.sql("SELECT stp FROM python.steps").df()

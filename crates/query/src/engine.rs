@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList};
+use datafusion::common::ScalarValue;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::registry::FunctionRegistry;
@@ -13,6 +14,7 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStat
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
+use datafusion::sql::parser::Statement;
 use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 use probe_store::{Store, SystemTable};
@@ -39,6 +41,7 @@ use crate::parameters::{self, Parameters};
 use crate::percentile::ApproxPercentile;
 use crate::running::Running;
 use crate::stopping::StopAnywhere;
+use crate::table_functions;
 use crate::threads::Threads;
 
 /// Answers SQL over a store and the collector's own tables. Read-only, within [`Limits`], and on threads of its own:
@@ -184,7 +187,9 @@ impl Engine {
     pub async fn prepare(&self, sql: &str, asked: Asked) -> Result<(SchemaRef, Schema)> {
         let sql = sql.to_owned();
         self.plan(asked, move |planner, pid, bounds, _| async move {
-            let (_, plan, places) = planner.without_values(&sql, pid, &bounds).await?;
+            let (statement, places) = understood(&sql)?;
+            let unknown: Vec<_> = places.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
+            let (_, plan) = planner.without_values(statement, &unknown, pid, &bounds).await?;
             let types = or_say(plan.get_parameter_types())?;
             Ok((output::plain_schema(plan.schema().as_arrow()), parameters::schema(&places, &types)))
         })
@@ -279,8 +284,9 @@ impl Planner {
         bounds: &Bounds,
         memory: &Arc<dyn MemoryPool>,
     ) -> Result<(SessionState, LogicalPlan)> {
-        let (mut state, plan, places) = self.without_values(sql, pid, bounds).await?;
+        let (statement, places) = understood(sql)?;
         let values = parameters.fit(&places)?;
+        let (mut state, plan) = self.without_values(statement, &values, pid, bounds).await?;
         let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
         or_say(expanded::check(&plan))?;
         let plan = made::count(plan, memory).map_err(|error| within(&error, bounds))?;
@@ -289,19 +295,19 @@ impl Planner {
         Ok((state, plan))
     }
 
-    /// The plan of a query, in which its parameters still stand, and their names.
+    /// The plan of a query, in which its parameters still stand, but for those in arguments of table functions.
     async fn without_values(
         &self,
-        sql: &str,
+        statement: Statement,
+        values: &[(String, ScalarValue)],
         pid: Option<i32>,
         bounds: &Bounds,
-    ) -> Result<(SessionState, LogicalPlan, Vec<String>)> {
-        let mut statement = guard::parse(sql)?;
-        let places = parameters::places(&mut statement)?;
+    ) -> Result<(SessionState, LogicalPlan)> {
         let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::clone(&catalogs));
+        table_functions::bind(&mut state, values);
         for reference in or_say(state.resolve_table_references(&statement))? {
             let resolved = reference.clone().resolve(CATALOG, NO_SCHEMA);
             if catalogs.catalog(&resolved.catalog).is_none() {
@@ -314,8 +320,15 @@ impl Planner {
         }
         let plan = state.statement_to_plan(statement).await.map_err(|error| within(&error, bounds))?;
         guard::verify(&plan)?;
-        Ok((state, plan, places))
+        Ok((state, plan))
     }
+}
+
+/// One query, and the names of its parameters.
+fn understood(sql: &str) -> Result<(Statement, Vec<String>)> {
+    let mut statement = guard::parse(sql)?;
+    let places = parameters::places(&mut statement)?;
+    Ok((statement, places))
 }
 
 impl fmt::Debug for Engine {

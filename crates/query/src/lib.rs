@@ -38,6 +38,7 @@ mod scan_unit;
 mod source;
 mod statement_complexity;
 mod stopping;
+mod table_functions;
 mod text_complexity;
 mod threads;
 mod views;

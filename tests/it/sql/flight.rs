@@ -143,6 +143,14 @@ async fn a_prepared_statement_takes_values_by_name_and_by_place() {
         found.sort_unstable();
         assert_eq!(found, ["'; --!", "2"], "{by_place}");
     }
+    // DataFusion asks for these while it plans.
+    let sql = "SELECT COUNT(*) FROM generate_series($first, $last + 1) WHERE value > $first";
+    let mut statement = served.client.prepare(sql.into(), None).await.unwrap();
+    let (first, last) =
+        (Arc::new(Int64Array::from(vec![3])) as ArrayRef, Arc::new(Int32Array::from(vec![9])) as ArrayRef);
+    statement.set_parameters(row(vec![("first", first), ("last", last)])).unwrap();
+    let info = statement.execute().await.unwrap();
+    assert_eq!(cells(&served.fetch(info).await.unwrap()), [["7"]]);
 }
 
 #[tokio::test]
