@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainprobe import arrow, display, parameters
+from trainprobe import arrow, display, parameters, tensors
 from trainprobe.command import Command, ended_with_errors
 from trainprobe.errors import SqlError
 from trainprobe.plot import Plot
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+    from torch import Tensor
 
 #: Rows of an answer that are shown in a terminal and in a notebook.
 SHOWN = 20
@@ -68,6 +69,20 @@ class Result:
     def pl(self) -> polars.DataFrame:
         """The answer as a DataFrame of Polars. Needs polars alone."""
         return arrow.to_polars(self._ask("arrow"))
+
+    @ended_with_errors
+    def torch(self, null: float | None = None) -> dict[str, Tensor]:
+        """A tensor of one dimension for each column, on the host: integers and floats as the column has them, booleans, and times
+        and durations as nanoseconds in int64. Needs torch and pyarrow.
+
+        :param null: what NULL becomes; a column that has it is float64 then. None refuses NULL, which no tensor has.
+
+        Raises UsageError for text and other columns that no tensor has.
+
+        >>> run.sql("SELECT step FROM python.steps WHERE step < 2 ORDER BY step").torch()
+        {'step': tensor([0, 1])}
+        """
+        return tensors.of_table(self.to_arrow_table(), null)
 
     @ended_with_errors
     def to_arrow_table(self) -> pyarrow.Table:

@@ -160,6 +160,31 @@ def test_parameters_are_arguments_of_table_functions_too(tiny: probe.Run) -> Non
         tiny.sql(sql, first=3, last="x").fetchall()
 
 
+def test_columns_become_tensors(tiny: probe.Run) -> None:
+    sql = "SELECT row AS a, half, whole, yes, at, took FROM ({}) WHERE row = 0"
+    tensors = tiny.sql(sql.format(EVERY_TYPE)).torch()
+    assert {name: (tuple(made.shape), str(made.dtype)) for name, made in tensors.items()} == {
+        "a": ((1,), "torch.int64"),
+        "half": ((1,), "torch.float64"),
+        "whole": ((1,), "torch.int64"),
+        "yes": ((1,), "torch.bool"),
+        "at": ((1,), "torch.int64"),
+        "took": ((1,), "torch.int64"),
+    }
+    assert (tensors["whole"].item(), tensors["at"].item(), tensors["took"].item()) == (
+        2**53 + 1,
+        NANOSECONDS,
+        1_500_000,
+    )
+    tensors["half"] += 1
+    half = tiny.sql(f"SELECT half, yes FROM ({EVERY_TYPE}) ORDER BY row")
+    with pytest.raises(probe.UsageError, match="'half' is NULL in 1 of 2 rows"):
+        half.torch()
+    assert [str(made.tolist()) for made in half.torch(null=math.nan).values()] == ["[0.5, nan]", "[1.0, nan]"]
+    with pytest.raises(probe.UsageError, match="'kind' is string"):
+        tiny.sql("SELECT kind FROM python.steps").torch()
+
+
 def test_exit_statuses_are_exceptions(tiny: probe.Run) -> None:
     with pytest.raises(probe.SqlError) as wrong:
         tiny.sql("SELECT stp FROM python.steps").df()
