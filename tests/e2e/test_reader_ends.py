@@ -47,6 +47,25 @@ def test_memory_stays_the_same_however_many_rows_are_read(served: tuple[object, 
     assert peak < 1 << 20
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("way", ["to_arrow_reader", "iter_rows"])
+def test_ten_million_rows_are_read_in_bounded_memory(way: str, served: tuple[object, probe.Run]) -> None:
+    code = f"""
+import resource, trainprobe
+sql = "SELECT value, value * 0.5 AS half, 'text' AS text FROM generate_series(1, $last)"
+def read(last):
+    found = trainprobe.connect("served").sql(sql, last=last).{way}()
+    rows = sum(getattr(each, "num_rows", 1) for each in found)
+    return rows, *(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+print(read(100_000), read(10_000_000))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (few, own, command), (many, own_then, command_then) = eval(f"[{done.stdout.replace(') (', '), (')}]")
+    assert (few, many) == (100_000, 10_000_000)
+    # In KiB. All of them are 240 MB as Arrow, and more as rows of Python.
+    assert own_then - own < 32 << 10 and command_then - command < 32 << 10, done.stdout
+
+
 @pytest.mark.parametrize("way", ["plain", "arrow"])
 def test_a_run_that_is_killed_says_so_and_answers_from_its_directory(
     way: str, served: tuple[subprocess.Popen[str], probe.Run]
