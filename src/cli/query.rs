@@ -104,15 +104,16 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
     let work = async |mut client: Client, target: &Target| {
         client.bind(parameters.clone());
         client.bound(Bounds { timeout: args.timeout, rows: args.max_rows, bytes: args.max_bytes });
-        match &watch {
-            Some(watch) => watch.run(&mut client, target).await,
-            None => {
-                tokio::select! {
-                    status = within(args.timeout, answer(client, &sql, format, limit, &args)) => status,
-                    // A query that nobody reads any more need not go on until it has something to write.
-                    () = ask::unread() => Ok(0),
-                }
+        let asked = async {
+            match &watch {
+                Some(watch) => watch.run(&mut client, target).await,
+                None => within(args.timeout, answer(&mut client, &sql, format, limit, &args)).await,
             }
+        };
+        tokio::select! {
+            status = asked => status,
+            // A query that nobody reads any more need not go on until it has something to write, nor one be asked again.
+            () = ask::unread() => Ok(0),
         }
     };
     // Watching has no end of its own: to interrupt it is to end it well.
@@ -143,7 +144,7 @@ fn other_run(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), endpoint.to_owned()))
 }
 
-async fn answer(mut client: Client, sql: &str, format: Format, limit: Option<usize>, args: &Args) -> Result<Status> {
+async fn answer(client: &mut Client, sql: &str, format: Format, limit: Option<usize>, args: &Args) -> Result<Status> {
     let began = Instant::now();
     let answer = client.query(sql).await?;
     let printed = match &args.output {
