@@ -27,7 +27,9 @@ class Fetched:
     :ivar more: whether the answer has more.
     """
 
-    def __init__(self, frame: Any, rows: int, more: bool, plain: Callable[[], tuple[list[Column], list[tuple[Any, ...]]]]) -> None:
+    def __init__(
+        self, frame: Any, rows: int, more: bool, plain: Callable[[], tuple[list[Column], list[tuple[Any, ...]]]]
+    ) -> None:
         self.frame, self.rows, self.more, self._plain = frame, rows, more, plain
 
     def plot(self, kind: str | None) -> Plot:

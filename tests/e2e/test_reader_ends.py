@@ -133,6 +133,7 @@ def shell(tmp_path: pathlib.Path) -> InteractiveShell:
 def test_cells_ask_and_say_where_rows_are_cut(
     served: tuple[object, probe.Run], shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    _, run = served
     assert shell.run_line_magic("probe", "served").name == "served@1"
     shell.run_cell("first, text = 3, 'it\\'s: :first'")
     cell = (
@@ -155,7 +156,6 @@ def test_cells_ask_and_say_where_rows_are_cut(
     # No process of the run is there to run it.
     assert isinstance(shell.run_cell("%%probe_eval\nprint(1)").error_in_exec, probe.ProbeError)
     assert commands() == []
-    _, run = served
 
 
 def test_tables_and_columns_are_completed(served: tuple[object, probe.Run], shell: InteractiveShell) -> None:
