@@ -46,6 +46,8 @@ FILES = [
     "probe_agent/_native.abi3.so",
     "probe_agent/py.typed",
     "trainprobe/__init__.py",
+    "trainprobe/live.css",
+    "trainprobe/live.js",
     "trainprobe/py.typed",
 ]
 #: What must not be.
@@ -109,6 +111,8 @@ def of_the_content(archive: zipfile.ZipFile) -> Iterator[str]:
     said = {
         key: metadata.get_all(key, []) for key in ("Name", "Requires-Python", "License-Expression", "Requires-Dist")
     }
+    # What an extra needs is no dependency.
+    said["Requires-Dist"] = [one for one in said["Requires-Dist"] if "extra ==" not in one]
     meant = {"Name": [NAME], "Requires-Python": [">=3.9"], "License-Expression": ["Apache-2.0"], "Requires-Dist": []}
     yield from (f"{path}: {key} is {said[key]}, and not {meant[key]}" for key in meant if said[key] != meant[key])
     if not str(metadata.get_payload()).strip():

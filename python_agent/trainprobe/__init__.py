@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainprobe.connecting import connect, runs
+from trainprobe.connecting import connect
 from trainprobe.errors import (
     Broken,
     CommandError,
@@ -28,6 +28,7 @@ from trainprobe.errors import (
     Unreachable,
     UsageError,
 )
+from trainprobe.listing import runs
 from trainprobe.pages import Diagnosis, FlameGraph, Page
 from trainprobe.plot import Plot
 from trainprobe.result import Result

@@ -85,6 +85,7 @@ class Command:
     :param stdin: what it reads from standard input, or None.
     :param environment: variables in addition to those of this process.
     :param failed: the exception for exit status 1.
+    :param apart: whether Ctrl-C and a notebook's interrupt button, which reach all processes of a group, pass it by.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Command:
         stdin: str | None = None,
         environment: Mapping[str, str] | None = None,
         failed: type[ProbeError] = CommandError,
+        apart: bool = False,
     ) -> None:
         self._failed = failed
         self._stderr = tempfile.TemporaryFile()
@@ -104,6 +106,7 @@ class Command:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 bufsize=0,
+                start_new_session=apart,
                 env={**os.environ, **(environment or {}), "NO_COLOR": "1"},
             )
         except OSError as error:
@@ -181,6 +184,12 @@ class Command:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GRACE)
         self.end()
+
+    def kill(self) -> None:
+        """Ends it from another thread than the one that reads it, which finds the end of the answer."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     def end(self) -> None:
         """Ends it, whatever it does. What it asked is cancelled, since its connection closes."""

@@ -11,7 +11,7 @@ from IPython.core.error import UsageError as ShellUsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import clear_output, display
 
-from trainprobe import completion, connecting, frames, parameters
+from trainprobe import completion, connecting, frames, listing, parameters
 from trainprobe.errors import Unreachable
 from trainprobe.progress import Progress
 from trainprobe.run import Run
@@ -74,7 +74,7 @@ class ProbeMagics(Magics):
         try:
             return self.chosen()
         except Unreachable:
-            return connecting.runs()
+            return listing.runs()
 
     @cell_magic("probe")
     def probe_cell(self, line: str, cell: str) -> Any:

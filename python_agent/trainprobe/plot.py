@@ -37,29 +37,47 @@ class Plot(Picture):
 
         Raises UsageError for a column that is not there, and where no column has numbers.
         """
+        along, up, kind = axes(columns, kind, x, y)
         names = [column.name for column in columns]
-        along = _place(names, x) if x else 0
-        wanted = [y] if isinstance(y, str) else y
-        up = [_place(names, name) for name in wanted] if wanted else []
-        up = up or [at for at, column in enumerate(columns) if at != along and column.kind in _NUMBERS]
-        if not up and columns[along].kind in _NUMBERS:
-            up = [along]
-        for at in up:
-            if columns[at].kind not in _NUMBERS:
-                raise UsageError(f"column '{names[at]}' has no numbers to draw", "choose another with y=…")
-        if not up:
-            raise UsageError("the answer has no column of numbers to draw")
-        kind = kind or ("line" if columns[along].kind in (*_NUMBERS, "timestamp") else "bar")
-        if kind not in ("line", "bar"):
-            raise UsageError(f"there is no plot '{kind}'", "kind is 'line' or 'bar'")
         more = len(rows) > cls.MOST
         rows = rows[: cls.MOST]
-        series = [[_number(row[at]) for row in rows] for at in up]
+        series = [[finite(row[at]) for row in rows] for at in up]
         labels = [row[along] for row in rows]
         titles = [names[at] for at in up]
         draw = _lines if kind == "line" else _bars
         caption = names[along] + (f" (the first {cls.MOST} rows; there are more)" if more else "")
         return cls(_frame(draw(labels, series), titles, caption))
+
+
+def axes(
+    columns: Sequence[Column],
+    kind: str | None = None,
+    x: str | None = None,
+    y: str | list[str] | None = None,
+    by: int | None = None,
+) -> tuple[int, list[int], str]:
+    """The places of the column along and of those up, and whether to draw lines or bars.
+
+    :param by: the place of a column that is neither.
+
+    Raises UsageError for a column that is not there, and where no column has numbers.
+    """
+    names = [column.name for column in columns]
+    along = _place(names, x) if x else 0
+    wanted = [y] if isinstance(y, str) else y
+    up = [_place(names, name) for name in wanted] if wanted else []
+    up = up or [at for at, column in enumerate(columns) if at not in (along, by) and column.kind in _NUMBERS]
+    if not up and columns[along].kind in _NUMBERS:
+        up = [along]
+    for at in up:
+        if columns[at].kind not in _NUMBERS:
+            raise UsageError(f"column '{names[at]}' has no numbers to draw", "choose another with y=…")
+    if not up:
+        raise UsageError("the answer has no column of numbers to draw")
+    kind = kind or ("line" if columns[along].kind in (*_NUMBERS, "timestamp") else "bar")
+    if kind not in ("line", "bar"):
+        raise UsageError(f"there is no plot '{kind}'", "kind is 'line' or 'bar'")
+    return along, up, kind
 
 
 def _place(names: Sequence[str], name: str) -> int:
@@ -68,13 +86,14 @@ def _place(names: Sequence[str], name: str) -> int:
     return names.index(name)
 
 
-def _number(found: Any) -> float | None:
+def finite(found: Any) -> float | None:
     """What can be drawn; None for NULL, NaN and infinities."""
     return float(found) if found is not None and math.isfinite(found) else None
 
 
-def _along(found: Any) -> float | None:
-    return found.timestamp() if isinstance(found, datetime) else _number(found)
+def position(found: Any) -> float | None:
+    """Where it stands along: a number, or the seconds of a time."""
+    return found.timestamp() if isinstance(found, datetime) else finite(found)
 
 
 def _range(values: Sequence[float | None], with_zero: bool) -> tuple[float, float]:
@@ -94,7 +113,7 @@ def _across(number: float, low: float, high: float) -> float:
 
 
 def _lines(labels: Sequence[Any], series: Sequence[Sequence[float | None]]) -> str:
-    xs = [_along(label) for label in labels]
+    xs = [position(label) for label in labels]
     left, right = _range(xs, False)
     low, high = _range([y for ys in series for y in ys], True)
     parts = [_axis(low, high)]
@@ -110,7 +129,7 @@ def _lines(labels: Sequence[Any], series: Sequence[Sequence[float | None]]) -> s
         colour = _COLOURS[number % len(_COLOURS)]
         parts.append(f'<path d="{"".join(path)}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
     ends = [label for label, x in zip(labels, xs) if x is not None] or [0]
-    first, last = min(ends, key=lambda end: _along(end) or 0.0), max(ends, key=lambda end: _along(end) or 0.0)
+    first, last = min(ends, key=lambda end: position(end) or 0.0), max(ends, key=lambda end: position(end) or 0.0)
     parts.append(_text(_LEFT, _HEIGHT - _BOTTOM + 16, value(first)))
     parts.append(_text(_WIDTH - 10, _HEIGHT - _BOTTOM + 16, value(last), "end"))
     return "".join(parts)

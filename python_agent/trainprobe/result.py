@@ -168,6 +168,20 @@ class Result:
         rows.close()
         return Plot.of(rows.columns, found, kind, x, y)
 
+    @property
+    def endpoint(self) -> str | None:
+        """What is asked, as the command takes it."""
+        return self._target.endpoint
+
+    def repeated(self, every: float, limit: int | None = None, apart: bool = False) -> Command:
+        """Begins to ask every so many seconds, for :class:`~trainprobe.Watch`.
+
+        :param limit: rows that each answer is cut after.
+        :param apart: as :class:`~trainprobe.command.Command` has it.
+        """
+        cut = ["--limit-rows", str(limit)] if limit is not None else []
+        return self._target.query(self.sql, "json-rows", ["--watch", f"{every}s", *cut, *self._options()], apart)
+
     def __repr__(self) -> str:
         columns, rows, more = self._first(SHOWN)
         return display.text(columns, rows, more)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainprobe import snippets
+from trainprobe import figures, snippets
 from trainprobe.cursor import Connection, Cursor
 from trainprobe.errors import UsageError
 from trainprobe.pages import Capture, Diagnosis, FlameGraph, Page, window
@@ -14,7 +14,13 @@ from trainprobe.result import Result
 from trainprobe.snippets import Evaluation, Session
 from trainprobe.tables import Table, Tables
 from trainprobe.target import Limits, Target, endpoint_of
-from trainprobe.watching import Watch
+from trainprobe.watching import Watch, view
+
+if TYPE_CHECKING:
+    from trainprobe.live import Live
+
+#: Steps that a live view has of each rank at most.
+MAX_LIVE_STEPS = 500
 
 
 class Run:
@@ -191,17 +197,31 @@ class Run:
 
     def watch(self, sql: str, values: Mapping[str, object] | None = None, /, every: float = 2.0) -> Watch:
         """Repeats a query every so many seconds, and gives one answer after another until the loop ends. Raises
-        Unreachable when the run ends.
+        Unreachable when the run ends. In a notebook a watch that stands alone shows itself as a live view.
 
         >>> for answer in run.watch("SELECT MAX(step) AS step FROM python.steps", every=0.1):
         ...     print(answer.columns)
         ...     break
         ['step']
         """
-        from trainprobe import parameters
+        return Watch(self.sql(sql, values), every)
 
-        options = [*parameters.options(values or {}), *self._limits.options()]
-        return Watch(self._target.query(sql, "json-rows", ["--watch", f"{every}s", *options]))
+    def live(self, last: int = 200, ranks: Sequence[int] | None = None, every: float = 2.0) -> Live:
+        """A live view of step time, its parts and throughput by rank, which a notebook shows and which follows the run until it
+        ends. Needs anywidget. :meth:`Watch.live` is one of any query.
+
+        :param last: how many of the newest steps are drawn.
+        :param ranks: which ranks, at most 16; the first 16 if it is None.
+        :param every: seconds from one look to the next.
+        """
+        if not 1 <= last <= MAX_LIVE_STEPS:
+            raise UsageError(f"last is {last}, and has to be from 1 to {MAX_LIVE_STEPS}")
+        if ranks is not None and not 1 <= len(ranks) <= figures.MAX_SERIES:
+            raise UsageError(f"{len(ranks)} ranks are chosen, and from 1 to {figures.MAX_SERIES} can be drawn")
+        first = f"(rank IS NULL OR rank < {figures.MAX_SERIES})"
+        which = first if ranks is None else f"rank IN ({', '.join(str(int(rank)) for rank in ranks)})"
+        steps = self.sql(figures.STEPS.format(ranks=which), last=last)
+        return view(Watch(steps, every), figures.of_steps, f"the newest {last} steps")
 
     def connection(self) -> Connection:
         """A connection as PEP 249 has it: for `pandas.read_sql` and `polars.read_database`."""

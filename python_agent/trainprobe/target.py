@@ -55,11 +55,11 @@ class Target:
         """The words of a command about it."""
         return [*([self.endpoint] if self.endpoint else []), name, *arguments]
 
-    def query(self, sql: str, output: str, arguments: Sequence[str]) -> Command:
-        """Begins a query, whose answer comes in the format `output`."""
+    def query(self, sql: str, output: str, arguments: Sequence[str], apart: bool = False) -> Command:
+        """Begins a query, whose answer comes in the format `output`; `apart` as :class:`Command` has it."""
         others = [word for name, endpoint in self.others.items() for word in ("--with", f"{name}={endpoint}")]
         words = self.words("query", "--format", output, *others, *arguments)
-        return Command(words, sql, self.environment, SqlError)
+        return Command(words, sql, self.environment, SqlError, apart)
 
     def run(self, name: str, *arguments: str, stdin: str | None = None, failed: type[ProbeError] = CommandError) -> str:
         """What a command about it writes, as text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import signal
@@ -81,11 +82,14 @@ def there(pid: int) -> bool:
         return False
 
 
-def commands() -> list[int]:
-    """Commands that are children of this process."""
-    children = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+def commands(pid: int | None = None) -> list[int]:
+    """Commands that are children of a process, or of this one."""
     found = []
-    for child in map(int, children):
+    # Those of every thread apart.
+    children = [
+        file.read_text().split() for file in pathlib.Path(f"/proc/{pid or os.getpid()}/task").glob("*/children")
+    ]
+    for child in map(int, itertools.chain(*children)):
         with contextlib.suppress(OSError):
             words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
             if b"query" in words or b"eval" in words:
