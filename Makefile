@@ -56,6 +56,10 @@ $(VENV)/.release: requirements-release.txt $(VENV)/.packages
 	touch $@
 
 # Both builds have a folder of their own: they name their linkers differently, and each would build anew what the other built.
+$(VENV)/.browser: requirements-browser.txt $(VENV)/.packages
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-browser.txt
+	touch $@
+
 wheel: $(VENV)/.release ## the wheel to publish, for glibc 2.28 and later, and what it must be (a release build: 20 minutes the first time)
 	PATH=$(BIN):$$PATH CARGO_ZIGBUILD_PYTHON_PATH=$(BIN)/python cargo zigbuild --release --package probe \
 		--target $(TRIPLE).$(GLIBC) --target-dir $(TARGET)/wheel/command
@@ -90,7 +94,8 @@ exports: build ## has what `probe export` writes read by HolisticTraceAnalysis a
 	$(EXPORTS)/bin/python -m pip install --quiet --disable-pip-version-check HolisticTraceAnalysis==0.5.0 perfetto==0.59.1
 	$(EXPORTS)/bin/python tests/exports.py --probe $(TARGET)/debug/probe --validate $(BIN)/python
 
-test-all: test ## and all that `make test` leaves out: second parameters, whole compiled loops, 200 attachments, the version matrix
+# Without Chromium (Debian: apt install chromium) the tests in a browser are skipped.
+test-all: test $(VENV)/.browser ## and all that `make test` leaves out: second parameters, whole compiled loops, notebooks in a browser, 200 attachments, the version matrix
 	$(PYTEST) -m extended -n 2 --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
 	$(MAKE) test-attach test-matrix exports
 
