@@ -132,10 +132,14 @@ pub(crate) async fn lost() -> Result<()> {
 
 /// 1e10 rows, asked of a collector that has them and of the directory of a run that has ended.
 pub(crate) async fn large() -> Result<()> {
-    record("large", 512, true).await?;
-    let table = probe_common::paths::home()?.join("runs/large@1/python.torch_trace");
+    // The files of a collector that was killed may be half written, so they are those of another run.
+    record("source", 512, false).await?;
+    record("large", 1, true).await?;
+    let runs = probe_common::paths::home()?.join("runs");
+    let (source, table) = (runs.join("source@1/python.torch_trace"), runs.join("large@1/python.torch_trace"));
+    fs::create_dir_all(&table)?;
     let files: Vec<_> =
-        fs::read_dir(&table)?.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<_>>()?;
+        fs::read_dir(&source)?.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<_>>()?;
     let size = |path: &&std::path::PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
     let largest = files.iter().max_by_key(size).ok_or("no file")?;
     for number in 0..LARGE_FILES {
