@@ -16,7 +16,7 @@ use super::rows;
 
 const ROWS: usize = 8192;
 /// Files and rows of the large run: names are links to the same few files, so that it takes no disk.
-const LARGE_FILES: usize = 40_000;
+const LARGE_FILES: usize = 10_000;
 
 /// A run of that name with `batches` of rows, which ends or is killed.
 async fn record(name: &str, batches: u64, killed: bool) -> Result<()> {
