@@ -3,26 +3,25 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use probe_inspect::stacks::processes;
 use probe_proto::env;
 use tokio::time::sleep;
 
 use super::seen::Seen;
 use crate::cli::launch;
 
-/// So many are named.
-const MOST: usize = 5;
+/// Processes that are named.
+const MAX_NAMED: usize = 5;
 /// Characters of a command line that are shown.
-const LONGEST_COMMAND: usize = 200;
+const MAX_COMMAND: usize = 200;
 /// Between two looks: first, and at most. Importing torch takes longer than the first ones.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MIN_PAUSE: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// The Python processes that were met below one process.
 #[derive(Debug)]
@@ -59,14 +58,14 @@ impl Pythons {
 
     /// Looks at them, less and less often, until one of them has said that it imported torch.
     pub(super) async fn watch(&mut self, seen: &Seen) -> Infallible {
-        let mut pause = SHORTEST_PAUSE;
+        let mut pause = MIN_PAUSE;
         loop {
             sleep(pause).await;
             if !seen.is_empty() {
                 std::future::pending::<()>().await;
             }
             self.look();
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
@@ -99,14 +98,14 @@ impl Pythons {
         let unreached: Vec<&Python> = self.found.iter().filter(without).collect();
         let mut sentences: Vec<String> = unreached
             .iter()
-            .take(MOST)
+            .take(MAX_NAMED)
             .map(|Python { pid, command, has_variable }| match has_variable {
                 HasVariable::NotReadable => format!("process {pid} ({command}) is another user's"),
                 _ => format!("process {pid} ({command}) was started without the variables that probe run sets"),
             })
             .collect();
-        if unreached.len() > MOST {
-            sentences.push(format!("{} more processes were started so", unreached.len() - MOST));
+        if unreached.len() > MAX_NAMED {
+            sentences.push(format!("{} more processes were started so", unreached.len() - MAX_NAMED));
         }
         sentences
     }
@@ -114,7 +113,7 @@ impl Pythons {
     /// Those that they did reach, a sentence each.
     pub(super) fn reached(&self) -> Vec<String> {
         let with = |python: &&Python| python.has_variable == HasVariable::Yes;
-        let reached = self.found.iter().filter(with).take(MOST);
+        let reached = self.found.iter().filter(with).take(MAX_NAMED);
         let sentence = |Python { pid, command, .. }: &Python| {
             format!("process {pid} ({command}) did not say that it imported torch")
         };
@@ -132,18 +131,14 @@ fn children(pid: u32) -> Vec<u32> {
 /// The command line of a Python interpreter; None of anything else, and of one that is about to begin or has ended: such a
 /// process has no command line, and its environment would seem to be empty.
 fn python_command(pid: u32) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|bytes| !bytes.is_empty())?;
-    let words: Vec<OsString> = bytes
-        .strip_suffix(b"\0")
-        .unwrap_or(&bytes)
-        .split(|byte| *byte == 0)
-        .map(|word| OsString::from_vec(word.to_vec()))
-        .collect();
-    // The file says what runs, also of a script; where it is not readable, the first word says what was asked for.
-    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| PathBuf::from(&words[0]));
+    // The file says what runs, also of a script. It is looked at first: a process that begins another program has that one's
+    // file before it has its command line, and so is never shown with the one before.
+    let program = fs::read_link(format!("/proc/{pid}/exe"));
+    let words = processes::command(pid).filter(|words| !words.is_empty())?;
+    let program = program.unwrap_or_else(|_| PathBuf::from(&words[0]));
     program.file_name()?.to_str()?.starts_with("python").then(|| {
         let command = launch::shown(&words);
-        command.chars().filter(|c| !c.is_control()).take(LONGEST_COMMAND).collect()
+        command.chars().filter(|c| !c.is_control()).take(MAX_COMMAND).collect()
     })
 }
 
