@@ -55,11 +55,11 @@ $(VENV)/.release: requirements-release.txt $(VENV)/.packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-release.txt
 	touch $@
 
-# Both builds have a folder of their own: they name their linkers differently, and each would build anew what the other built.
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-browser.txt
 	touch $@
 
+# Both builds have a folder of their own: they name their linkers differently, and each would build anew what the other built.
 wheel: $(VENV)/.release ## the wheel to publish, for glibc 2.28 and later, and what it must be (a release build: 20 minutes the first time)
 	PATH=$(BIN):$$PATH CARGO_ZIGBUILD_PYTHON_PATH=$(BIN)/python cargo zigbuild --release --package probe \
 		--target $(TRIPLE).$(GLIBC) --target-dir $(TARGET)/wheel/command

@@ -1,4 +1,4 @@
-//! What a collector and its commands take where there is much of everything: `make bench-endurance`.
+//! What a collector and the commands take with many agents, runs and rows: `make bench-endurance`.
 //!
 //! A day of a quiet run and a day at 1 M rows a second, by a clock that agents tell; 512 agents at once; a home with 1000
 //! runs, and one with 100 runs whose collectors were killed; a run of 1e10 rows. All of it is measured from outside, as
@@ -19,6 +19,8 @@ mod homes;
 mod process;
 #[path = "support/rows.rs"]
 mod rows;
+#[path = "support/sender.rs"]
+mod sender;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

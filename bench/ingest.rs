@@ -16,6 +16,8 @@ mod ingest;
 mod process;
 #[path = "support/rows.rs"]
 mod rows;
+#[path = "support/sender.rs"]
+mod sender;
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -17,6 +17,8 @@ mod ingest;
 mod rows;
 #[path = "query/run.rs"]
 mod run;
+#[path = "support/sender.rs"]
+mod sender;
 #[path = "query/strings.rs"]
 mod strings;
 

@@ -2,22 +2,22 @@
 
 use std::time::Instant;
 
+use probe_common::paths::Places;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Text, Time};
-use probe_proto::tables::{steps, torch_trace};
+use probe_proto::tables::steps;
 use probe_proto::v1::{self, agent_frame::Frame};
+use probe_store::runs;
 
 use super::Result;
 use super::agent::{Agent, channel, hello};
-use super::process::{Served, disk};
-use super::rows;
+use super::process::Served;
+use super::sender::{ROWS, Sender};
 
 const DAY: u64 = 86_400;
 const AGENTS: u32 = 8;
 /// Seconds of a step of the quiet run.
 const STEP: u64 = 10;
-/// Of the busy run's rows, this many a batch.
-const ROWS: u64 = 8192;
 /// The busy run's disk is full after a part of this.
 const BUSY_ROWS: u64 = 1_500_000_000;
 const BUSY_DISK: u64 = 2 << 30;
@@ -28,25 +28,20 @@ fn at(second: u64) -> i64 {
     MORNING + second as i64 * 1_000_000_000
 }
 
-/// Where the run's directory is.
-fn directory(name: &str) -> Result<std::path::PathBuf> {
-    Ok(probe_common::paths::home()?.join("runs").join(format!("{name}@1")))
-}
-
 /// A line of what the collector has by now.
 fn say(served: &Served, name: &str, what: &str) -> Result<()> {
     let usage = served.usage()?;
-    let (bytes, files) = disk(&directory(name)?)?;
-    let (journal, _) = disk(&directory(name)?.join("journal"))?;
+    let directory = Places::from_environment()?.runs().join(format!("{name}@1"));
+    let (all, files) = (runs::size(&directory), runs::size_of_files(&directory));
     println!(
-        "| {what} | {:.0} MiB ({:.0} at most) | {} | {} | {:.1} s | {:.1} MiB in {files} files, journal {:.1} |",
+        "| {what} | {:.0} MiB ({:.0} at most) | {} | {} | {:.1} s | {:.1} MiB, journal {:.1} |",
         usage.resident,
         usage.most_resident,
         usage.files,
         usage.threads,
         usage.cpu,
-        bytes as f64 / 1_048_576.0,
-        journal as f64 / 1_048_576.0
+        files as f64 / 1_048_576.0,
+        (all - files) as f64 / 1_048_576.0
     );
     Ok(())
 }
@@ -109,24 +104,15 @@ pub(crate) async fn busy() -> Result<()> {
         BUSY_DISK >> 30
     ));
     let served = Served::start("busy", &[("PROBE_DISK", BUSY_DISK.to_string())]).await?;
-    let mut strings = StringTable::default();
-    let steps_of_a_batch = ROWS as i64 / rows::STEP as i64;
-    let batches: Vec<v1::Batch> =
-        (0..16).map(|n| rows::batch(&mut strings, ROWS as usize, n * steps_of_a_batch)).collect();
-    let hello = hello("busy", std::process::id(), vec![torch_trace::TABLE.wire_schema()]);
-    let mut agent = Agent::connect(channel(&served.socket).await?, hello).await?;
-    agent.send(Frame::Strings(strings.since(0).ok_or("no strings")?)).await?;
+    let mut sender = Sender::connect(&served.socket, "busy").await?;
     say(&served, "busy", "in the morning")?;
     let began = Instant::now();
-    let count = BUSY_ROWS / ROWS;
+    let count = BUSY_ROWS / ROWS as u64;
     for seq in 1..=count {
-        let mut batch = batches[seq as usize % batches.len()].clone();
-        (batch.seq, batch.recorded) = (seq, seq * ROWS);
-        batch.columns[0].base += (seq / 16 * 16) as i64 * steps_of_a_batch;
-        agent.send(Frame::Batch(batch)).await?;
+        sender.send(seq).await?;
         if seq % (count / 6) == 0 {
-            agent.acknowledged(seq).await?;
-            say(&served, "busy", &format!("after {:.2} e9 rows", (seq * ROWS) as f64 / 1e9))?;
+            sender.acknowledged(seq).await?;
+            say(&served, "busy", &format!("after {:.2} e9 rows", (seq * ROWS as u64) as f64 / 1e9))?;
         }
     }
     let seconds = began.elapsed().as_secs_f64();

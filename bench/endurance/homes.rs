@@ -5,40 +5,29 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use probe_proto::encode::StringTable;
-use probe_proto::tables::torch_trace;
-use probe_proto::v1::agent_frame::Frame;
+use probe_common::paths::Places;
 
 use super::Result;
-use super::agent::{Agent, channel, hello};
 use super::process::{Served, probe, usage};
-use super::rows;
+use super::sender::Sender;
 
-const ROWS: usize = 8192;
-/// Files and rows of the large run: names are links to the same few files, so that it takes no disk.
+/// Files of the large run: links to one file, so that they take no disk.
 const LARGE_FILES: usize = 10_000;
 
 /// A run of that name with `batches` of rows, which ends or is killed.
 async fn record(name: &str, batches: u64, killed: bool) -> Result<()> {
     let served = Served::start(name, &[]).await?;
-    let mut strings = StringTable::default();
-    let batch = rows::batch(&mut strings, ROWS, 0);
-    let hello = hello(name, std::process::id(), vec![torch_trace::TABLE.wire_schema()]);
-    let mut agent = Agent::connect(channel(&served.socket).await?, hello).await?;
-    agent.send(Frame::Strings(strings.since(0).ok_or("no strings")?)).await?;
+    let mut sender = Sender::connect(&served.socket, name).await?;
     for seq in 1..=batches {
-        let mut batch = batch.clone();
-        (batch.seq, batch.recorded) = (seq, seq * ROWS as u64);
-        batch.columns[0].base += (seq as i64) * (ROWS / rows::STEP) as i64;
-        agent.send(Frame::Batch(batch)).await?;
+        sender.send(seq).await?;
     }
-    agent.acknowledged(batches).await?;
+    sender.acknowledged(batches).await?;
     if killed { Ok(()) } else { served.stop() }
 }
 
 /// Copies of the run's directory as runs 2 to `count` of its name.
 fn multiply(name: &str, count: usize) -> Result<()> {
-    let runs = probe_common::paths::home()?.join("runs");
+    let runs = Places::from_environment()?.runs();
     let first = format!("{name}@1");
     for number in 2..=count {
         let (run, copy) = (format!("{name}@{number}"), runs.join(format!("{name}@{number}")));
@@ -135,7 +124,7 @@ pub(crate) async fn large() -> Result<()> {
     // The files of a collector that was killed may be half written, so they are those of another run.
     record("source", 512, false).await?;
     record("large", 1, true).await?;
-    let runs = probe_common::paths::home()?.join("runs");
+    let runs = Places::from_environment()?.runs();
     let (source, table) = (runs.join("source@1/python.torch_trace"), runs.join("large@1/python.torch_trace"));
     fs::create_dir_all(&table)?;
     let files: Vec<_> =

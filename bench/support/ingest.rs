@@ -8,16 +8,10 @@ use std::time::{Duration, Instant};
 
 use probe_collector::auth::Protection;
 use probe_collector::{Collector, Options};
-use probe_proto::encode::StringTable;
-use probe_proto::tables::torch_trace::TABLE;
-use probe_proto::v1::{self, agent_frame};
 
 use super::Result;
-use super::agent::{Agent, channel, hello};
-use super::rows::{STEP, batch};
+use super::sender::{ROWS, Sender};
 
-/// Rows of a batch.
-const ROWS: usize = 8192;
 /// The document's question.
 pub(crate) const LAST_STEPS: &str = "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec,
     SUM(duration) AS total_time_sec, SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time
@@ -64,22 +58,14 @@ pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)
     Ok((rows_a_second?, answers.load(Ordering::Relaxed)))
 }
 
-/// Sends `count` batches, packed beforehand, as fast as the stream takes them to the collector at `socket`. Rows a second
-/// until the last is acknowledged.
+/// Sends `count` batches as fast as the stream takes them to the collector at `socket`. Rows a second until the last is
+/// acknowledged.
 pub(crate) async fn send(socket: &Path, count: u64) -> Result<f64> {
-    let mut strings = StringTable::default();
-    let batches: Vec<v1::Batch> = (0..16).map(|n| batch(&mut strings, ROWS, n * (ROWS / STEP) as i64)).collect();
-    let hello = hello("bench", std::process::id(), vec![TABLE.wire_schema()]);
-    let mut agent = Agent::connect(channel(socket).await?, hello).await?;
-    agent.send(agent_frame::Frame::Strings(strings.since(0).ok_or("no strings")?)).await?;
+    let mut sender = Sender::connect(socket, "bench").await?;
     let began = Instant::now();
     for seq in 1..=count {
-        let mut batch = batches[seq as usize % batches.len()].clone();
-        (batch.seq, batch.recorded) = (seq, seq * ROWS as u64);
-        // As later steps each time around.
-        batch.columns[0].base += (seq / 16 * 16) as i64 * (ROWS / STEP) as i64;
-        agent.send(agent_frame::Frame::Batch(batch)).await?;
+        sender.send(seq).await?;
     }
-    agent.acknowledged(count).await?;
+    sender.acknowledged(count).await?;
     Ok((count * ROWS as u64) as f64 / began.elapsed().as_secs_f64())
 }

@@ -1,6 +1,6 @@
 //! A collector in a process of its own, and what it takes of the machine as the kernel counts it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -96,18 +96,4 @@ pub(crate) fn usage(pid: u32) -> Result<Usage> {
         // USER_HZ is 100 on every architecture that this runs on.
         cpu: ticks / 100.0,
     })
-}
-
-/// Bytes of all files below a directory, and how many they are.
-pub(crate) fn disk(directory: &Path) -> Result<(u64, usize)> {
-    let (mut bytes, mut files) = (0, 0);
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        // A file may go between the two looks.
-        let Ok(metadata) = entry.metadata() else { continue };
-        let (more, others) = if metadata.is_dir() { disk(&entry.path())? } else { (metadata.len(), 1) };
-        bytes += more;
-        files += others;
-    }
-    Ok((bytes, files))
 }

@@ -11,8 +11,6 @@ from typing import Any, Callable
 #: model would take ours for a part of it.
 _BUSY = ("optim/optimizer.py", "jit/", "fx/", "_dynamo/", "_export/", "export/", "_functorch/", "_inductor/")
 _MODULE = "nn/modules/module.py"
-#: Functions there that iterate hooks of ours: a module becomes a part of another one.
-_REGISTERING = ("add_module", "__setattr__")
 
 
 def during(work: Callable[[], None], patience: float) -> float | None:
@@ -56,6 +54,7 @@ class _Place:
         from torch.nn.modules import module
 
         from probe_agent import _native
+        from probe_agent.torch import hook_tables
 
         root = os.path.join(os.path.dirname(torch.__file__), "")
         own = os.path.join(os.path.dirname(__file__), "")
@@ -65,6 +64,7 @@ class _Place:
         names = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_hooks")
         self.hooks: list[Any] = [getattr(module, name, ()) for name in names]
         self.optimizers = root + _BUSY[0].replace("/", os.sep)
+        self.registering = hook_tables.REGISTERING
         self.stacks = _native.stacks
 
     def is_good(self) -> bool:
@@ -75,7 +75,7 @@ class _Place:
             code = frame.f_code
             if code.co_filename.startswith(busy):
                 return False
-            if code.co_name in _REGISTERING and code.co_filename == self.module:
+            if code.co_name in self.registering and code.co_filename == self.module:
                 return False
             frame = frame.f_back
         # The other threads go on; those that train are waited for where they iterate what is to change.

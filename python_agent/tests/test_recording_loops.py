@@ -182,9 +182,9 @@ def test_what_modules_were_in_is_forgotten_with_them(recorder: Recorder) -> None
     import probe_agent.torch.parents as parents
 
     kept = nn.ModuleList([nn.Identity() for _ in range(100)])
-    for _ in range(3 * parents._FEWEST // 10):
+    for _ in range(3 * parents._MIN_LIMIT // 10):
         nn.Sequential(*(nn.Identity() for _ in range(10)))
-    assert len(parents._links) <= parents._FEWEST + 1
+    assert len(parents._links) <= parents._MIN_LIMIT + 1
     assert [name for _, name in parents.above(kept[99])] == ["99"]
 
 

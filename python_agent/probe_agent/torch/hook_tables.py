@@ -12,6 +12,9 @@ from probe_agent.torch.layers import Unavailable
 _PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.0005
 
+#: Functions of torch's file of modules that iterate the hooks of registrations: a module becomes a part of another one.
+REGISTERING = ["add_module", "__setattr__"]
+
 
 class Iterating(NamedTuple):
     """What iterates a table: functions of a file, all of them where there is no list; and where a thread is then, in words."""
@@ -68,7 +71,7 @@ def at_registrations(function: Callable[..., None]) -> Hook:
     from torch.nn.modules import module
 
     # Calls of modules, which training threads are in most of the time, are in the same file.
-    iterating = Iterating(module.__file__, ["add_module", "__setattr__"], "the constructor of a module")
+    iterating = Iterating(module.__file__, REGISTERING, "the constructor of a module")
     return Hook(module._global_module_registration_hooks, function, iterating)
 
 

@@ -11,43 +11,42 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-#: More links are looked through, and those that no longer hold are forgotten.
-_FEWEST = 4096
+#: When there are so many links, they are looked through, and those that no longer hold are forgotten.
+_MIN_LIMIT = 4096
 #: Deeper than any model; a chain that goes in a circle ends.
-_DEEPEST = 64
+_MAX_DEPTH = 64
 
 #: Where the ``forward`` is that only says that there is none.
 _WITHOUT_FORWARD = ("torch.nn.modules.module", "lightning.pytorch.core.module", "pytorch_lightning.core.module")
 
 #: By the child's address, which says nothing alone: see `_holds`.
 _links: dict[int, tuple[weakref.ref[Any], str]] = {}
-_most = _FEWEST
+_limit = _MIN_LIMIT
 
 
 def note(parent: Any, name: str, child: Any) -> None:
     """``child`` is about to become ``parent``'s ``name``. One that is in two places is where it was put first."""
-    global _most
+    global _limit
     address = id(child)
     link = _links.get(address)
     if link is not None and _holds(link, address):
         return
     try:
-        _links[address] = (weakref.ref(parent), name)
+        link = (weakref.ref(parent), name)
     except TypeError:  # A class without weak references.
         return
-    if len(_links) > _most:
-        for address, link in list(_links.items()):
-            if not _holds(link, address):
-                _links.pop(address, None)
-        # The newest is not there yet.
-        _links[id(child)] = (weakref.ref(parent), name)
-        _most = max(_FEWEST, 2 * len(_links))
+    if len(_links) >= _limit:
+        for other, known in list(_links.items()):
+            if not _holds(known, other):
+                _links.pop(other, None)
+        _limit = max(_MIN_LIMIT, 2 * len(_links))
+    _links[address] = link
 
 
 def above(module: Any) -> Iterator[tuple[Any, str]]:
     """The module that ``module`` is in, and its name there; then the one that is in; and so on, up to one that is called
     itself."""
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         link = _links.get(id(module))
         if link is None or not _holds(link, id(module)):
             return
@@ -60,9 +59,9 @@ def above(module: Any) -> Iterator[tuple[Any, str]]:
 
 def forget() -> None:
     """Forget everything."""
-    global _most
+    global _limit
     _links.clear()
-    _most = _FEWEST
+    _limit = _MIN_LIMIT
 
 
 def _is_called(parent: Any) -> bool:
