@@ -22,7 +22,7 @@ RESULTS := $(TARGET)/ci
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check audit wheel format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency bench-capture bench-endurance gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check audit wheel format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency bench-reader bench-capture bench-endurance gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -172,7 +172,7 @@ fuzz: ## the four doors to strangers' bytes and hostile questions, a minute each
 			$$(test $$target = frame || echo --features engine) $$target fuzz/found/$$target fuzz/corpus/$$target \
 			-- -max_total_time=$(SECONDS_EACH) -max_len=4096 -len_control=0 || exit 1; done; fi
 
-bench: bench-overhead bench-ingest bench-query bench-latency ## what recording, ingest and the commands cost (release build: 20 minutes the first time)
+bench: bench-overhead bench-ingest bench-query bench-latency bench-reader ## what recording, ingest and the commands cost (release build: 20 minutes the first time)
 
 $(TARGET)/release/probe: $(SOURCES)
 	cargo build --release
@@ -204,6 +204,9 @@ bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/latency.py --probe $(TARGET)/release/probe
 	$(BIN)/python bench/console.py --probe $(TARGET)/release/probe
 	$(BIN)/python bench/sampling.py --probe $(TARGET)/release/probe
+
+bench-reader: setup $(TARGET)/release/probe ## what an answer costs in Python: SELECT 1, and 10^6 rows to pandas
+	$(BIN)/python bench/reader.py --probe $(TARGET)/release/probe
 
 gpu-check: setup ## where there is a GPU: device times against torch.profiler, what they cost, and training on it
 	$(BIN)/python bench/gpu_check.py

@@ -1,0 +1,67 @@
+"""What an answer costs in a notebook: `make bench-reader`.
+
+`import trainprobe as probe` beside a live collector, median of --runs with the least and the most: `SELECT 1` to a row
+(bound 15 ms), and 10^6 rows of an integer, a float and a text to pandas (bound 0.3 s), Polars, an Arrow table and plain
+Python. DuckDB gives the same rows to pandas from its own process, in turn with ours.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+
+import duckdb
+from overhead import Collector
+
+ROWS = 1_000_000
+COLUMNS = "value AS step, value * 0.001 AS duration, CASE WHEN value % 2 = 0 THEN 'forward' ELSE 'backward' END AS stage"
+OURS = f"SELECT {COLUMNS} FROM generate_series(1, {ROWS})"
+PEER = OURS.replace(")", ") AS t(value)")
+
+
+def measure(questions: dict[str, Callable[[], object]], runs: int) -> None:
+    samples: dict[str, list[float]] = {name: [] for name in questions}
+    for round in range(runs + 1):
+        for name, question in questions.items():
+            began = time.perf_counter()
+            answer = question()
+            took = time.perf_counter() - began
+            del answer  # What it takes to free it belongs to the next one's round, not to its time.
+            if round:  # The first round imports what the others use.
+                samples[name].append(took)
+    for name, seen in samples.items():
+        ordered = sorted(1000 * s for s in seen)
+        print(f"{name:44} {statistics.median(ordered):8.1f} ms   [{ordered[0]:.1f}, {ordered[-1]:.1f}]", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--probe", default=shutil.which("probe") or "probe")
+    parser.add_argument("--runs", type=int, default=30)
+    args = parser.parse_args()
+    os.environ["PROBE_BIN"] = args.probe
+    import trainprobe as probe
+
+    collector = Collector(args.probe)
+    try:
+        run = probe.connect(f"unix:{collector.socket}")
+        measure({"SELECT 1   (bound 15)": lambda: run.sql("SELECT 1").fetchall()}, 4 * args.runs)
+        database = duckdb.connect()
+        measure(
+            {
+                "10^6 rows to pandas   (bound 300)": lambda: run.sql(OURS).df(),
+                "  DuckDB's own, in its process": lambda: database.execute(PEER).df(),
+                "10^6 rows to Polars": lambda: run.sql(OURS).pl(),
+                "10^6 rows to an Arrow table": lambda: run.sql(OURS).to_arrow_table(),
+            },
+            args.runs,
+        )
+        measure({"10^6 rows to plain Python": lambda: run.sql(OURS).fetchall()}, max(args.runs // 6, 3))
+    finally:
+        collector.stop()
+
+
+if __name__ == "__main__":
+    main()
