@@ -139,6 +139,27 @@ fn steps_that_take_more_and_more_of_a_processor_are_told_from_steps_that_wait() 
     says(&said, "waits-for-a-processor", "open");
 }
 
+/// Steps with a millisecond of parts and so many between them, of which a thread gets an eighth of a processor.
+fn crowded(between: f64) -> impl Fn(&mut steps::Row) {
+    move |row| {
+        (row.data_time, row.optimizer_time, row.comm_time) = (0.0, 0.0, 0.0);
+        (row.forward_time, row.backward_time, row.other_time) = (8.0 * 0.0004, 8.0 * 0.0006, 8.0 * between);
+        row.run_delay = Some(7.0 * (0.001 + between));
+    }
+}
+
+#[test]
+fn a_loop_that_waits_for_a_processor_does_nothing_between_the_parts() {
+    says(&diagnose(STEPS, crowded(0.0006), nothing), "work-between-parts", "silent");
+    says(&diagnose(STEPS, crowded(0.003), nothing), "work-between-parts", "found");
+    // Where the kernel does not count the wait, a millisecond is one.
+    let unknown = |row: &mut steps::Row| {
+        crowded(0.0006)(row);
+        row.run_delay = None;
+    };
+    says(&diagnose(STEPS, unknown, nothing), "work-between-parts", "found");
+}
+
 /// So many collectives a step of so many bytes.
 fn collectives(count: i64, bytes: i64) -> impl Fn(&mut Agent, &Store) {
     move |agent, store| {
