@@ -67,5 +67,5 @@ def test_nothing_runs_and_nothing_is_made_up() -> None:
 
 
 def test_many_names_are_cut() -> None:
-    known = {f"name_{number}": number for number in range(2 * complete.MOST_NAMES)}
-    assert len(complete.names("name_", known)) == complete.MOST_NAMES
+    known = {f"name_{number}": number for number in range(2 * complete.MAX_NAMES)}
+    assert len(complete.names("name_", known)) == complete.MAX_NAMES

@@ -46,7 +46,7 @@ def test_a_large_tensor_is_reduced_in_parts_and_shown_shortly(shape: tuple[int, 
 
 
 def test_what_is_too_large_or_has_no_values_is_said() -> None:
-    huge = torch.empty(1).expand(display.MOST_REDUCED + 1)
+    huge = torch.empty(1).expand(display.MAX_REDUCED + 1)
     assert "min, mean, max not computed: 16,777,217 elements" in shown(huge)
     assert "no values on the meta device" in shown(torch.empty(3, 4, device="meta"))
     assert "layout=sparse_coo" in shown(torch.eye(2).to_sparse()) and "values not read" in shown(
@@ -68,7 +68,7 @@ class OnDevice:
 
 
 def test_beside_training_a_large_tensor_on_a_device_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = OnDevice(display.MOST_COPIED + 1)
+    value = OnDevice(display.MAX_COPIED + 1)
     value.layout, value.is_quantized, value.device = torch.strided, False, torch.device("cuda:0")  # type: ignore[attr-defined]
     fake = type("Torch", (), {"Tensor": OnDevice, "nn": nn, "strided": torch.strided})
     (line,) = display._numbers(fake, value, beside=True)
@@ -107,7 +107,7 @@ def test_a_module_is_its_parameters() -> None:
     assert lines[1] == "  2,048 parameters (all trained), float32, cpu, 9 in buffers"
     assert "  embedding: Embedding(10, 4)  40 parameters" in lines
     assert "    0: Linear(in_features=4, out_features=4, bias=True)  20 parameters" in lines
-    assert len(lines) <= display.MOST_LINES + 1 and "more modules" in lines[-1]
+    assert len(lines) <= display.MAX_LINES + 1 and "more modules" in lines[-1]
     frozen = nn.Linear(2, 2).requires_grad_(False)
     assert "6 parameters (0 of them trained)" in shown(frozen.eval()) and "in evaluation mode" in shown(frozen)
     assert "no parameters" in shown(nn.ReLU())

@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 from probe_agent.eval import sessions
-from probe_agent.eval.sessions import MOST_SESSIONS, Sessions
+from probe_agent.eval.sessions import MAX_SESSIONS, Sessions
 from test_eval_run import Collector, collector, train_until_done
 
 __all__ = ["collector"]
@@ -47,11 +47,11 @@ def test_a_session_is_ended(collector: Collector) -> None:
 def test_of_too_many_the_one_used_longest_ago_goes_and_that_is_said(collector: Collector) -> None:
     for name in sessions.SESSIONS.names():
         sessions.SESSIONS.end(name)
-    for number in range(MOST_SESSIONS):
+    for number in range(MAX_SESSIONS):
         assert collector.run(f"kept = {number}", scratch=f"s{number}")[1] == ""
     collector.run("kept", scratch="s0")
     said = collector.run("kept = 'one too many'", scratch="extra")[1]
-    assert said == f"probe: session 's1' was dropped with its variables: {MOST_SESSIONS} are kept at most\n"
+    assert said == f"probe: session 's1' was dropped with its variables: {MAX_SESSIONS} are kept at most\n"
     assert collector.run("kept", scratch="s0")[0] == "0\n"
     _, said, _, error = collector.run("kept", scratch="s1")
     assert "NameError" in error

@@ -14,7 +14,7 @@ use probe_proto::config;
 use self::collector::{Found, Known};
 use self::targets::AttachTarget;
 use super::status::Status;
-use super::{ask, report};
+use super::{connect, report};
 
 /// Put the agent into a running Python process
 ///
@@ -58,7 +58,7 @@ pub(super) struct Args {
 const MORE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: Args) -> Result<Status> {
-    let finding = ask::one_thread()?;
+    let finding = connect::one_thread()?;
     let known = finding.block_on(collector::known())?;
     let everyone = targets::find(args.pid)?;
     let mut to_do = Vec::new();

@@ -14,7 +14,7 @@ use probe_proto::v1::{CaptureCall, CaptureEvent, Captured, capture_event::Event}
 
 use self::files::Files;
 use self::progress::Progress;
-use super::ask::{Connection, ask};
+use super::connect::{Connection, with_client};
 use super::status::Status;
 
 /// Record what some steps do, operator by operator
@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         max_bytes: args.max_bytes,
         files: files.is_some(),
     };
-    ask(endpoint, &args.connection, async |mut client, _| {
+    with_client(endpoint, &args.connection, async |mut client, _| {
         let mut events = client.capture(call).await?;
         let mut progress = Progress::new(args.steps);
         let captured = receive(&mut events, &mut progress, &mut files).await;

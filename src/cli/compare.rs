@@ -4,7 +4,7 @@ use probe_client::Client;
 use probe_client::endpoint::Target;
 use probe_common::error::{Error, Result};
 
-use super::ask::{self, Connection};
+use super::connect::{self, Connection};
 use super::report;
 use super::status::{INTERRUPTED, Status};
 use crate::compare::{self, FEWEST, LAST_STEPS, Row, Side, Verdict};
@@ -61,10 +61,10 @@ pub(super) fn run(args: &Args) -> Result<Status> {
             .hint(format!("probe compare {a} OTHER, or two windows of {a}: --steps 10..50 --against 60..100")));
     }
     args.format.check_stdout()?;
-    ask::interruptible(INTERRUPTED, async {
-        let (mut client_a, target_a) = ask::open(args.a.as_deref(), &args.connection).await?;
+    connect::interruptible(INTERRUPTED, async {
+        let (mut client_a, target_a) = connect::open(args.a.as_deref(), &args.connection).await?;
         let other = args.b.as_deref().or(args.a.as_deref());
-        let (mut client_b, target_b) = ask::open(other, &args.connection).await?;
+        let (mut client_b, target_b) = connect::open(other, &args.connection).await?;
         let (a, name_a) = side(&mut client_a, &target_a, args.steps).await?;
         let (b, name_b) = side(&mut client_b, &target_b, args.against.or(args.steps)).await?;
         // Drawing steps takes its time, and Ctrl-C is to be heard meanwhile.

@@ -6,7 +6,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::config::{self, KEYS};
 use probe_proto::v1::AgentConfig;
 
-use super::ask::{Connection, ask};
+use super::connect::{Connection, with_client};
 use super::report;
 use super::status::Status;
 use crate::output::{Format, rows};
@@ -41,7 +41,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         shown.push(key);
         values.extend(value.map(|value| (key.to_owned(), value.to_owned())));
     }
-    ask(endpoint, &args.connection, async |mut client, target| {
+    with_client(endpoint, &args.connection, async |mut client, target| {
         if let Some(pid) = target.pid.filter(|_| !values.is_empty()) {
             return Err(Error::usage(format!("settings are the whole run's, and {pid} is one process of it"))
                 .hint("give the run's name as ENDPOINT; probe list shows it"));

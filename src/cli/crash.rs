@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use probe_common::error::Result;
 use serde_json::json;
 
-use super::ask::{Connection, ask};
+use super::connect::{Connection, with_client};
 use super::status::Status;
 use crate::crash::{self, Account, Crash};
 use crate::output::{self, Format, Terminal, rows};
@@ -34,7 +34,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     args.format.check_stdout()?;
-    ask(endpoint, &args.connection, async |mut client, target| {
+    with_client(endpoint, &args.connection, async |mut client, target| {
         let answer = crash::ask(&mut client).await?;
         match args.format {
             Format::Table => {

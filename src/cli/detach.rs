@@ -9,10 +9,10 @@ use probe_common::error::{Error, Result};
 use probe_inspect::attach::Report;
 use probe_proto::v1;
 
-use super::ask::Connection;
+use super::connect::Connection;
 use super::eval::{self, At};
 use super::status::Status;
-use super::{ask, report};
+use super::{connect, report};
 
 /// Take the agent out of a process, or out of all processes of a run
 ///
@@ -39,7 +39,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const TO_GO: Duration = Duration::from_secs(15);
 
 pub(super) fn run(args: &Args) -> Result<Status> {
-    let runtime = ask::one_thread()?;
+    let runtime = connect::one_thread()?;
     runtime.block_on(async {
         let target = discover::find(Some(&args.whom)).await?;
         let mut client = Client::open(&target, args.connection.token_file()).await?;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::ask::{self, Connection};
+use super::connect::{self, Connection};
 use super::status::{INTERRUPTED, Status};
 use crate::diagnose::{self, Asked, Diagnosis, FEWEST, Reference, Severity, rule};
 use crate::output;
@@ -85,8 +85,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     let own = args.rules.as_deref().map(rule::of_directory).transpose()?.unwrap_or_default();
-    ask::interruptible(INTERRUPTED, async {
-        let (mut client, target) = ask::open(endpoint, &args.connection).await?;
+    connect::interruptible(INTERRUPTED, async {
+        let (mut client, target) = connect::open(endpoint, &args.connection).await?;
         let name = name(&target);
         let mut asked = Asked { window: args.steps, own, only: args.only.clone(), reference: None };
         let mut before = None;
@@ -152,7 +152,7 @@ impl Other {
         if let Some(window) = other.contains("..").then(|| other.parse::<Window>().ok()).flatten() {
             return Ok(Self { client: None, name: name(target), window: Some(window) });
         }
-        let (client, target) = ask::open(Some(other), &args.connection).await?;
+        let (client, target) = connect::open(Some(other), &args.connection).await?;
         Ok(Self { client: Some(client), name: name(&target), window: None })
     }
 

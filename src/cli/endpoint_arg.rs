@@ -7,7 +7,7 @@ use probe_client::discover;
 use probe_client::endpoint::{self, Endpoint};
 use probe_common::error::{Error, Result};
 
-use super::ask::one_thread;
+use super::connect::one_thread;
 
 pub(super) const ENDPOINT_HELP: &str = "\
 ENDPOINT is the run or process to ask: a run's name (gpt, gpt@1), a process id, HOST:PORT,

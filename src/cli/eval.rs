@@ -11,7 +11,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, eval_event::Event};
 
 use self::printer::Printer;
-use super::ask::{Connection, ask};
+use super::connect::{Connection, with_client};
 use super::input;
 use super::status::Status;
 
@@ -124,7 +124,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         call.at = v1::At::Now as i32;
     }
     let printer = Printer::with(call.all_ranks, args.format == Format::Ndjson);
-    ask(endpoint, &args.connection, async |mut client, _| show_by(&mut client, call, printer).await)
+    with_client(endpoint, &args.connection, async |mut client, _| show_by(&mut client, call, printer).await)
 }
 
 /// What is asked of a collector, in no session.

@@ -10,7 +10,7 @@ use probe_common::error::{Error, Result};
 use probe_export::Written;
 
 use self::files::{Directory, Shape, save};
-use super::ask::{Connection, ask};
+use super::connect::{Connection, with_client};
 use super::ranks::Ranks;
 use super::report;
 use super::status::Status;
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     };
     let directory = args.per_rank.as_deref().map(Directory::create).transpose()?;
     let request = Request { steps: args.steps, ranks: args.rank.0.clone() };
-    ask(endpoint, &args.connection, async |mut client, target| {
+    with_client(endpoint, &args.connection, async |mut client, target| {
         let name = name(target);
         let choice = Choice::find(&mut client, &name, &request).await?;
         if choice.processes.iter().any(|process| process.is_relative) && choice.processes.len() > 1 {

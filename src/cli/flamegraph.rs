@@ -8,7 +8,7 @@ use probe_common::error::{Error, Result};
 use probe_inspect::stacks::flame::{self, Choice};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
-use super::ask::{self, Connection};
+use super::connect::{self, Connection};
 use super::report;
 use super::stack::target::StackTarget;
 use super::stack::{RATE, status};
@@ -101,7 +101,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         rate: args.rate,
         pid: None,
     };
-    ask::interruptible_alone(INTERRUPTED, async {
+    connect::interruptible_alone(INTERRUPTED, async {
         let mut target = StackTarget::find(endpoint, &args.connection).await?;
         report::note(format_args!(
             "sampling {} for {}, {} times a second",
@@ -141,7 +141,7 @@ fn give(args: &Args, drawn: &[u8], what: &str) -> Result<()> {
 /// The operators of captures.
 fn operators(args: &Args, endpoint: Option<&str>, shape: Shape) -> Result<Status> {
     let selection = Selection { steps: args.steps, ranks: args.rank.map(|rank| vec![i64::from(rank)]) };
-    ask::ask(endpoint, &args.connection, async |mut client, target| {
+    connect::with_client(endpoint, &args.connection, async |mut client, target| {
         let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
         let folded = profile::folded(&mut client, &name, &selection, args.weight, args.by_rank).await?;
         let sum: u64 = folded.values().sum();

@@ -7,7 +7,7 @@ use probe_proto::v1::{HangAnswer, RankState};
 
 mod page;
 
-use super::ask::{Connection, ask};
+use super::connect::{Connection, with_client};
 use super::status::Status;
 use crate::output::{self, Format, rows};
 use page::page;
@@ -34,7 +34,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     args.format.check_stdout()?;
-    ask(endpoint, &args.connection, async |mut client, target| {
+    with_client(endpoint, &args.connection, async |mut client, target| {
         let answer = client.hang().await?;
         match args.format {
             Format::Table => {

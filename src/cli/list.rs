@@ -14,7 +14,7 @@ use probe_proto::v1;
 use probe_store::runs;
 
 use super::status::Status;
-use super::{ask, report};
+use super::{connect, report};
 use crate::output::{Format, rows};
 
 /// How long a collector may take to say who is there.
@@ -52,7 +52,7 @@ struct Row {
 
 pub(super) fn run(args: Args) -> Result<Status> {
     let sockets = paths::list_sockets()?;
-    let descriptions = ask::one_thread()?.block_on(join_all(sockets.iter().map(|(_, socket)| async move {
+    let descriptions = connect::one_thread()?.block_on(join_all(sockets.iter().map(|(_, socket)| async move {
         let target = Target { place: Place::Socket(socket.clone()), pid: None };
         let asked = async { Client::open(&target, None).await?.describe().await };
         let late = |_| Err(Error::limit(format!("no answer within {} s", PATIENCE.as_secs())));

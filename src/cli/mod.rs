@@ -4,12 +4,12 @@
 //! command names this module: what several of them need is in a file of its own (`status`, `amounts`, `ask`, `report`).
 
 mod amounts;
-mod ask;
 mod attach;
 mod capture;
 mod compare;
 mod completions;
 mod config;
+mod connect;
 mod console;
 mod crash;
 mod detach;

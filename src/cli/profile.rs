@@ -8,7 +8,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
 use arrow::datatypes::{DataType, Float64Type};
 use probe_common::error::Result;
 
-use super::ask::{Connection, ask};
+use super::connect::{Connection, with_client};
 use super::ranks::Ranks;
 use super::report;
 use super::status::Status;
@@ -57,7 +57,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     args.format.check_stdout()?;
     let selection = Selection { steps: args.steps, ranks: args.rank.0.clone() };
-    ask(endpoint, &args.connection, async |mut client, target| {
+    with_client(endpoint, &args.connection, async |mut client, target| {
         let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
         let profile = profile::ask(&mut client, &name, &selection, args.by).await?;
         show(&profile, &name, args)?;

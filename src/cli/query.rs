@@ -10,7 +10,7 @@ use probe_client::{Bounds, Client, Parameters};
 use probe_common::error::{Error, Result};
 
 use super::amounts::count;
-use super::ask::{self, Connection, within};
+use super::connect::{self, Connection, within};
 use super::status::{INTERRUPTED, Status};
 use super::watch::{self, Watch};
 use super::{input, parameter, report};
@@ -113,16 +113,16 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
         tokio::select! {
             status = asked => status,
             // A query that nobody reads any more need not go on until it has something to write, nor one be asked again.
-            () = ask::unread() => Ok(0),
+            () = connect::unread() => Ok(0),
         }
     };
     // Watching has no end of its own: to interrupt it is to end it well.
     let interrupted = if watch.is_some() { 0 } else { INTERRUPTED };
     if args.with.is_empty() {
-        return ask::until(interrupted, endpoint, &args.connection, work);
+        return connect::until(interrupted, endpoint, &args.connection, work);
     }
-    ask::interruptible(interrupted, async {
-        let (client, target) = ask::open_with(endpoint, &args.with, &args.connection).await?;
+    connect::interruptible(interrupted, async {
+        let (client, target) = connect::open_with(endpoint, &args.with, &args.connection).await?;
         work(client, &target).await
     })
 }

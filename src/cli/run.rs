@@ -27,7 +27,7 @@ use super::launch::{self, Missing};
 use super::listen::Listening;
 use super::signals::{Signals, child_had_it};
 use super::status::Status;
-use super::{ask, report};
+use super::{connect, report};
 
 /// What to do where no process was heard of.
 const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show trainprobe, with the Python that trains, says whether it has; in a container or on another machine it needs PROBE, PROBE_COLLECTOR and PROBE_RUN too";
@@ -70,7 +70,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     // A run within a run has its own name, not its parent's, which has a number.
     let told = || std::env::var(env::PROBE_RUN).ok().filter(|name| !name.is_empty() && !name.contains('@'));
     let name = args.name.or_else(told).unwrap_or_else(|| launch::name_of(&args.command));
-    ask::one_thread()?.block_on(async {
+    connect::one_thread()?.block_on(async {
         let mut signals = Signals::listen()?;
         let mut collector = Collector::start(&name, launch::shown(&args.command), args.listening.words()).await?;
         let ready = tokio::select! {

@@ -14,13 +14,13 @@ use probe_common::paths::Places;
 use probe_store::runs::{self, Reached, Run, State};
 
 use super::status::Status;
-use super::{ask, remove, report};
+use super::{connect, remove, report};
 use crate::output::{Format, rows};
 
 /// How long a live run is waited for, which knows better than its file how far it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Live runs that are asked at a time.
-const MOST_ASKED: usize = 4;
+const MAX_ASKED: usize = 4;
 
 /// List recorded runs, newest last, or remove them
 ///
@@ -67,8 +67,8 @@ fn list(format: Format) -> Result<Status> {
     }
     // Live ones first: nothing that takes long is done here while one has so long to answer.
     let is_live = |run: &&Run| run.info.state == State::Live;
-    let asking = futures::stream::iter(all.iter().filter(is_live).map(live)).buffered(MOST_ASKED).collect();
-    let live: Vec<Known> = ask::one_thread()?.block_on(asking);
+    let asking = futures::stream::iter(all.iter().filter(is_live).map(live)).buffered(MAX_ASKED).collect();
+    let live: Vec<Known> = connect::one_thread()?.block_on(asking);
     let mut live = live.into_iter();
     let known: Vec<Known> = all.iter().map(|run| recorded(run).or_else(|| live.next()).unwrap_or_default()).collect();
     let nanoseconds = |time: Timestamp| i64::try_from(time.as_nanosecond()).ok();

@@ -12,7 +12,7 @@ use super::listen::{self, Listening};
 use super::run::greeting::{self, Launch, Ready};
 use super::signals::Signals;
 use super::status::Status;
-use super::{ask, report};
+use super::{connect, report};
 
 /// How long the first process is waited for where the collector is to end when it is idle.
 const FIRST_AGENT: Duration = Duration::from_secs(60);
@@ -59,7 +59,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let name = args.resume.unwrap_or(args.name);
     let command = launch.map(|launch| launch.command).unwrap_or_default();
     let options = Options { resume, ..args.listening.options(name, command)? };
-    ask::many_threads()?.block_on(async {
+    connect::many_threads()?.block_on(async {
         let signals = Signals::listen()?;
         let collector = Collector::start(options).await?;
         if args.launched {

@@ -11,7 +11,7 @@ use probe_inspect::stacks::page;
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use self::target::StackTarget;
-use super::ask::{self, Connection};
+use super::connect::{self, Connection};
 use super::status::{INTERRUPTED, Status};
 use super::watch::{INTERVAL, Screen};
 use crate::output::{self, Format, Terminal};
@@ -89,7 +89,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     };
     // Watching has no end of its own: to interrupt it is to end it well.
     let interrupted = if args.watch.is_some() { 0 } else { INTERRUPTED };
-    ask::interruptible_alone(interrupted, async {
+    connect::interruptible_alone(interrupted, async {
         let mut target = StackTarget::find(endpoint, &args.connection).await?;
         let Some(interval) = args.watch else {
             let answer = target.stacks(call).await?;

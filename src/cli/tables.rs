@@ -10,7 +10,7 @@ use probe_proto::table::{Column, ColumnType, Table};
 use probe_proto::tables::TABLES;
 use probe_query::relations;
 
-use super::ask::{Connection, ask};
+use super::connect::{Connection, with_client};
 use super::status::Status;
 use crate::output::{self, Format, Terminal, rows};
 
@@ -40,12 +40,12 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     match (&args.name, endpoint) {
         (Some(name), None) => one(find_by(name, &[])?, args.format).map(|()| 0),
         (Some(name), _) if find_by(name, &[]).is_ok() => one(find_by(name, &[])?, args.format).map(|()| 0),
-        (Some(name), endpoint) => ask(endpoint, &args.connection, async |mut client: Client, _| {
+        (Some(name), endpoint) => with_client(endpoint, &args.connection, async |mut client: Client, _| {
             let own = client.declared().await?;
             one(find_by(name, &own)?, args.format).map(|()| 0)
         }),
         (None, None) => all(None, &[], args.format).map(|()| 0),
-        (None, endpoint) => ask(endpoint, &args.connection, async |mut client: Client, _| {
+        (None, endpoint) => with_client(endpoint, &args.connection, async |mut client: Client, _| {
             let own = client.declared().await?;
             let counts = count(&mut client, &own).await?;
             all(Some(counts), &own, args.format).map(|()| 0)

@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 use unicode_width::UnicodeWidthStr;
 
 use super::amounts::{count, duration};
-use super::ask::within;
+use super::connect::within;
 use super::report;
 use super::status::Status;
 use crate::output::{self, Format, Printed, Shape, Terminal, feed};

@@ -16,7 +16,7 @@ use super::side::{LAST_STEPS, PARTS, Side};
 use crate::step_window::Window;
 
 /// Steps that a side may have: their sums by module are held in memory.
-const MOST_STEPS: usize = 10_000;
+const MAX_STEPS: usize = 10_000;
 
 /// Reads one side: `window`, or the last [`LAST_STEPS`] steps.
 ///
@@ -27,12 +27,12 @@ pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Re
     let (Some(first), Some(last)) = (side.steps.first().copied(), side.steps.last().copied()) else {
         return Err(nothing(client, name, window).await?);
     };
-    if side.steps.len() > MOST_STEPS {
+    if side.steps.len() > MAX_STEPS {
         let count = side.steps.len();
         return Err(Error::limit(format!(
-            "{name} has {count} steps in that window, and at most {MOST_STEPS} are compared"
+            "{name} has {count} steps in that window, and at most {MAX_STEPS} are compared"
         ))
-        .hint(format!("choose fewer: --steps {}..{last}", last - MOST_STEPS as i64 + 1)));
+        .hint(format!("choose fewer: --steps {}..{last}", last - MAX_STEPS as i64 + 1)));
     }
     side.modules = modules(client, Window { first: Some(first), last: Some(last) }, &side.steps).await?;
     Ok(side)

@@ -10,7 +10,7 @@ use super::account::{Account, Crash, MOST, Memory};
 /// What stands before a line's facts.
 const LABEL: usize = 13;
 /// Lines of a traceback that are shown, of its end.
-const MOST_LINES: usize = 40;
+const MAX_LINES: usize = 40;
 
 /// All of it, in lines of at most `width` where there is one.
 pub(crate) fn page(crash: &Crash, of: &str, width: Option<usize>) -> String {
@@ -188,7 +188,7 @@ impl Page {
             self.fact("", &first.join(", "));
         }
         let lines: Vec<&str> = raised.traceback.trim_end().lines().collect();
-        let left_out = lines.len().saturating_sub(MOST_LINES);
+        let left_out = lines.len().saturating_sub(MAX_LINES);
         let _ = writeln!(self.text);
         if left_out > 0 {
             self.line(&format!("({left_out} lines are left out; python.exceptions has them)"));

@@ -27,7 +27,7 @@ pub(super) async fn tables(live: &mut Live) -> Result<Vec<&'static Table>> {
         names.extend(full.filter(|name| !custom::is_reserved(name)));
     }
     let mut found = Vec::with_capacity(names.len());
-    for name in names.into_iter().take(custom::MOST_TABLES) {
+    for name in names.into_iter().take(custom::MAX_TABLES) {
         let answer =
             live.query(&format!("SELECT * FROM {name} LIMIT 0"), Bounds::default(), &Parameters::default()).await?;
         let schema = answer.schema;

@@ -12,14 +12,14 @@ use std::time::Instant;
 use probe_common::clock;
 use probe_proto::v1::{self, CollectorFrame, collector_frame, record, said};
 use probe_store::journal::replay::Ranges;
-use probe_store::journal::{Journal, MOST_ENTRIES};
+use probe_store::journal::{Journal, MAX_ENTRIES};
 use probe_store::{Identity, Origin, Rows, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use self::pace::Pace;
-use self::status::MOST_LATE;
+use self::status::MAX_LATE;
 pub(crate) use self::status::truncate_status;
 use super::written::AllWritten;
 
@@ -405,7 +405,7 @@ impl Agent {
         }
         for drop in status.drops {
             let key = (drop.table, drop.reason);
-            if state.lost_there.len() >= MOST_ENTRIES && !state.lost_there.contains_key(&key) {
+            if state.lost_there.len() >= MAX_ENTRIES && !state.lost_there.contains_key(&key) {
                 continue;
             }
             let loss = state.lost_there.entry(key).or_default();
@@ -413,7 +413,7 @@ impl Agent {
                 *loss = Loss { rows: drop.rows, last: now };
             }
         }
-        status.late.into_iter().skip(known).take(MOST_LATE).collect()
+        status.late.into_iter().skip(known).take(MAX_LATE).collect()
     }
 }
 

@@ -26,7 +26,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// What those left that are gone is read for this long at most.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Threads of which an event says where they were.
-const MOST_OPEN: usize = 8;
+const MAX_OPEN: usize = 8;
 
 /// Where a stream comes from.
 #[derive(Debug, Clone, Copy)]
@@ -146,7 +146,7 @@ fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, left: 
     let inside: Vec<_> = left
         .open
         .iter()
-        .take(MOST_OPEN)
+        .take(MAX_OPEN)
         .map(|open| {
             serde_json::json!({
                 "module": open.module, "stage": open.stage, "step": open.step, "since": open.since_ns,

@@ -16,8 +16,8 @@ use probe_store::{SystemRows, SystemTable};
 use crate::truncate::truncate;
 
 /// Longest message and longest details (bytes), so that what is kept is bounded.
-const LONGEST_MESSAGE: usize = 1024;
-const LONGEST_DETAILS: usize = 64 << 10;
+const MAX_MESSAGE_LENGTH: usize = 1024;
+const MAX_DETAILS_LENGTH: usize = 64 << 10;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Event {
             ts: clock::unix_ns(),
             kind: kind.to_owned(),
             severity: severity.as_str().to_owned(),
-            message: truncate(message.into(), LONGEST_MESSAGE),
+            message: truncate(message.into(), MAX_MESSAGE_LENGTH),
             ..v1::Event::default()
         })
     }
@@ -72,7 +72,7 @@ impl Event {
 
     /// More about it, a JSON object. One that is too long is left out, since half of it would be no JSON.
     pub fn with(mut self, details: &serde_json::Value) -> Self {
-        self.0.details = Some(details.to_string()).filter(|details| details.len() <= LONGEST_DETAILS);
+        self.0.details = Some(details.to_string()).filter(|details| details.len() <= MAX_DETAILS_LENGTH);
         self
     }
 }
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn what_is_too_long_is_cut_or_left_out() {
         let events = Events::restore(&"gpt@1".into(), &Newest::default());
-        let long = serde_json::Value::String("x".repeat(LONGEST_DETAILS));
+        let long = serde_json::Value::String("x".repeat(MAX_DETAILS_LENGTH));
         events.note(Event::new("hang", Severity::Error, "y".repeat(5000)).with(&long));
         let kept = events.lock();
         let event = kept.iter().next().unwrap();
-        assert_eq!((event.message.len(), &event.details), (LONGEST_MESSAGE, &None));
+        assert_eq!((event.message.len(), &event.details), (MAX_MESSAGE_LENGTH, &None));
     }
 }

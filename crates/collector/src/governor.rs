@@ -24,10 +24,10 @@ const TO_SPARE: f64 = 0.7;
 /// … for so many looks in a row.
 const CALM_LOOKS: u32 = 6;
 /// A step with detail comes at least this often, in seconds of training.
-const LONGEST_GAP: f64 = 10.0;
+const MAX_GAP: f64 = 10.0;
 /// And one of so many has it, where the budget is this or more: one of the last ten steps, which is what people ask about.
 /// Whoever sets a smaller budget has fewer.
-const LARGEST_STRIDE: u32 = 8;
+const MAX_STRIDE: u32 = 8;
 const USUAL_BUDGET: f64 = 0.01;
 const RAREST_STRIDE: u32 = 1024;
 /// While recording every step is estimated to take less than this share of the budget, none is left out for comparison. At most
@@ -92,9 +92,9 @@ impl Governor {
         }
         self.compares |= over(1) > CHEAP;
         let budget = known().map(|load| load.budget).fold(USUAL_BUDGET, f64::min);
-        let rarest = (f64::from(LARGEST_STRIDE) * USUAL_BUDGET / budget).min(f64::from(RAREST_STRIDE));
+        let rarest = (f64::from(MAX_STRIDE) * USUAL_BUDGET / budget).min(f64::from(RAREST_STRIDE));
         let mut largest = 1;
-        while f64::from(largest) < rarest && f64::from(largest * 2) * slowest <= LONGEST_GAP {
+        while f64::from(largest) < rarest && f64::from(largest * 2) * slowest <= MAX_GAP {
             largest *= 2;
         }
         let mut wanted = 1;

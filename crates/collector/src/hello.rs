@@ -10,14 +10,14 @@ use super::agent::About;
 use crate::truncate::{MAX_TEXT, truncate};
 
 /// Longest name of a host, a version, an instance (bytes).
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_LENGTH: usize = 256;
 /// Longest command line that is kept (bytes).
-const LONGEST_COMMAND: usize = 4096;
+const MAX_COMMAND_LENGTH: usize = 4096;
 /// Tables an agent may declare, and columns of each.
-const MOST_TABLES: usize = 128;
-const MOST_COLUMNS: usize = 256;
+const MAX_TABLES: usize = 128;
+const MAX_COLUMNS: usize = 256;
 /// Their names and columns together (bytes); every connection keeps them.
-const LONGEST_TABLES: usize = 256 << 10;
+const MAX_TABLES_LENGTH: usize = 256 << 10;
 
 /// A Hello that was understood.
 #[derive(Debug)]
@@ -52,13 +52,13 @@ pub(crate) enum Unwelcome {
 /// A Hello as it is kept, here and in the journal: with no text that is longer than what is shown of it.
 pub(crate) fn truncate_hello(hello: v1::Hello) -> v1::Hello {
     v1::Hello {
-        run: truncate(hello.run, LONGEST_NAME),
-        host: truncate(hello.host, LONGEST_NAME),
-        role: truncate(hello.role, LONGEST_NAME),
-        agent_version: truncate(hello.agent_version, LONGEST_NAME),
-        python_version: truncate(hello.python_version, LONGEST_NAME),
-        torch_version: truncate(hello.torch_version, LONGEST_NAME),
-        command: truncate(hello.command, LONGEST_COMMAND),
+        run: truncate(hello.run, MAX_NAME_LENGTH),
+        host: truncate(hello.host, MAX_NAME_LENGTH),
+        role: truncate(hello.role, MAX_NAME_LENGTH),
+        agent_version: truncate(hello.agent_version, MAX_NAME_LENGTH),
+        python_version: truncate(hello.python_version, MAX_NAME_LENGTH),
+        torch_version: truncate(hello.torch_version, MAX_NAME_LENGTH),
+        command: truncate(hello.command, MAX_COMMAND_LENGTH),
         ..hello
     }
 }
@@ -66,31 +66,31 @@ pub(crate) fn truncate_hello(hello: v1::Hello) -> v1::Hello {
 /// Understands a Hello for a collector that keeps `run` in `store`, which takes in the tables that the program declared.
 pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Result<Greeting, Unwelcome> {
     if hello.protocol != PROTOCOL {
-        let (agent, newer) = (truncate(hello.agent_version, LONGEST_NAME), hello.protocol > PROTOCOL);
+        let (agent, newer) = (truncate(hello.agent_version, MAX_NAME_LENGTH), hello.protocol > PROTOCOL);
         let what = if newer { "a newer probe on the collector's side" } else { "a newer probe_agent" };
         return Err(Unwelcome::Refused(format!(
             "this agent ({agent}) speaks protocol {}, the collector ({VERSION}) protocol {PROTOCOL}; install {what}",
             hello.protocol
         )));
     }
-    if hello.instance.is_empty() || hello.instance.len() > LONGEST_NAME {
+    if hello.instance.is_empty() || hello.instance.len() > MAX_NAME_LENGTH {
         return Err(Unwelcome::Malformed(format!("Hello.instance has {} bytes", hello.instance.len())));
     }
     if i32::try_from(hello.pid).is_err() {
         return Err(Unwelcome::Malformed(format!("Hello.pid {} is not a process id", hello.pid)));
     }
-    if hello.tables.len() > MOST_TABLES || hello.tables.iter().any(|t| t.columns.len() > MOST_COLUMNS) {
+    if hello.tables.len() > MAX_TABLES || hello.tables.iter().any(|t| t.columns.len() > MAX_COLUMNS) {
         return Err(Unwelcome::Malformed(format!(
-            "Hello declares more than {MOST_TABLES} tables or {MOST_COLUMNS} columns of one"
+            "Hello declares more than {MAX_TABLES} tables or {MAX_COLUMNS} columns of one"
         )));
     }
     let declared: usize = hello.tables.iter().map(Message::encoded_len).sum();
-    if declared > LONGEST_TABLES {
+    if declared > MAX_TABLES_LENGTH {
         return Err(Unwelcome::Malformed(format!("Hello declares its tables in {declared} bytes")));
     }
     let mut remarks = Vec::new();
     if !hello.run.is_empty() && *hello.run != **run && run.split('@').next() != Some(hello.run.as_str()) {
-        let asked = truncate(hello.run.clone(), LONGEST_NAME);
+        let asked = truncate(hello.run.clone(), MAX_NAME_LENGTH);
         remarks.push(format!("it says that its run is '{asked}'; this collector keeps {run}, and its rows are there"));
     }
     let mut tables = Vec::with_capacity(hello.tables.len());
@@ -124,11 +124,11 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
                 columns.join(", ")
             ));
         }
-        tables.push(DeclaredTable { name: truncate(schema.name, LONGEST_NAME), mapping, refused });
+        tables.push(DeclaredTable { name: truncate(schema.name, MAX_NAME_LENGTH), mapping, refused });
     }
     let hello = v1::Hello {
-        host: truncate(hello.host, LONGEST_NAME),
-        role: truncate(hello.role, LONGEST_NAME),
+        host: truncate(hello.host, MAX_NAME_LENGTH),
+        role: truncate(hello.role, MAX_NAME_LENGTH),
         tables: Vec::new(),
         run: String::new(),
         ..hello
@@ -147,10 +147,10 @@ impl About {
     /// What a Hello says.
     pub fn of_hello(hello: v1::Hello) -> Self {
         Self {
-            agent_version: truncate(hello.agent_version, LONGEST_NAME),
-            python_version: truncate(hello.python_version, LONGEST_NAME),
-            torch_version: truncate(hello.torch_version, LONGEST_NAME),
-            command: truncate(hello.command, LONGEST_COMMAND),
+            agent_version: truncate(hello.agent_version, MAX_NAME_LENGTH),
+            python_version: truncate(hello.python_version, MAX_NAME_LENGTH),
+            torch_version: truncate(hello.torch_version, MAX_NAME_LENGTH),
+            command: truncate(hello.command, MAX_COMMAND_LENGTH),
             eval_over_tcp: hello.eval_over_tcp,
             attached: hello.attached,
             says_arrived: hello.says_arrived,
@@ -189,7 +189,7 @@ mod tests {
             check(|h| h.instance = "x".repeat(1000)),
             check(|h| h.pid = u32::MAX),
             check(|h| h.tables = vec![h.tables[0].clone(); 129]),
-            check(|h| h.tables[0].name = "x".repeat(LONGEST_TABLES)),
+            check(|h| h.tables[0].name = "x".repeat(MAX_TABLES_LENGTH)),
         ] {
             assert!(matches!(wrong, Err(Unwelcome::Malformed(_))), "{wrong:?}");
         }
@@ -199,7 +199,7 @@ mod tests {
     fn what_is_kept_of_a_hello_is_bounded() {
         let long = || "x".repeat(1 << 20);
         let kept = truncate_hello(v1::Hello { command: long(), host: long(), run: long(), role: long(), ..hello() });
-        assert!(kept.encoded_len() < 3 * LONGEST_NAME + LONGEST_COMMAND + hello().encoded_len() + 100);
+        assert!(kept.encoded_len() < 3 * MAX_NAME_LENGTH + MAX_COMMAND_LENGTH + hello().encoded_len() + 100);
         assert_eq!(truncate_hello(hello()), hello());
     }
 

@@ -16,9 +16,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// And of so many times as long as it took, so that looks never take more than a quarter of the time.
 const TIMES: u32 = 3;
 /// No pause is longer.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Samplings at a time: each has a thread for each process.
-const MOST_SAMPLINGS: usize = 4;
+const MAX_SAMPLINGS: usize = 4;
 
 /// Lets one inspection of training run at a time, with pauses between them.
 #[derive(Debug)]
@@ -76,9 +76,9 @@ impl Looks {
     pub(crate) fn sampling(&self, duration: Duration) -> Result<Sampling> {
         let mut samplings = lock(&self.samplings);
         let now = Instant::now();
-        if samplings.len() >= MOST_SAMPLINGS {
+        if samplings.len() >= MAX_SAMPLINGS {
             let first = samplings.values().min().map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
-            return Err(Error::limit(format!("{MOST_SAMPLINGS} samplings are going on, and more are not begun"))
+            return Err(Error::limit(format!("{MAX_SAMPLINGS} samplings are going on, and more are not begun"))
                 .hint(format!("ask again in {} s, when the first of them has ended", first.as_secs() + 1)));
         }
         let number = samplings.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -89,7 +89,7 @@ impl Looks {
 
 impl Drop for Look<'_> {
     fn drop(&mut self) {
-        let pause = (self.began.elapsed() * TIMES).clamp(PAUSE, LONGEST_PAUSE);
+        let pause = (self.began.elapsed() * TIMES).clamp(PAUSE, MAX_PAUSE);
         *self.next = Instant::now() + pause;
     }
 }
@@ -170,7 +170,7 @@ mod tests {
         // As the collector ends: nothing waits for the thread, and the thread is told.
         drop(runtime);
         ended.recv_timeout(Duration::from_secs(60)).unwrap();
-        let many: Vec<_> = (0..MOST_SAMPLINGS).map(|_| looks.sampling(Duration::from_secs(30)).unwrap()).collect();
+        let many: Vec<_> = (0..MAX_SAMPLINGS).map(|_| looks.sampling(Duration::from_secs(30)).unwrap()).collect();
         let refused = looks.sampling(Duration::from_secs(1)).unwrap_err();
         assert_eq!(
             (refused.kind(), refused.to_string().as_str()),

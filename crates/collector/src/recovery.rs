@@ -102,20 +102,20 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
             remarks.push(format!("{bytes} bytes at the end of {} can't be read", path.display()));
         }
     }
-    let mut ledger = replayed.ledger;
-    // A disk that had taken no journal for a while may have files of which the ledger knows nothing.
+    let mut checkpoint = replayed.checkpoint;
+    // A disk that had taken no journal for a while may have files of which the checkpoint knows nothing.
     for ((instance, table), written) in &written {
-        let agent = ledger.agents.entry(instance.clone()).or_insert_with(|| v1::AgentRecord {
+        let agent = checkpoint.agents.entry(instance.clone()).or_insert_with(|| v1::AgentRecord {
             hello: Some(v1::Hello { instance: instance.clone(), ..written.hello() }),
             ..v1::AgentRecord::default()
         });
         agent.stored.entry(table.clone()).or_default();
     }
-    for (instance, agent) in &mut ledger.agents {
+    for (instance, agent) in &mut checkpoint.agents {
         let there = |table: &str| {
             let key = (instance.clone(), table.to_owned());
             let rows = written.get(&key).map_or(0, |written| written.rows) + appended.get(&key).copied().unwrap_or(0);
-            let gone = ledger.evicted.iter().filter(|gone| gone.instance == *instance && gone.table == table);
+            let gone = checkpoint.evicted.iter().filter(|gone| gone.instance == *instance && gone.table == table);
             rows + gone.map(|gone| gone.rows).sum::<u64>()
         };
         for (table, stored) in &mut agent.stored {
@@ -127,19 +127,19 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
                 agent.lost.push(v1::Lost { table, reason, rows, unix_ns: agent.last_seen, ..v1::Lost::default() });
             }
             *stored = there;
-            // What the disk took into files while it took no journal is there, and the ledger knows nothing of it; what is
+            // What the disk took into files while it took no journal is there, and the checkpoint knows nothing of it; what is
             // known to be lost was recorded too.
             let lost = agent.lost.iter().filter(|lost| lost.table == *table).map(|lost| lost.rows).sum::<u64>();
             let recorded = agent.recorded.entry(table.clone()).or_default();
             *recorded = (*recorded).max(there + lost);
         }
     }
-    store.restore_evicted(run, &ledger.evicted);
-    let registry = Arc::new(Registry::restore(run, &ledger, &written));
-    let log = Arc::new(Log::restore(&ledger.evals));
-    let events = Arc::new(Events::restore(run, &ledger.events));
-    let queries = Arc::new(Audit::restore(&ledger.queries));
-    let begin = Begin { ledger, older: left.files, number: left.next, appends: store.appends(), disk };
+    store.restore_evicted(run, &checkpoint.evicted);
+    let registry = Arc::new(Registry::restore(run, &checkpoint, &written));
+    let log = Arc::new(Log::restore(&checkpoint.evals));
+    let events = Arc::new(Events::restore(run, &checkpoint.events));
+    let queries = Arc::new(Audit::restore(&checkpoint.queries));
+    let begin = Begin { checkpoint, older: left.files, number: left.next, appends: store.appends(), disk };
     Ok(Recovered { store, registry, log, events, queries, begin, remarks, left_over })
 }
 

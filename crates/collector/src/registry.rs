@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use probe_store::Identity;
-use probe_store::journal::Ledger;
+use probe_store::journal::JournalCheckpoint;
 use tokio::sync::watch;
 
 use super::agent::{About, Agent, Downlink, Presence};
@@ -14,9 +14,9 @@ use super::instance::is_local;
 use super::written::AllWritten;
 
 /// Agents that may be connected at a time.
-pub(crate) const MOST_LIVE: usize = 1024;
+pub(crate) const MAX_LIVE: usize = 1024;
 /// Agents that are remembered, those that are gone included.
-const MOST_KNOWN: usize = 8192;
+const MAX_KNOWN: usize = 8192;
 
 /// All agents, by the order in which they first came.
 #[derive(Debug)]
@@ -64,9 +64,9 @@ impl Registry {
     }
 
     /// One that knows everybody whom the collector before knew.
-    pub fn restore(run: &Arc<str>, ledger: &Ledger, written: &AllWritten) -> Self {
+    pub fn restore(run: &Arc<str>, checkpoint: &JournalCheckpoint, written: &AllWritten) -> Self {
         let registry = Self::new();
-        let mut known: Vec<_> = ledger.agents.iter().collect();
+        let mut known: Vec<_> = checkpoint.agents.iter().collect();
         known.sort_by_key(|(_, agent)| agent.first_seen);
         {
             let mut agents = registry.lock();
@@ -175,10 +175,10 @@ impl Agents {
     }
 
     fn admit(&mut self, instance: &str, identity: &Arc<Identity>, about: &About) -> Result<Arc<Agent>, Full> {
-        if self.live() >= MOST_LIVE {
+        if self.live() >= MAX_LIVE {
             return Err(Full);
         }
-        if self.in_order.len() >= MOST_KNOWN {
+        if self.in_order.len() >= MAX_KNOWN {
             self.forget_oldest();
         }
         self.next_key += 1;

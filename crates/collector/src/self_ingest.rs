@@ -21,7 +21,7 @@ use super::instance::PREFIX;
 use super::registry::Registry;
 
 /// Feeds that are remembered; a run has at most so many identities, but for one of whom agents come and go for ever.
-const MOST_FEEDS: usize = 4096;
+const MAX_FEEDS: usize = 4096;
 
 /// Takes rows of one table.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl SelfIngest {
         fill: impl FnOnce(&mut BatchBuilder, &mut StringTable),
     ) -> Result<()> {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-        if feeds.len() >= MOST_FEEDS && !feeds.contains_key(identity) {
+        if feeds.len() >= MAX_FEEDS && !feeds.contains_key(identity) {
             for (_, feed) in feeds.drain() {
                 feed.close(&self.journal);
             }

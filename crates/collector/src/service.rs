@@ -15,7 +15,7 @@ use crate::server::peer::Caller;
 /// Frames that may wait for an agent to take them.
 const FRAMES_DOWN: usize = 256;
 /// Streams that may be open, those that have not said Hello included.
-const MOST_STREAMS: usize = 2048;
+const MAX_STREAMS: usize = 2048;
 
 /// What agents speak with.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Agent for AgentService {
     async fn session(&self, request: Request<Streaming<AgentFrame>>) -> Result<Response<Self::SessionStream>, Status> {
         let gone = Caller::of(request.extensions()).gone;
         let (downlink, frames) = mpsc::channel(FRAMES_DOWN);
-        if self.0.registry.open_streams() >= MOST_STREAMS {
+        if self.0.registry.open_streams() >= MAX_STREAMS {
             let refused = Refused { message: "too many streams are open".into(), retry: true, retry_after_ms: 2000 };
             // An empty channel has room.
             let _ = downlink.try_send(Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) }));

@@ -17,7 +17,7 @@ use super::shared::Shared;
 use crate::truncate::{MAX_TEXT, truncate};
 
 /// How far behind a sequence number may jump and still be believed when its batch is lost.
-const LONGEST_GAP: u64 = 1 << 20;
+const MAX_GAP: u64 = 1 << 20;
 
 /// How a stream ends.
 #[derive(Debug)]
@@ -312,7 +312,7 @@ impl Session {
             }
             Err(error) => {
                 let problem = format!("{}: {error}", declared.name);
-                if batch.rows as usize > MAX_ROWS || batch.seq - self.done > LONGEST_GAP {
+                if batch.rows as usize > MAX_ROWS || batch.seq - self.done > MAX_GAP {
                     // Its numbers cannot be believed either.
                     return Err(End::Malformed(problem));
                 }

@@ -20,7 +20,7 @@ use super::registry::Registry;
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(2);
 /// How far ahead of the ranks' steps a plan begins at first, and at most: in seconds of training, and in steps.
 const FIRST_LEAD: f64 = 0.25;
-const LONGEST_LEAD: f64 = 8.0;
+const MAX_LEAD: f64 = 8.0;
 const FIRST_MARGIN: i64 = 2;
 
 /// Settings of the run.
@@ -110,7 +110,7 @@ impl Settings {
         let mut state = self.lock();
         let number = state.plan.number;
         if live.iter().any(|agent| agent.state().plan == (number, true)) {
-            state.lead = (state.lead * 2.0).min(LONGEST_LEAD);
+            state.lead = (state.lead * 2.0).min(MAX_LEAD);
             let Plan { stride, whole, .. } = state.plan;
             let plan = state.next(live, stride, whole);
             tell(live, state.values(), plan);

@@ -383,7 +383,7 @@ fn events_outlive_the_collector_that_noticed_them() {
     world.begun.events.note(hang.of(&identity).at_step(7).with(&serde_json::json!({ "seconds": 60 })));
     assert_eq!(world.begun.journal.sync(), None);
     world.kill();
-    // Once from the record, and once from the ledger that sums it up.
+    // Once from the record, and once from the checkpoint that sums it up.
     for _ in 0..2 {
         world = World::start(directory.path());
         world.kill();

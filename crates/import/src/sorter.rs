@@ -16,7 +16,7 @@ use super::records::Record;
 /// Bytes of records in memory.
 const MEMORY: usize = 12 << 20;
 /// Bytes that are read of each run at a time, at least.
-const LEAST_READ: usize = 4 << 10;
+const MIN_READ_BYTES: usize = 4 << 10;
 
 /// Takes records in any order.
 pub(crate) struct Sorter<R> {
@@ -124,7 +124,7 @@ impl<R: Record> Sorted<R> {
     pub(crate) fn group(&self, group: u32) -> Group<'_, R> {
         let (start, end) = self.in_memory.get(&group).copied().unwrap_or_default();
         let within: Vec<(u64, u64)> = self.runs.iter().filter_map(|run| run.groups.get(&group).copied()).collect();
-        let read = (MEMORY / 4 / within.len().max(1)).max(LEAST_READ) / R::BYTES;
+        let read = (MEMORY / 4 / within.len().max(1)).max(MIN_READ_BYTES) / R::BYTES;
         let cursors = within.into_iter().map(|(offset, left)| Cursor { offset, left, read, records: Vec::new() });
         let mut group = Group {
             memory: self.pending[start..end].iter(),

@@ -12,7 +12,7 @@ use super::bounds::Bounds;
 use super::limits::Limits;
 
 /// So many answers may stand still, waiting for their clients; of more, the one that has stood longest is given up.
-const MOST_STALLED: usize = 32;
+const MAX_STALLED: usize = 32;
 
 /// Of one engine.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Permit {
     pub(super) fn stall(self) -> Stall {
         let end = CancellationToken::new();
         let mut stalled = self.admission.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        if stalled.len() >= MOST_STALLED
+        if stalled.len() >= MAX_STALLED
             && let Some(longest) = stalled.pop_front()
         {
             longest.cancel();

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::parameters::Parameters;
 
 /// Below this, plain questions could not be asked.
-const LEAST_MEMORY: usize = 64 << 20;
+const MIN_MEMORY_BYTES: usize = 64 << 20;
 
 /// Of one engine.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ impl Limits {
     /// # Errors
     /// A variable says what is none.
     pub fn of_collector(memory: usize) -> Result<Self> {
-        let default = Self { memory: (memory / 4).max(LEAST_MEMORY), ..Self::default() };
+        let default = Self { memory: (memory / 4).max(MIN_MEMORY_BYTES), ..Self::default() };
         Ok(Self {
             memory: variable(PROBE_QUERY_MEMORY, "bytes, or like 512M or 2G", probe_common::sizes::size)?
                 .map_or(default.memory, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),

@@ -16,7 +16,7 @@ use super::limits::Limits;
 const OWN: usize = 4;
 /// And no more than this: the largest piece of an answer that is ready, and one that is taken. Those that stand still are
 /// not among those that run.
-const MOST_OWN: usize = 1 << 20;
+const MAX_OWN_BYTES: usize = 1 << 20;
 
 /// What all queries of an engine together may hold on to.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Budget {
     /// As `limits` says.
     pub(super) fn new(limits: &Limits) -> Self {
         let running = limits.running.max(1);
-        let own = (limits.memory / OWN / running).min(MOST_OWN);
+        let own = (limits.memory / OWN / running).min(MAX_OWN_BYTES);
         Self { most: limits.memory - own * running, used: Mutex::default(), own }
     }
 

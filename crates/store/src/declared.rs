@@ -12,7 +12,7 @@ use probe_proto::v1;
 use super::schema;
 
 /// Places for tables in a store.
-pub(super) const PLACES: usize = custom::MOST_TABLES;
+pub(super) const PLACES: usize = custom::MAX_TABLES;
 
 /// Those that the program declared.
 #[derive(Debug, Default)]

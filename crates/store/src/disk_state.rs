@@ -13,7 +13,7 @@ pub(super) const FILE_ROWS: usize = 1 << 20;
 /// A file is a 40th of what a run may take on disk, so that little goes at a time, and room for one more is soon made.
 const FILES_ON_DISK: u64 = 40;
 /// But so many bytes in any case, because a file has to say of each column what it has.
-const LEAST_FILE: u64 = 32 << 10;
+const MIN_FILE_BYTES: u64 = 32 << 10;
 
 /// Files that are no longer the store's, but that a query may be reading.
 pub(super) type Graveyard = Vec<Arc<ParquetFile>>;
@@ -89,7 +89,7 @@ impl DiskState {
 }
 
 fn most_file(disk: u64) -> u64 {
-    (disk / FILES_ON_DISK).max(LEAST_FILE)
+    (disk / FILES_ON_DISK).max(MIN_FILE_BYTES)
 }
 
 /// What is in memory before it becomes a file takes more there than in the file.

@@ -62,7 +62,7 @@ fn program_tables(directory: &Path, found: &mut Found) -> Result<Vec<&'static Ta
         let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
         paths.sort();
-        if tables.len() >= custom::MOST_TABLES {
+        if tables.len() >= custom::MAX_TABLES {
             break;
         }
         match paths.iter().find_map(|path| program_table(&name, path).ok()) {

@@ -1,13 +1,13 @@
 //! What a collector writes down as it is told, so that its death loses nothing that it has acknowledged.
 //!
 //! A run directory has a `journal/` of numbered files while its collector lives: records ([`frame`]) of everything
-//! that agents sent, in order ([`writer`]), on disk within a second. [`Ledger`] is the sum of all records, rows
+//! that agents sent, in order ([`writer`]), on disk within a second. [`JournalCheckpoint`] is the sum of all records, rows
 //! excepted; every file begins with one, so that the files before it may go once their rows are in Parquet files.
 //! [`share`] says how much of the disk it may take. [`replay`] reads a journal that a collector has left.
 
+mod checkpoint;
 mod files;
 mod frame;
-mod ledger;
 mod newest;
 pub mod replay;
 mod share;
@@ -15,8 +15,8 @@ mod state;
 mod thread;
 mod writer;
 
+pub use checkpoint::{JournalCheckpoint, MAX_ENTRIES};
 pub use files::{directory, remove};
-pub use ledger::{Ledger, MOST_ENTRIES};
 pub use newest::{Newest, Numbered};
 pub use thread::panicked;
 pub use writer::{Begin, Journal};

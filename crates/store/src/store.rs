@@ -23,7 +23,7 @@ use super::table::{Counters, TableSnapshot, TableStore};
 
 /// Strings of connections may take this part of it, and so many bytes in any case.
 const TEXT_IN_LIMIT: usize = 4;
-const LEAST_TEXT: usize = 1 << 20;
+const MIN_TEXT_BYTES: usize = 1 << 20;
 
 /// Files of a run directory that hold no rows for anybody.
 #[derive(Debug, Default)]
@@ -163,7 +163,7 @@ impl Store {
 
     /// Whether connections may bring so many bytes of strings more.
     pub fn has_room_for_text(&self, bytes: usize) -> bool {
-        self.text_bytes() + bytes <= self.most_text().max(LEAST_TEXT)
+        self.text_bytes() + bytes <= self.most_text().max(MIN_TEXT_BYTES)
     }
 
     /// Batches appended so far.

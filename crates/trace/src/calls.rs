@@ -145,7 +145,7 @@ impl Breakpoints {
 }
 
 /// Threads remembered at most that are over.
-const MOST_ENDED: usize = 4096;
+const MAX_ENDED: usize = 4096;
 
 /// What was called on threads that are over, by torch's number of the thread.
 #[derive(Debug, Default)]
@@ -154,7 +154,7 @@ pub(super) struct EndedThreads(IntMap<u64, (i64, Breakpoints)>);
 impl EndedThreads {
     /// The thread was over in `step`.
     pub(super) fn push(&mut self, torch_thread: u64, step: i64, breakpoints: Breakpoints) {
-        if torch_thread != 0 && !breakpoints.points.is_empty() && self.0.len() < MOST_ENDED {
+        if torch_thread != 0 && !breakpoints.points.is_empty() && self.0.len() < MAX_ENDED {
             self.0.insert(torch_thread, (step, breakpoints));
         }
     }

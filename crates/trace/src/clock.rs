@@ -43,8 +43,8 @@ const CATCH_UP: i64 = SECOND as i64;
 
 /// The kernel makes its clock go faster or slower by a tenth at most. Where the two differ by more of what has passed, and
 /// by more than reading them may take, one of them stood still: the machine slept, or its virtual one was stopped.
-const MOST_TURNED: f64 = 0.125;
-const MOST_APART_NS: f64 = 5_000_000.0;
+const MAX_TURNED: f64 = 0.125;
+const MAX_APART_NS: f64 = 5_000_000.0;
 
 /// Times of day that are remembered.
 const DAYS: usize = 16;
@@ -122,7 +122,7 @@ impl Clock {
         if ticks > 0 && passed > 0 {
             let apart = |slope: f64| (passed as f64 - ticks as f64 * slope).abs();
             let known = self.ns_per_tick;
-            match known.filter(|slope| apart(*slope) > MOST_APART_NS.max(ticks as f64 * slope * MOST_TURNED)) {
+            match known.filter(|slope| apart(*slope) > MAX_APART_NS.max(ticks as f64 * slope * MAX_TURNED)) {
                 Some(slope) => self.part(sample, passed, slope),
                 None => self.steer(sample),
             }
@@ -164,7 +164,7 @@ impl Clock {
             return self.line.push_front(Stretch { ticks: from, at, ns_per_tick: slope });
         }
         // However far it is, an eighth faster or slower is all that durations are made.
-        let length = ahead.saturating_abs().saturating_mul((1.0 / MOST_TURNED) as i64).max(CATCH_UP);
+        let length = ahead.saturating_abs().saturating_mul((1.0 / MAX_TURNED) as i64).max(CATCH_UP);
         let turned = (length.saturating_add(ahead)) as f64 / length as f64;
         let there = (length as f64 / units(slope)).round();
         self.line.push_front(Stretch { ticks: from, at, ns_per_tick: slope * turned });

@@ -14,7 +14,7 @@ use super::record::Record;
 /// Records a ring holds.
 pub const CAPACITY: usize = 1 << 16;
 /// Rings that have a place; those of more threads are not shared.
-pub const MOST_RINGS: usize = 64;
+pub const MAX_RINGS: usize = 64;
 /// Bytes before a ring's records.
 pub const PAGE: u64 = 4096;
 /// Bytes of a ring.
@@ -48,15 +48,15 @@ pub fn log_mark(entry: &[u8]) -> u64 {
 }
 
 /// Of what everything that is mapped by itself is a multiple: the kernel's pages, at their largest (aarch64).
-const LARGEST_PAGE: u64 = 64 << 10;
+const MAX_PAGE_BYTES: u64 = 64 << 10;
 
 /// Where a ring begins. What is between two of them is never touched, and takes no memory.
 pub const fn ring_at(number: usize) -> u64 {
-    RINGS_AT + number as u64 * RING_BYTES.next_multiple_of(LARGEST_PAGE)
+    RINGS_AT + number as u64 * RING_BYTES.next_multiple_of(MAX_PAGE_BYTES)
 }
 
-const _: () = assert!(ring_at(MOST_RINGS) <= 192 * MEGABYTE);
-const _: () = assert!(ring_at(1).is_multiple_of(LARGEST_PAGE) && LOG_AT.is_multiple_of(LARGEST_PAGE));
+const _: () = assert!(ring_at(MAX_RINGS) <= 192 * MEGABYTE);
+const _: () = assert!(ring_at(1).is_multiple_of(MAX_PAGE_BYTES) && LOG_AT.is_multiple_of(MAX_PAGE_BYTES));
 
 /// What is put down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

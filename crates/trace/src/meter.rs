@@ -12,14 +12,14 @@ const STEPS: usize = 4096;
 /// Pairs of steps with and without detail that are.
 const PAIRS: usize = 256;
 /// Fewer say nothing.
-const FEWEST_PAIRS: usize = 8;
+const MIN_PAIRS: usize = 8;
 /// The newest steps: those of the last second, and at least so many.
 const RECENT_SECONDS: f64 = 1.0;
 const RECENT_STEPS: usize = 8;
 /// What they are compared with: steps of half a minute before, at least so many over at least so long.
 const BASELINE_SECONDS: f64 = 30.0;
 const BASELINE_STEPS: usize = 32;
-const LEAST_BASELINE_SECONDS: f64 = 2.0;
+const MIN_BASELINE_SECONDS: f64 = 2.0;
 /// The first steps of a run warm it up.
 const WARMUP: usize = 10;
 
@@ -167,7 +167,7 @@ impl Meter {
     /// None until there are enough pairs.
     pub fn ratio(&self) -> Option<Ratio> {
         let count = self.pairs.len();
-        if count < FEWEST_PAIRS {
+        if count < MIN_PAIRS {
             return None;
         }
         let mut sorted: Vec<f64> = self.pairs.iter().copied().collect();
@@ -207,7 +207,7 @@ impl Meter {
         };
         let (recent, _) = take(RECENT_STEPS, RECENT_SECONDS);
         let (baseline, long) = take(BASELINE_STEPS, BASELINE_SECONDS);
-        if baseline.len() < BASELINE_STEPS || long < LEAST_BASELINE_SECONDS {
+        if baseline.len() < BASELINE_STEPS || long < MIN_BASELINE_SECONDS {
             return None;
         }
         Some((median(recent)?, median(baseline)?))
@@ -231,7 +231,7 @@ mod tests {
             meter.count(Kind::NodeStart);
             meter.count(Kind::NodeEnd);
             meter.end_step(number, Some(0.01 * drift * hiccup * if detail { 1.06 } else { 1.0 }), detail);
-            assert_eq!(meter.ratio().is_some(), meter.pairs() >= FEWEST_PAIRS);
+            assert_eq!(meter.ratio().is_some(), meter.pairs() >= MIN_PAIRS);
         }
         let ratio = meter.ratio().unwrap();
         assert!((ratio.median - 1.06).abs() < 0.002 && ratio.low <= ratio.median && ratio.median <= ratio.high);

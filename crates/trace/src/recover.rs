@@ -11,7 +11,7 @@ use prost::Message;
 use super::cut::cut;
 use super::keep::{Keep, Kept, keep};
 use super::known::KnownNames;
-use super::mapping::{CAPACITY, MOST_RINGS, Part, Reader};
+use super::mapping::{CAPACITY, MAX_RINGS, Part, Reader};
 use super::open::Open;
 use super::record::Record;
 use super::sink::{Counted, Sink};
@@ -21,7 +21,7 @@ use super::{Analyser, Device};
 mod tests;
 
 /// Threads that a process may have had at a time.
-const MOST_THREADS: usize = 1 << 14;
+const MAX_THREADS: usize = 1 << 14;
 
 /// How far a ring had been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +126,7 @@ fn read(file: &File) -> Result<Recovered, String> {
     let (mut analyser, (mut sink, counted), outgoing) =
         understood(Kept::new(&state)).ok_or("what was put down beside them makes no sense")?;
     let known = "what was put down beside them makes no sense";
-    if outgoing.rings.len() > MOST_THREADS {
+    if outgoing.rings.len() > MAX_THREADS {
         return Err(known.to_owned());
     }
     let status = Status::decode(outgoing.status.0).map_err(|_| known)?;
@@ -173,7 +173,7 @@ fn waiting(reader: &Reader<'_>, rings: &[Place]) -> (Vec<Waiting>, u64) {
     let mut found: Vec<Waiting> = rings
         .iter()
         .map(|place| {
-            let ring = place.ring.and_then(|ring| usize::try_from(ring).ok()).filter(|ring| *ring < MOST_RINGS);
+            let ring = place.ring.and_then(|ring| usize::try_from(ring).ok()).filter(|ring| *ring < MAX_RINGS);
             match ring.and_then(|ring| Some((ring, reader.ring(ring)?))) {
                 Some((ring, page)) => of(ring, place.taken, page),
                 None => Waiting { thread: place.thread, records: Vec::new() },
@@ -182,7 +182,7 @@ fn waiting(reader: &Reader<'_>, rings: &[Place]) -> (Vec<Waiting>, u64) {
         .collect();
     // Rings of threads that began after that was put down.
     let is_known = |ring: usize| rings.iter().any(|place| place.ring == Some(ring as u64));
-    for ring in (0..MOST_RINGS).filter(|ring| !is_known(*ring)) {
+    for ring in (0..MAX_RINGS).filter(|ring| !is_known(*ring)) {
         if let Some(page) = reader.ring(ring) {
             found.push(of(ring, 0, page));
         }

@@ -11,7 +11,7 @@ const WINDOW: usize = 8;
 /// How far two medians may differ, as a share of the smaller.
 const WITHIN: f64 = 0.1;
 /// A run whose steps never get even is taken as settled after so many windows.
-const MOST_WINDOWS: usize = 16;
+const MAX_WINDOWS: usize = 16;
 
 /// Durations of the newest steps, until they are even.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Settling {
                 let (less, more) = (before.min(median) as f64, before.max(median) as f64);
                 more <= less * (1.0 + WITHIN)
             });
-            self.settled = even || self.windows == MOST_WINDOWS;
+            self.settled = even || self.windows == MAX_WINDOWS;
         }
         true
     }

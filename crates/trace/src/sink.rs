@@ -15,18 +15,18 @@ use crate::custom::{Value, Waiting};
 use crate::keep::{Keep, Kept};
 
 /// Intervals are held no longer than this.
-const LONGEST_HOLD: Duration = Duration::from_secs(10);
+const MAX_HOLD: Duration = Duration::from_secs(10);
 
 /// Different texts that the program's own tables may have, and bytes of them.
-const MOST_TEXTS: usize = 1 << 18;
-const MOST_TEXT_BYTES: usize = 16 << 20;
+const MAX_TEXTS: usize = 1 << 18;
+const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// Different shapes of inputs that rows may have. They share the connection's string table with everything else, which
 /// would end with it where the size of each batch is another one.
-const MOST_SHAPES: usize = 1 << 16;
+const MAX_SHAPES: usize = 1 << 16;
 
 /// Different files that checkpoints are written to: names may have the step in them.
-const MOST_PATHS: usize = 1 << 12;
+const MAX_PATHS: usize = 1 << 12;
 
 /// What is counted, by name: rows recorded, and rows dropped by table and reason.
 #[derive(Debug, Default)]
@@ -128,7 +128,7 @@ impl Sink {
         for value in &row.values {
             let Value::Text(text) = value else { continue };
             let before = self.strings.len();
-            let full = self.texts.0 >= MOST_TEXTS || self.texts.1 + text.len() > MOST_TEXT_BYTES;
+            let full = self.texts.0 >= MAX_TEXTS || self.texts.1 + text.len() > MAX_TEXT_BYTES;
             if full && !self.strings.has(text) {
                 return self.dropped(name, "too many different texts", 1);
             }
@@ -160,12 +160,12 @@ impl Sink {
 
     /// A shape of an input; None for a new one where there are too many.
     pub(crate) fn shape(&mut self, text: &str) -> Option<Text> {
-        bounded(&mut self.strings, &mut self.shapes, MOST_SHAPES, text)
+        bounded(&mut self.strings, &mut self.shapes, MAX_SHAPES, text)
     }
 
     /// Name of a file that a checkpoint is written to; None for a new one where there are too many.
     pub fn path(&mut self, text: &str) -> Option<Text> {
-        bounded(&mut self.strings, &mut self.paths, MOST_PATHS, text)
+        bounded(&mut self.strings, &mut self.paths, MAX_PATHS, text)
     }
 
     /// Intervals that are held belong to a step that gets no row: they get none either.
@@ -263,7 +263,7 @@ impl Sink {
 
     /// Takes what is waiting: a batch a table that has rows, `table` and `recorded` filled in, `seq` left to the caller.
     pub fn take(&mut self) -> Vec<probe_proto::v1::Batch> {
-        if self.held_since.is_some_and(|since| since.elapsed() > LONGEST_HOLD) {
+        if self.held_since.is_some_and(|since| since.elapsed() > MAX_HOLD) {
             self.release();
         }
         let waiting = self.builders.iter_mut().enumerate().filter(|(_, (_, builder, _))| builder.rows() > 0);

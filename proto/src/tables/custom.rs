@@ -8,13 +8,13 @@ use crate::table::{Column, ColumnType, IDENTITY, Source, Table};
 use crate::v1;
 
 /// Tables of one run beside those that are declared here. Each is there to the end, like its declaration.
-pub const MOST_TABLES: usize = 32;
+pub const MAX_TABLES: usize = 32;
 /// Columns of one, `step` and `ts` excepted.
-pub const MOST_COLUMNS: usize = 64;
+pub const MAX_COLUMNS: usize = 64;
 /// Longest name of a schema, a table, a column (bytes).
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 /// Longest text in a column (bytes).
-pub const LONGEST_TEXT: usize = 4096;
+pub const MAX_TEXT_LENGTH: usize = 4096;
 
 /// Schemas that are not the program's: ours, those that are to become ours, and SQL's own.
 const RESERVED: &[&str] = &["python", "probe", "process", "gpu", "information_schema", "pg_catalog", "unqualified"];
@@ -130,8 +130,8 @@ fn check_columns(full_name: &str, columns: &[(String, ColumnType)]) -> Result<()
     if columns.is_empty() {
         return Err(format!("{full_name} has no columns; hint: table(\"{full_name}\", loss=float)"));
     }
-    if columns.len() > MOST_COLUMNS {
-        return Err(format!("{full_name} has {} columns; {MOST_COLUMNS} are the most", columns.len()));
+    if columns.len() > MAX_COLUMNS {
+        return Err(format!("{full_name} has {} columns; {MAX_COLUMNS} are the most", columns.len()));
     }
     for (place, (name, kind)) in columns.iter().enumerate() {
         if !is_name(name) {
@@ -156,7 +156,7 @@ fn check_columns(full_name: &str, columns: &[(String, ColumnType)]) -> Result<()
 /// What needs no quotes in SQL, but for its keywords.
 fn is_name(text: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
-    text.len() <= LONGEST_NAME
+    text.len() <= MAX_NAME_LENGTH
         && text.bytes().next().is_some_and(letter)
         && text.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
 }
@@ -212,7 +212,7 @@ mod tests {
             assert!(declare("my.t", &columns(&[(column, ColumnType::Bool)])).is_err(), "{column}");
         }
         assert!(declare("my.t", &[]).unwrap_err().contains("no columns"));
-        let many: Vec<_> = (0..=MOST_COLUMNS).map(|n| (format!("c{n}"), ColumnType::Bool)).collect();
+        let many: Vec<_> = (0..=MAX_COLUMNS).map(|n| (format!("c{n}"), ColumnType::Bool)).collect();
         assert!(declare("my.t", &many).unwrap_err().contains("the most"));
         assert!(declare("my.t", &columns(&[("a", ColumnType::Bool), ("a", ColumnType::Bool)])).is_err());
     }

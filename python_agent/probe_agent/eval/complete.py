@@ -11,8 +11,8 @@ from typing import Any
 from probe_agent.eval import values
 
 # Names that are shown, and the longest (characters).
-MOST_NAMES = 500
-LONGEST_NAME = 250
+MAX_NAMES = 500
+MAX_NAME_LENGTH = 250
 
 _PART = re.compile(r"(\w*)((?:\[\d+\])*)\Z")
 
@@ -27,7 +27,7 @@ def names(chain: str, known: dict[str, Any]) -> list[str]:
         found = {name for name in {*known, *vars(builtins)} if _is_name(name)}
     hidden = not stem
     fitting = (name for name in found if name.startswith(stem) and not (hidden and name.startswith("_")))
-    return sorted(fitting)[:MOST_NAMES]
+    return sorted(fitting)[:MAX_NAMES]
 
 
 def _resolve(parts: list[str], known: dict[str, Any]) -> Any:
@@ -72,4 +72,4 @@ def attributes(thing: Any) -> set[str]:
 
 def _is_name(name: Any) -> bool:
     """Whether it can be typed; of a dictionary's keys, which may be anything."""
-    return type(name) is str and len(name) <= LONGEST_NAME and name.isidentifier()
+    return type(name) is str and len(name) <= MAX_NAME_LENGTH and name.isidentifier()

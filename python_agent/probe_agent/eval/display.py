@@ -16,18 +16,18 @@ from probe_agent.eval import safe_text
 # Of a longer text this much is shown (characters).
 LONGEST = 10_000
 # Elements of a container, lines of a module, and levels of both that are shown.
-MOST_ELEMENTS = 20
-MOST_LINES = 30
+MAX_ELEMENTS = 20
+MAX_LINES = 30
 DEEPEST = 3
 # A text in a container is cut here (characters).
-LONGEST_TEXT = 500
+MAX_TEXT_LENGTH = 500
 ALL_OF_IT = "; print() shows them all"
 # Elements of a tensor that are shown, reduced at a time, and reduced at all.
-MOST_VALUES = 6
+MAX_VALUES = 6
 CHUNK = 1 << 20
-MOST_REDUCED = 1 << 24
+MAX_REDUCED = 1 << 24
 # Beside training a tensor on a device is copied to the host to look at it up to so many elements.
-MOST_COPIED = 1 << 16
+MAX_COPIED = 1 << 16
 
 _TEXTS: dict[type, str] = {str: "characters", bytes: "bytes", bytearray: "bytes"}
 _CONTAINERS = (list, tuple, set, frozenset, deque)
@@ -73,9 +73,9 @@ def _brief(value: Any, depth: int) -> str:
     if isinstance(value, (*_CONTAINERS, dict)) and type(value).__repr__ in _PLAIN_REPRS and len(value):
         return _container(value, depth)
     if type(value) in _TEXTS:
-        return _start(value, LONGEST_TEXT)
+        return _start(value, MAX_TEXT_LENGTH)
     shown = repr(value)
-    return safe_text.cut(shown, LONGEST_TEXT) if depth else shown
+    return safe_text.cut(shown, MAX_TEXT_LENGTH) if depth else shown
 
 
 def _container(value: Any, depth: int) -> str:
@@ -86,10 +86,10 @@ def _container(value: Any, depth: int) -> str:
         return f"{left}... {len(value)} elements{right}"
     # In one call of C, so that training cannot change it meanwhile.
     if isinstance(value, dict):
-        some = list(islice(dict.items(value), MOST_ELEMENTS))
+        some = list(islice(dict.items(value), MAX_ELEMENTS))
         parts = [f"{_brief(key, depth + 1)}: {_brief(part, depth + 1)}" for key, part in some]
     else:
-        parts = [_brief(part, depth + 1) for part in list(islice(iter(value), MOST_ELEMENTS))]
+        parts = [_brief(part, depth + 1) for part in list(islice(iter(value), MAX_ELEMENTS))]
     more = len(value) - len(parts)
     if more > 0:
         parts.append(f"... ({more} more)")
@@ -123,35 +123,35 @@ def _numbers(torch: Any, value: Any, beside: bool) -> list[str]:
         return ["no values"]
     if value.device.type == "meta":
         return ["no values on the meta device"]
-    if beside and value.device.type != "cpu" and count > MOST_COPIED:
+    if beside and value.device.type != "cpu" and count > MAX_COPIED:
         return [
             f"values not read: of a tensor of {_count(count)} elements on a device that would wait for training's "
             "kernels; --at step reads them between two steps"
         ]
     with torch.no_grad():
         value = value.detach()
-        if value.device.type != "cpu" and count <= MOST_COPIED:
+        if value.device.type != "cpu" and count <= MAX_COPIED:
             value = value.cpu()
         first = value.reshape(-1) if count <= CHUNK else _first(value)
-        values = [_number(each) for each in first[:MOST_VALUES].tolist()]
+        values = [_number(each) for each in first[:MAX_VALUES].tolist()]
         if count == 1:
             return [f"value {values[0]}"]
         lines = []
-        if count > MOST_REDUCED:
+        if count > MAX_REDUCED:
             lines.append(f"min, mean, max not computed: {_count(count)} elements")
         elif value.dtype is torch.bool:
             lines.append(f"true {_count(int(value.sum()))} of {_count(count)}")
         elif not value.dtype.is_complex:
             lines.append(_statistics(torch, value))
-        more = ", ..." if count > MOST_VALUES else ""
+        more = ", ..." if count > MAX_VALUES else ""
         return [*lines, f"values [{', '.join(values)}{more}]"]
 
 
 def _first(value: Any) -> Any:
     """The first elements of a large tensor, without copying it."""
     while value.dim() > 1:
-        if value.shape[0] > 1 and value[0].numel() < MOST_VALUES:
-            return value[:MOST_VALUES].reshape(-1)
+        if value.shape[0] > 1 and value[0].numel() < MAX_VALUES:
+            return value[:MAX_VALUES].reshape(-1)
         value = value[0]
     return value
 
@@ -264,7 +264,7 @@ def _tree(module: Any, depth: int, lines: list[str]) -> int:
     for name, child in list(module.__dict__.get("_modules", {}).items()):
         if child is None:
             continue
-        if depth > DEEPEST or len(lines) >= MOST_LINES:
+        if depth > DEEPEST or len(lines) >= MAX_LINES:
             left += len(_parts(child))
             continue
         own = child.extra_repr() if type(child).__module__.startswith("torch.nn.") else ""

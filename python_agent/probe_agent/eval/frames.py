@@ -14,7 +14,7 @@ from probe_agent import user_code
 from probe_agent.eval import namespace
 
 # Lines of a listing; of a deeper stack the outer and the inner ones are shown.
-MOST_LINES = 60
+MAX_LINES = 60
 
 
 class NoFrameError(LookupError):
@@ -62,9 +62,9 @@ def listing(frames: list[FrameType]) -> str:
         seen = [name for name in known if name.isidentifier() and not name.startswith("__")]
         place = f"{_short(code.co_filename)}:{frame.f_lineno}"
         rows.append((str(number), function, place, str(len(seen)), "" if user_code.is_user_frame(frame) else "library"))
-    cut = len(rows) - MOST_LINES
+    cut = len(rows) - MAX_LINES
     if cut > 0:
-        half = MOST_LINES // 2
+        half = MAX_LINES // 2
         rows[half : half + cut] = [("...", f"({cut} more)", "", "", "")]
     rows.insert(0, ("frame", "function", "at", "names", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]

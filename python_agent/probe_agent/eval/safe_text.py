@@ -11,7 +11,7 @@ from probe_agent.eval.ended import SnippetEnded
 
 # A message is cut here, and a name (characters).
 LONGEST = 10_000
-LONGEST_NAME = 500
+MAX_NAME_LENGTH = 500
 
 
 def cut(text: str, longest: int = LONGEST, hint: str = "") -> str:
@@ -46,4 +46,4 @@ def described(error: BaseException, raised: Callable[[BaseException], object] = 
 def class_name(value: object) -> str:
     """The name of an object's class, whatever its metaclass says."""
     name: str = type.__dict__["__name__"].__get__(type(value))
-    return cut(name, LONGEST_NAME)
+    return cut(name, MAX_NAME_LENGTH)

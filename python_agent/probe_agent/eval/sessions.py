@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 # Sessions that are kept; beyond, the one that was used the longest ago goes.
-MOST_SESSIONS = 16
+MAX_SESSIONS = 16
 # Names of dropped sessions that are remembered, so that whoever comes back to one is told.
-MOST_REMEMBERED = 256
+MAX_REMEMBERED = 256
 
 
 class Sessions:
@@ -48,11 +48,11 @@ class Sessions:
             del self._dropped[name]
             said.append(f"session '{name}' begins anew: its variables were dropped for another session's")
         self._variables[name] = {}
-        while len(self._variables) > MOST_SESSIONS:
+        while len(self._variables) > MAX_SESSIONS:
             gone, _ = self._variables.popitem(last=False)
             self._dropped[gone] = None
-            said.append(f"session '{gone}' was dropped with its variables: {MOST_SESSIONS} are kept at most")
-        while len(self._dropped) > MOST_REMEMBERED:
+            said.append(f"session '{gone}' was dropped with its variables: {MAX_SESSIONS} are kept at most")
+        while len(self._dropped) > MAX_REMEMBERED:
             self._dropped.popitem(last=False)
         return said
 

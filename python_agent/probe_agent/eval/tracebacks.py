@@ -17,13 +17,13 @@ from probe_agent.eval import safe_text, values
 # A whole traceback is cut here, in the middle (characters): the raised exception stands at its end.
 LONGEST = 100_000
 # A line of source code, a file's name and a function's are cut here (characters).
-LONGEST_LINE = 1000
+MAX_LINE_LENGTH = 1000
 # Frames, notes, exceptions in a group, in a chain, and in all.
-MOST_FRAMES = 200
-MOST_NOTES = 20
-MOST_IN_GROUP = 15
-MOST_CHAINED = 20
-MOST_EXCEPTIONS = 100
+MAX_FRAMES = 200
+MAX_NOTES = 20
+MAX_IN_GROUP = 15
+MAX_CHAINED = 20
+MAX_EXCEPTIONS = 100
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)
@@ -55,15 +55,15 @@ class _Stack(traceback.StackSummary):
 
     def format(self, **how: Any) -> list[str]:
         lines = super().format(**how)
-        more, half = len(lines) - MOST_FRAMES, MOST_FRAMES // 2
+        more, half = len(lines) - MAX_FRAMES, MAX_FRAMES // 2
         return [*lines[:half], f"  [{more} more frames]\n", *lines[-half:]] if more > 0 else lines
 
 
 def _short(frame: traceback.FrameSummary) -> traceback.FrameSummary:
     texts = (frame.filename, frame.name, frame.line or "")
-    if max(map(len, texts)) <= LONGEST_LINE:
+    if max(map(len, texts)) <= MAX_LINE_LENGTH:
         return frame
-    filename, name, line = (safe_text.cut(text, LONGEST_LINE) for text in texts)
+    filename, name, line = (safe_text.cut(text, MAX_LINE_LENGTH) for text in texts)
     return traceback.FrameSummary(filename, frame.lineno or 0, name, lookup_line=False, line=line)
 
 
@@ -92,7 +92,7 @@ class _Copies:
 
     def __init__(self, raised: Raised) -> None:
         self.raised = raised
-        self.left = MOST_EXCEPTIONS
+        self.left = MAX_EXCEPTIONS
 
     def of(self, error: BaseException) -> BaseException:
         """The stand-in of `error`, with those of what was raised before it and what it groups."""
@@ -105,9 +105,9 @@ class _Copies:
             seen.add(id(before))
             chain.append(before)
             how.append(attribute)
-        copies = [self._alone(one) for one in chain[:MOST_CHAINED]]
-        if len(chain) > MOST_CHAINED:
-            copies.append(_in_words(f"({len(chain) - MOST_CHAINED} earlier exceptions)"))
+        copies = [self._alone(one) for one in chain[:MAX_CHAINED]]
+        if len(chain) > MAX_CHAINED:
+            copies.append(_in_words(f"({len(chain) - MAX_CHAINED} earlier exceptions)"))
         for copy, attribute, before in zip(copies, how, copies[1:]):
             setattr(copy, attribute, before)
         return copies[0]
@@ -144,19 +144,19 @@ class _Copies:
 
     def _copy_place(self, error: BaseException, copy: Any) -> None:
         """The file and line of a SyntaxError; of a long line what stands around the place."""
-        copy.filename = safe_text.cut(self._own(SyntaxError, "filename", error), LONGEST_LINE) or None
+        copy.filename = safe_text.cut(self._own(SyntaxError, "filename", error), MAX_LINE_LENGTH) or None
         line = _member(SyntaxError, "text", error)
-        if type(line) is str and len(line) <= LONGEST_LINE:
+        if type(line) is str and len(line) <= MAX_LINE_LENGTH:
             copy.text = line
         elif type(line) is str:
             offset = min(copy.offset or 0, len(line))
-            start = max(0, offset - LONGEST_LINE // 2)
+            start = max(0, offset - MAX_LINE_LENGTH // 2)
             dots = "... " if start else ""
-            copy.text = f"{dots}{line[start : start + LONGEST_LINE]} ..."
+            copy.text = f"{dots}{line[start : start + MAX_LINE_LENGTH]} ..."
             copy.offset, copy.end_offset = offset - start + len(dots), None
 
     def _parts(self, errors: tuple[BaseException, ...]) -> list[BaseException]:
-        most = min(MOST_IN_GROUP, self.left)
+        most = min(MAX_IN_GROUP, self.left)
         # A place for saying how many more there are.
         shown = errors if len(errors) <= most else errors[: max(0, most - 1)]
         more = len(errors) - len(shown)
@@ -168,9 +168,9 @@ class _Copies:
         if type(notes) not in (list, tuple):
             yield safe_text.shown(notes, repr, self.raised)
             return
-        yield from map(self._text, notes[:MOST_NOTES])
-        if len(notes) > MOST_NOTES:
-            yield f"({len(notes) - MOST_NOTES} more notes)"
+        yield from map(self._text, notes[:MAX_NOTES])
+        if len(notes) > MAX_NOTES:
+            yield f"({len(notes) - MAX_NOTES} more notes)"
 
 
 def _member(base: type, name: str, error: BaseException) -> Any:
@@ -193,7 +193,7 @@ def _before(error: BaseException) -> tuple[Any, str]:
 def _made(kind: type, base: Any, text: str, *more: Any) -> BaseException:
     """An exception like those of class `kind` that says `text`."""
     names = {
-        name: safe_text.cut(value, safe_text.LONGEST_NAME) if issubclass(type(value), str) else "<unknown>"
+        name: safe_text.cut(value, safe_text.MAX_NAME_LENGTH) if issubclass(type(value), str) else "<unknown>"
         for name in ("__module__", "__qualname__")
         for value in [type.__dict__[name].__get__(kind)]
     }

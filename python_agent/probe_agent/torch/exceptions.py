@@ -18,11 +18,11 @@ from probe_agent import _native
 from probe_agent.torch import modules
 from probe_agent.torch.layers import skipped_by_dynamo
 
-LONGEST_MESSAGE = 4096
-LONGEST_TRACEBACK = 16384
+MAX_MESSAGE_LENGTH = 4096
+MAX_TRACEBACK_LENGTH = 16384
 #: Of a longer one, so much of its beginning; the rest is its end.
 _BEGINNING = 4096
-LONGEST_MEMORY = 8192
+MAX_MEMORY_LENGTH = 8192
 #: A hook that is not Python's own may end the process at once (MPI_Abort, os._exit), so the row is waited for.
 _WAIT_SECONDS = 1.0
 
@@ -169,7 +169,7 @@ def _name_of(kind: type) -> str:
 
 def _message(value: BaseException) -> str:
     try:
-        return _cut(str(value), LONGEST_MESSAGE)
+        return _cut(str(value), MAX_MESSAGE_LENGTH)
     except Exception as error:
         return f"(it can't be shown: {type(error).__name__})"
 
@@ -180,10 +180,10 @@ def _printed(value: BaseException, traceback: TracebackType | None) -> str:
     except Exception as error:  # No memory left for it, or a class that can't be printed.
         return f"(it can't be shown: {type(error).__name__})"
     whole = text.encode(errors="replace")
-    if len(whole) <= LONGEST_TRACEBACK:
+    if len(whole) <= MAX_TRACEBACK_LENGTH:
         return whole.decode()
     left_out = "\n  … (the middle is left out) …\n"
-    end = whole[-(LONGEST_TRACEBACK - _BEGINNING - len(left_out.encode())) :]
+    end = whole[-(MAX_TRACEBACK_LENGTH - _BEGINNING - len(left_out.encode())) :]
     return _cut(text, _BEGINNING) + left_out + end.decode(errors="ignore")
 
 
@@ -254,7 +254,7 @@ def _memory() -> str:
                     lines.append(torch.cuda.memory_summary(device, abbreviated=True))
     except Exception as error:
         lines.append(f"(torch's allocator can't be asked: {type(error).__name__})")
-    return _cut("\n".join(lines), LONGEST_MEMORY)
+    return _cut("\n".join(lines), MAX_MEMORY_LENGTH)
 
 
 def _lines(path: str, *wanted: str) -> list[str]:

@@ -20,7 +20,7 @@ use probe_trace::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREF
 use probe_trace::record::{Kind, Record, RecordTable};
 
 /// Items of a batch that are looked at; a batch of more has no size.
-const MOST_ITEMS: isize = 64;
+const MAX_ITEMS: isize = 64;
 
 /// `collections.UserDict`, whose content is a plain dictionary (batches of tokenizers are of a subclass); kept alive.
 static USER_DICT: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
@@ -206,22 +206,22 @@ fn measure(batch: &Bound<'_, PyAny>) -> (Option<u64>, Option<u32>) {
             sum.add(object);
         } else if ffi::PyTuple_Check(object) != 0 {
             let count = ffi::PyTuple_Size(object);
-            (0..count.min(MOST_ITEMS)).for_each(|place| sum.add(ffi::PyTuple_GetItem(object, place)));
-            sum.bytes = sum.bytes.filter(|_| (1..=MOST_ITEMS).contains(&count));
+            (0..count.min(MAX_ITEMS)).for_each(|place| sum.add(ffi::PyTuple_GetItem(object, place)));
+            sum.bytes = sum.bytes.filter(|_| (1..=MAX_ITEMS).contains(&count));
         } else if ffi::PyList_Check(object) != 0 {
             let count = ffi::PyList_Size(object);
-            (0..count.min(MOST_ITEMS)).for_each(|place| sum.add(ffi::PyList_GetItem(object, place)));
-            sum.bytes = sum.bytes.filter(|_| (1..=MOST_ITEMS).contains(&count));
+            (0..count.min(MAX_ITEMS)).for_each(|place| sum.add(ffi::PyList_GetItem(object, place)));
+            sum.bytes = sum.bytes.filter(|_| (1..=MAX_ITEMS).contains(&count));
         } else if ffi::PyDict_Check(object) != 0 {
             let (mut position, mut value, mut count) = (0, std::ptr::null_mut(), 0);
             while ffi::PyDict_Next(object, &raw mut position, std::ptr::null_mut(), &raw mut value) != 0 {
                 count += 1;
-                if count > MOST_ITEMS {
+                if count > MAX_ITEMS {
                     break;
                 }
                 sum.add(value);
             }
-            sum.bytes = sum.bytes.filter(|_| (1..=MOST_ITEMS).contains(&count));
+            sum.bytes = sum.bytes.filter(|_| (1..=MAX_ITEMS).contains(&count));
         } else {
             sum.bytes = None;
         }

@@ -22,7 +22,7 @@ const TABLE: &str = "python.exceptions";
 
 /// Rows of a process at most: their texts stay in the connection's string table. Those that end it have places of their own.
 const MOST: u64 = 256;
-const MOST_FATAL: u64 = 16;
+const MAX_FATAL: u64 = 16;
 
 /// An exception, as Python describes it.
 #[derive(Debug, FromPyObject)]
@@ -122,7 +122,7 @@ fn record_exception(py: Python<'_>, raised: Raised, wait_s: f64) -> bool {
     let number = {
         let mut all = shared::lock(&ALL);
         let fatal = raised.uncaught && raised.main;
-        let (count, most) = if fatal { (all.fatal, MOST_FATAL) } else { (all.kept - all.fatal, MOST) };
+        let (count, most) = if fatal { (all.fatal, MAX_FATAL) } else { (all.kept - all.fatal, MOST) };
         if count >= most {
             all.dropped += 1;
             return false;

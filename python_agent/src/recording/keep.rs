@@ -20,7 +20,7 @@ pub(crate) use shared_memory::descriptor;
 /// draining.
 const SHARE: f64 = 50.0;
 /// And the longest that it may wait for that (seconds).
-const MOST_PAUSE: f64 = 1.0;
+const MAX_PAUSE: f64 = 1.0;
 
 #[derive(Debug)]
 struct State {
@@ -68,6 +68,6 @@ pub fn put_down(sink: &Sink, outgoing: impl FnOnce(Vec<recover::Place>) -> Outgo
     ring::release();
     // Time of this thread: on a busy machine it may have waited for a processor in between.
     let spent = before.zip(overhead::cpu()).map_or(0.0, |((_, before), (_, after))| after - before);
-    let pause = Duration::from_secs_f64((spent * SHARE).clamp(0.0, MOST_PAUSE));
+    let pause = Duration::from_secs_f64((spent * SHARE).clamp(0.0, MAX_PAUSE));
     state.next = Instant::now().checked_add(pause);
 }

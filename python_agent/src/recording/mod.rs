@@ -9,7 +9,7 @@ use probe_proto::config::Layers;
 use pyo3::prelude::*;
 
 use crate::shared::{self, ATTACHED, ENABLED};
-use crate::uplink::link::LONGEST_PROBLEM;
+use crate::uplink::link::MAX_PROBLEM_LENGTH;
 use crate::words::Words;
 
 mod analyser;
@@ -140,7 +140,7 @@ fn layers() -> std::collections::BTreeMap<&'static str, String> {
 
 /// Keeps what went wrong, in words. Every report has them.
 #[pyfunction]
-fn set_problem(problem: Words<LONGEST_PROBLEM>) {
+fn set_problem(problem: Words<MAX_PROBLEM_LENGTH>) {
     *shared::lock(&shared::PROBLEM) = problem.0;
 }
 

@@ -15,7 +15,7 @@ use crate::shared;
 use crate::uplink::connect::Address;
 use probe_trace::known::Learned;
 use probe_trace::mapping::{
-    CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MOST_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
+    CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MAX_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
 };
 use probe_trace::record::Record;
 
@@ -42,7 +42,7 @@ static TRIED: AtomicBool = AtomicBool::new(false);
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 static RINGS: AtomicUsize = AtomicUsize::new(0);
 /// What a forked child has to cover: rings, and behind them the log of names.
-static MAPPED: [AtomicPtr<u8>; MOST_RINGS + 1] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST_RINGS + 1];
+static MAPPED: [AtomicPtr<u8>; MAX_RINGS + 1] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_RINGS + 1];
 /// Bytes of the log that are taken.
 static LOGGED: AtomicUsize = AtomicUsize::new(0);
 
@@ -66,7 +66,7 @@ pub(super) fn begin() {
     match Writer::begin(file) {
         Ok(writer) => {
             DESCRIPTOR.store(descriptor, Ordering::Release);
-            if let Err(error) = map(MOST_RINGS, LOG_AT, LOG_BYTES, LOG_BYTES) {
+            if let Err(error) = map(MAX_RINGS, LOG_AT, LOG_BYTES, LOG_BYTES) {
                 not_shared(&error);
             }
             FILE.store(Box::into_raw(Box::new(Mutex::new(writer))), Ordering::Release);
@@ -107,8 +107,7 @@ fn not_shared(error: &std::io::Error) {
 #[cold]
 pub(super) fn ring() -> Option<Region> {
     writer()?;
-    let number =
-        RINGS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| (made < MOST_RINGS).then_some(made + 1));
+    let number = RINGS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| (made < MAX_RINGS).then_some(made + 1));
     let made = number.map_err(|_| std::io::Error::other("there are too many threads")).and_then(|number| {
         let page = map(number, ring_at(number), RING_BYTES, PIECE)?;
         // SAFETY: within the mapping just made, at its beginning, which is there; aligned, and nobody else knows it yet.
@@ -200,7 +199,7 @@ fn map(number: usize, at: u64, bytes: u64, taken: u64) -> std::io::Result<*mut u
 /// no lock: names are learned anywhere. What has no room waits for that.
 #[cold]
 pub(super) fn log(learned: &Learned<'_>) {
-    let page = MAPPED[MOST_RINGS].load(Ordering::Acquire);
+    let page = MAPPED[MAX_RINGS].load(Ordering::Acquire);
     if page.is_null() || fork::is_child() {
         return;
     }
@@ -231,7 +230,7 @@ pub(super) fn leave() {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     for (number, page) in MAPPED.iter().enumerate() {
         let page = page.load(Ordering::Acquire);
-        let bytes = if number < MOST_RINGS { RING_BYTES } else { LOG_BYTES };
+        let bytes = if number < MAX_RINGS { RING_BYTES } else { LOG_BYTES };
         if !page.is_null() {
             // SAFETY: memory is mapped where nothing is. A kernel that does not know the flag (before 4.17) takes the
             // address for a wish, and what it mapped elsewhere is given back.

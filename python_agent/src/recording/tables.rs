@@ -23,7 +23,7 @@ use probe_trace::custom::{Value, Waiting};
 use probe_trace::sink::Sink;
 
 /// What may wait between two drains, of all tables (bytes).
-const MOST_WAITING: usize = 4 << 20;
+const MAX_WAITING: usize = 4 << 20;
 
 /// Why rows are not kept; the place of each is its counter.
 const REASONS: [&str; 4] = ["too many at once", "text too long", "number too large", "table refused"];
@@ -99,8 +99,8 @@ fn declare_table(name: &str, columns: Vec<(String, String)>) -> PyResult<usize> 
             Some(how) => Err(PyValueError::new_err(format!("{name} is declared already, and differs: {how}"))),
         };
     }
-    if all.tables.len() >= custom::MOST_TABLES {
-        let most = custom::MOST_TABLES;
+    if all.tables.len() >= custom::MAX_TABLES {
+        let most = custom::MAX_TABLES;
         return Err(PyValueError::new_err(format!("{most} tables are declared already; {name} would be one too many")));
     }
     let table = custom::declare(name, &columns).map_err(PyValueError::new_err)?;
@@ -224,7 +224,7 @@ fn read(value: &Bound<'_, PyAny>, kind: ColumnType) -> Result<Value, Unread> {
         ColumnType::Text => {
             let text = value.cast::<PyString>().map_err(|_| Unread::Raised)?;
             let text = text.to_string_lossy();
-            match text.len() > custom::LONGEST_TEXT {
+            match text.len() > custom::MAX_TEXT_LENGTH {
                 true => Err(Unread::Counted(LONG_TEXT)),
                 false => Ok(Value::Text(text.as_ref().into())),
             }
@@ -249,7 +249,7 @@ fn keep(place: usize, step: i64, row: Result<Vec<Value>, usize>) {
     };
     let text = |value: &Value| if let Value::Text(text) = value { text.len() } else { 0 };
     let bytes = size_of::<Waiting>() + values.iter().map(|value| size_of::<Value>() + text(value)).sum::<usize>();
-    if waiting + bytes > MOST_WAITING {
+    if waiting + bytes > MAX_WAITING {
         return mine.dropped[TOO_MANY] += 1;
     }
     mine.rows.push(Waiting { step, unix_ns: crate::uplink::unix_ns(), values });

@@ -3,7 +3,7 @@
 use std::fs;
 
 /// Threads whose children are looked for, at most: each costs a file to open.
-const MOST_THREADS: usize = 256;
+const MAX_THREADS: usize = 256;
 
 /// The children of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct Children {
 pub(super) fn look() -> Option<Children> {
     let mut found = Children { count: 0, resident_pages: 0 };
     for (place, thread) in fs::read_dir("/proc/self/task").ok()?.flatten().enumerate() {
-        if place >= MOST_THREADS {
+        if place >= MAX_THREADS {
             return None;
         }
         let children = match fs::read_to_string(thread.path().join("children")) {

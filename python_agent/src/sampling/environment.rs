@@ -18,7 +18,7 @@ use probe_trace::sink::Sink;
 const SETTLED_STEPS: i64 = 2;
 const SETTLED: Duration = Duration::from_secs(5);
 /// Rows of a process at most: what changes more often is no condition.
-const MOST_ROWS: u32 = 64;
+const MAX_ROWS: u32 = 64;
 
 /// A fact.
 #[derive(Debug, Clone, PartialEq, FromPyObject, IntoPyObject)]
@@ -64,7 +64,7 @@ impl Noted {
             None => STEP.load(Ordering::Relaxed) >= SETTLED_STEPS || now.duration_since(seen) >= SETTLED,
             Some(row) => now.duration_since(row) >= super::SECOND,
         };
-        if !(settled || last) || self.rows >= MOST_ROWS {
+        if !(settled || last) || self.rows >= MAX_ROWS {
             return;
         }
         self.facts = facts;

@@ -11,7 +11,7 @@ use crate::recording::{self, policy};
 use crate::shared::{STEP, lock};
 
 /// Late plans that are remembered.
-const MOST_LATE: usize = 8;
+const MAX_LATE: usize = 8;
 
 /// What was set.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub fn apply<'a>(
             let late = LatePlan { from_step: plan.from_step.min(now), until_step: plan.from_step.max(now) };
             set.late_plans += 1;
             set.newest_late.push_back(late);
-            if set.newest_late.len() > MOST_LATE {
+            if set.newest_late.len() > MAX_LATE {
                 set.newest_late.pop_front();
             }
         }

@@ -15,7 +15,7 @@ use super::connect::Address;
 use super::revive::Revival;
 
 /// What went wrong is cut here (bytes, or characters of Python's).
-pub(crate) const LONGEST_PROBLEM: usize = 4096;
+pub(crate) const MAX_PROBLEM_LENGTH: usize = 4096;
 
 /// What is fixed when the uplink starts.
 #[derive(Debug, Clone)]
@@ -219,6 +219,6 @@ pub fn say(message: &str) {
 /// Keeps what went wrong where `probe.agents` and `probe_agent.status()` show it. Every report has it.
 pub fn set_problem(problem: impl Into<String>) {
     let mut problem = problem.into();
-    problem.truncate(problem.floor_char_boundary(LONGEST_PROBLEM));
+    problem.truncate(problem.floor_char_boundary(MAX_PROBLEM_LENGTH));
     *lock(&shared::PROBLEM) = problem;
 }

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::cli::{ask, report};
+use crate::cli::{connect, report};
 
 pub(super) struct Link {
     runtime: Runtime,
@@ -61,12 +61,12 @@ impl Link {
         &mut self,
         work: impl AsyncFnOnce(&mut Client) -> Result<T>,
     ) -> Result<Option<T>> {
-        self.runtime.block_on(ask::unless(&mut self.interrupt, work(&mut self.client)))
+        self.runtime.block_on(connect::unless(&mut self.interrupt, work(&mut self.client)))
     }
 
     /// Work without it.
     pub(super) fn wait<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
-        self.runtime.block_on(ask::unless(&mut self.interrupt, work))
+        self.runtime.block_on(connect::unless(&mut self.interrupt, work))
     }
 
     /// What was pressed before a prompt is not for what is typed there.
@@ -108,11 +108,11 @@ impl Link {
 /// Finds ENDPOINT and connects. The runtime has a thread of its own, so that what a cancelled query or snippet leaves
 /// behind is sent while nothing waits for anything.
 fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime, Client, Target)> {
-    let finding = ask::one_thread()?;
+    let finding = connect::one_thread()?;
     let target = finding.block_on(discover::find(endpoint))?;
     let runtime = match target.place {
         // It is read by this process.
-        Place::Directory(_) => ask::many_threads()?,
+        Place::Directory(_) => connect::many_threads()?,
         _ => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
     };
     let client = runtime.block_on(Client::open(&target, token_file))?;

@@ -22,7 +22,7 @@ use probe_common::error::{Error, Result};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use self::session::{Session, Then};
-use super::ask::Connection;
+use super::connect::Connection;
 use super::status::{INTERRUPTED, Status};
 
 /// Open a console: SQL and Python at a prompt

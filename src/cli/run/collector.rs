@@ -33,8 +33,8 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Between two looks at a run that another collector keeps.
 const LOOK_AT_ANOTHER: Duration = Duration::from_secs(1);
 /// One that died is brought back at once, and after this where that did not last; longer each time, up to a minute.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// The collector's process, and the ones that take its place.
 #[derive(Debug)]
@@ -111,15 +111,15 @@ impl Collector {
 
     /// Sees to it that there is one, for as long as this is polled.
     pub(super) async fn watch(&mut self) -> Infallible {
-        let mut pause = SHORTEST_PAUSE;
+        let mut pause = MIN_PAUSE;
         loop {
             if let Some(child) = &mut self.child {
                 let began = Instant::now();
                 let ended = child.wait().await;
                 self.child = None;
                 self.note_end(ended.ok());
-                if began.elapsed() > LONGEST_PAUSE {
-                    pause = SHORTEST_PAUSE;
+                if began.elapsed() > MAX_PAUSE {
+                    pause = MIN_PAUSE;
                 }
             } else if self.is_over || self.has_ended() {
                 self.is_over = true;
@@ -135,7 +135,7 @@ impl Collector {
                     Err(error) => _ = report::error(&error),
                 }
                 sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
             }
         }
     }

@@ -13,7 +13,7 @@ use probe_inspect::stacks::sampler::{self, Plan};
 use probe_inspect::stacks::{Readers, Subject};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
-use super::super::ask::Connection;
+use super::super::connect::Connection;
 
 /// The target of `probe stack`: a run through its collector, or one process.
 pub(in crate::cli) enum StackTarget {

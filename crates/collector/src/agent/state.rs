@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use probe_common::clock;
 
-use super::{AgentState, Loss, MOST_ENTRIES, Source};
+use super::{AgentState, Loss, MAX_ENTRIES, Source};
 
 impl AgentState {
     pub(super) fn finish(&mut self, from: &Source<'_>) {
@@ -17,7 +17,7 @@ impl AgentState {
     pub(super) fn count_stored(&mut self, table: &str, rows: u64) {
         if let Some(stored) = self.stored.get_mut(table) {
             *stored += rows;
-        } else if self.stored.len() < MOST_ENTRIES {
+        } else if self.stored.len() < MAX_ENTRIES {
             self.stored.insert(table.to_owned(), rows);
         }
     }
@@ -36,7 +36,7 @@ impl AgentState {
     pub(super) fn recorded(&mut self, table: &str, rows: u64) {
         if let Some(recorded) = self.recorded.get_mut(table) {
             *recorded = rows.max(*recorded);
-        } else if self.recorded.len() < MOST_ENTRIES {
+        } else if self.recorded.len() < MAX_ENTRIES {
             self.recorded.insert(table.to_owned(), rows);
         }
     }
@@ -44,7 +44,7 @@ impl AgentState {
     /// Counts rows that were lost here.
     pub fn count_loss(&mut self, table: &str, reason: &'static str, rows: u64) {
         let key = (table.to_owned(), Cow::Borrowed(reason));
-        if self.lost_here.len() >= MOST_ENTRIES && !self.lost_here.contains_key(&key) {
+        if self.lost_here.len() >= MAX_ENTRIES && !self.lost_here.contains_key(&key) {
             return;
         }
         let loss = self.lost_here.entry(key).or_default();

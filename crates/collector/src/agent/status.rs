@@ -1,27 +1,27 @@
-//! What of an agent's report is kept, here and in the journal's ledger: no more of it, and none of it longer, than is shown.
+//! What of an agent's report is kept, here and in the journal's checkpoint: no more of it, and none of it longer, than is shown.
 
 use std::collections::HashMap;
 
 use probe_proto::v1;
-use probe_store::journal::MOST_ENTRIES;
+use probe_store::journal::MAX_ENTRIES;
 use prost::Message;
 
 use crate::truncate::{MAX_TEXT, truncate};
 
 /// Process groups of an agent whose state is kept, and pending operations of each.
-const MOST_GROUPS: usize = 1024;
-const MOST_PENDING: usize = 64;
+const MAX_GROUPS: usize = 1024;
+const MAX_PENDING: usize = 64;
 
 /// Late plans of one report that are looked at.
-pub(super) const MOST_LATE: usize = 8;
+pub(super) const MAX_LATE: usize = 8;
 
 /// So much of a report is kept (bytes); where it is longer, groups are left out, and then all but numbers.
 const LONGEST: usize = 64 << 10;
 
 /// A report as it is kept.
 pub(crate) fn truncate_status(status: v1::Status) -> v1::Status {
-    let drops = status.drops.into_iter().take(MOST_ENTRIES);
-    let late = status.late.len().saturating_sub(MOST_LATE);
+    let drops = status.drops.into_iter().take(MAX_ENTRIES);
+    let late = status.late.len().saturating_sub(MAX_LATE);
     let mut status = v1::Status {
         problem: truncate(status.problem, MAX_TEXT),
         layers: few(status.layers, short),
@@ -29,7 +29,7 @@ pub(crate) fn truncate_status(status: v1::Status) -> v1::Status {
         recorded: few(status.recorded, |rows| rows),
         drops: drops.map(|drop| v1::Drop { table: short(drop.table), reason: short(drop.reason), ..drop }).collect(),
         late: status.late.into_iter().skip(late).collect(),
-        groups: status.groups.into_iter().take(MOST_GROUPS).map(truncate_group).collect(),
+        groups: status.groups.into_iter().take(MAX_GROUPS).map(truncate_group).collect(),
         ..status
     };
     while status.encoded_len() > LONGEST && !status.groups.is_empty() {
@@ -50,7 +50,7 @@ pub(crate) fn truncate_status(status: v1::Status) -> v1::Status {
 /// What an agent says of a group, no longer than it should be.
 fn truncate_group(mut group: v1::GroupState) -> v1::GroupState {
     group.name = short(group.name);
-    group.pending.truncate(MOST_PENDING);
+    group.pending.truncate(MAX_PENDING);
     for operation in &mut group.pending {
         operation.operation_type = short(std::mem::take(&mut operation.operation_type));
         operation.backend = short(std::mem::take(&mut operation.backend));
@@ -64,7 +64,7 @@ fn short(text: String) -> String {
 }
 
 fn few<V, W>(map: HashMap<String, V>, value: impl Fn(V) -> W) -> HashMap<String, W> {
-    map.into_iter().take(MOST_ENTRIES).map(|(key, of)| (short(key), value(of))).collect()
+    map.into_iter().take(MAX_ENTRIES).map(|(key, of)| (short(key), value(of))).collect()
 }
 
 #[cfg(test)]

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Addresses that are remembered.
-const MOST_ADDRESSES: usize = 1024;
+const MAX_ADDRESSES: usize = 1024;
 /// An address that fails no more is forgotten after this long.
 const FORGET: Duration = Duration::from_secs(600);
 /// Attempts of one address that may wait for their answer; one more is answered at once, with another error.
-const MOST_WAITING: u32 = 4;
+const MAX_WAITING: u32 = 4;
 /// How long the first attempt waits; each one more twice as long, up to 32 times.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
-const MOST_DOUBLINGS: u32 = 5;
+const MAX_DOUBLINGS: u32 = 5;
 
 /// Where an attempt came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,15 +77,15 @@ impl Failures {
     pub fn add(self: &Arc<Self>, from: Origin, now: Instant) -> Failure {
         let mut all = self.lock();
         all.retain(|_, of| of.waiting > 0 || now.saturating_duration_since(of.newest) < FORGET);
-        if all.len() >= MOST_ADDRESSES && !all.contains_key(&from) {
+        if all.len() >= MAX_ADDRESSES && !all.contains_key(&from) {
             let oldest = all.iter().min_by_key(|(_, of)| of.newest).map(|(from, _)| *from);
             oldest.map(|oldest| all.remove(&oldest));
         }
         let of = all.entry(from).or_insert(Of { count: 0, waiting: 0, newest: now });
         of.count += 1;
         of.newest = now;
-        let doublings = u32::try_from(of.count - 1).unwrap_or(u32::MAX).min(MOST_DOUBLINGS);
-        let delay = (of.waiting < MOST_WAITING).then(|| FIRST_DELAY * (1 << doublings));
+        let doublings = u32::try_from(of.count - 1).unwrap_or(u32::MAX).min(MAX_DOUBLINGS);
+        let delay = (of.waiting < MAX_WAITING).then(|| FIRST_DELAY * (1 << doublings));
         of.waiting += u32::from(delay.is_some());
         Failure { failures: Arc::clone(self), from, count: of.count, delay }
     }
@@ -126,10 +126,10 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_and_forgotten() {
         let (failures, now) = (Arc::new(Failures::default()), Instant::now());
-        for number in 0..2 * MOST_ADDRESSES as u32 {
+        for number in 0..2 * MAX_ADDRESSES as u32 {
             drop(failures.add(Origin::address(std::net::Ipv4Addr::from_bits(number).into()), now));
         }
-        assert_eq!(failures.lock().len(), MOST_ADDRESSES);
+        assert_eq!(failures.lock().len(), MAX_ADDRESSES);
         drop(failures.add(from(1), now + FORGET));
         assert_eq!(failures.lock().len(), 1);
     }

@@ -23,7 +23,7 @@ use super::scope::Scopes;
 /// Longest file that is read (bytes): some ten thousand tokens.
 const LONGEST: u64 = 1 << 20;
 /// Longest name (letters).
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 
 /// A token by everything but itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(super) fn hash(token: &[u8]) -> [u8; 32] {
 
 fn is_name(name: &str) -> bool {
     !name.is_empty()
-        && name.len() <= LONGEST_NAME
+        && name.len() <= MAX_NAME_LENGTH
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
@@ -130,7 +130,7 @@ impl TokenFile {
     pub fn make(&self, name: &str, scopes: Scopes) -> Result<String> {
         if !is_name(name) {
             return Err(Error::usage(format!("'{name}' can't name a token"))
-                .hint(format!("a name has letters, digits and . _ -, {LONGEST_NAME} of them at most")));
+                .hint(format!("a name has letters, digits and . _ -, {MAX_NAME_LENGTH} of them at most")));
         }
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(|error| Error::failed(format!("no random numbers: {error}")))?;

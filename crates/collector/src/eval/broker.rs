@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::context::Context;
-use super::log::{LONGEST_CODE, LONGEST_SESSION_NAME, Log};
+use super::log::{Log, MAX_CODE_LENGTH, MAX_SESSION_NAME_LENGTH};
 use super::printed::printed;
 use super::routes::Routes;
 use super::snippet::Snippet;
@@ -21,12 +21,12 @@ use crate::truncate::truncate;
 
 /// Deadline where none is asked for, and the longest (seconds).
 const DEFAULT_TIMEOUT: f64 = 30.0;
-const LONGEST_TIMEOUT: f64 = 86_400.0;
+const MAX_TIMEOUT: f64 = 86_400.0;
 /// Output where no limit is asked for, and the largest (bytes).
 const DEFAULT_OUTPUT: u64 = 16 << 20;
-const LARGEST_OUTPUT: u64 = 64 << 20;
+const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// Snippets that may be under way at a time.
-const MOST_RUNNING: usize = 32;
+const MAX_RUNNING: usize = 32;
 /// Events between a snippet and the client's connection; what more there is waits in the feed, which is bounded.
 const EVENTS_AHEAD: usize = 16;
 
@@ -43,7 +43,7 @@ pub struct Broker {
 
 impl Broker {
     pub fn new(run: Arc<str>, registry: Arc<Registry>, routes: Arc<Routes>, log: Arc<Log>) -> Self {
-        let running = Arc::new(Semaphore::new(MOST_RUNNING));
+        let running = Arc::new(Semaphore::new(MAX_RUNNING));
         let context = Arc::new(Context { run, registry, routes, turn: Arc::default() });
         Self { context, log, running }
     }
@@ -67,7 +67,7 @@ impl Broker {
                 group.check_over_tcp()?;
             }
             let permit = Arc::clone(&self.running).try_acquire_owned();
-            let permit = permit.map_err(|_| Error::limit(format!("{MOST_RUNNING} snippets are running already")))?;
+            let permit = permit.map_err(|_| Error::limit(format!("{MAX_RUNNING} snippets are running already")))?;
             Ok((call, group, permit))
         });
         let (call, group, permit) = match started {
@@ -111,9 +111,9 @@ impl Broker {
 
     fn prepare(&self, mut call: EvalCall) -> Result<EvalCall> {
         if !is_session_name(&call.session) {
-            let session = truncate(call.session, LONGEST_SESSION_NAME);
+            let session = truncate(call.session, MAX_SESSION_NAME_LENGTH);
             return Err(Error::usage(format!("'{session}' can't name a session"))
-                .hint(format!("a name has letters, digits and . _ -, {LONGEST_SESSION_NAME} of them at most")));
+                .hint(format!("a name has letters, digits and . _ -, {MAX_SESSION_NAME_LENGTH} of them at most")));
         }
         if call.end_session && call.session.is_empty() {
             return Err(Error::usage("which session is to be ended is not said").hint("name it: --session NAME"));
@@ -125,9 +125,9 @@ impl Broker {
         if call.code.trim().is_empty() && !call.end_session && call.complete.is_empty() {
             return Err(Error::usage("there is no code to run"));
         }
-        if call.code.len() > LONGEST_CODE {
+        if call.code.len() > MAX_CODE_LENGTH {
             return Err(Error::usage(format!(
-                "a snippet has at most {LONGEST_CODE} bytes, this one has {}",
+                "a snippet has at most {MAX_CODE_LENGTH} bytes, this one has {}",
                 call.code.len()
             )));
         }
@@ -137,8 +137,8 @@ impl Broker {
         if call.timeout_s == 0.0 {
             call.timeout_s = DEFAULT_TIMEOUT;
         }
-        if !(call.timeout_s > 0.0 && call.timeout_s <= LONGEST_TIMEOUT) {
-            let longest = Duration::from_secs_f64(LONGEST_TIMEOUT).as_secs();
+        if !(call.timeout_s > 0.0 && call.timeout_s <= MAX_TIMEOUT) {
+            let longest = Duration::from_secs_f64(MAX_TIMEOUT).as_secs();
             return Err(Error::usage(format!(
                 "a deadline is above 0 and at most {longest} s, not {} s",
                 call.timeout_s
@@ -147,8 +147,8 @@ impl Broker {
         if call.max_output == 0 {
             call.max_output = DEFAULT_OUTPUT;
         }
-        if call.max_output > LARGEST_OUTPUT {
-            return Err(Error::usage(format!("output can be limited to at most {LARGEST_OUTPUT} bytes")));
+        if call.max_output > MAX_OUTPUT_BYTES {
+            return Err(Error::usage(format!("output can be limited to at most {MAX_OUTPUT_BYTES} bytes")));
         }
         Ok(call)
     }
@@ -156,5 +156,5 @@ impl Broker {
 
 /// Whether a session can have this name; the empty one means none.
 fn is_session_name(name: &str) -> bool {
-    name.len() <= LONGEST_SESSION_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    name.len() <= MAX_SESSION_NAME_LENGTH && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }

@@ -16,9 +16,9 @@ use crate::server::peer::Asker;
 use crate::truncate::truncate;
 
 /// Longest snippet (bytes).
-pub(super) const LONGEST_CODE: usize = 1 << 20;
+pub(super) const MAX_CODE_LENGTH: usize = 1 << 20;
 /// Longest name of a session (bytes).
-pub(super) const LONGEST_SESSION_NAME: usize = 64;
+pub(super) const MAX_SESSION_NAME_LENGTH: usize = 64;
 /// A row of `probe.evals`.
 #[derive(Debug, Clone)]
 pub struct Record {
@@ -133,7 +133,7 @@ impl Log {
     /// written down waits.
     pub async fn turn(&self, asked_by: &Asker, code: &str) {
         if let Some(journal) = self.journal.get() {
-            self.pace.turn(&asked_by.who, code.len().min(LONGEST_CODE), journal.asked()).await;
+            self.pace.turn(&asked_by.who, code.len().min(MAX_CODE_LENGTH), journal.asked()).await;
         }
     }
 
@@ -170,9 +170,9 @@ impl Record {
             id,
             ts: clock::unix_ns(),
             asked_by: asked_by.clone(),
-            code: truncate(call.code.clone(), LONGEST_CODE),
+            code: truncate(call.code.clone(), MAX_CODE_LENGTH),
             hash: hash(&call.code),
-            session: Some(truncate(call.session.clone(), LONGEST_SESSION_NAME)).filter(|name| !name.is_empty()),
+            session: Some(truncate(call.session.clone(), MAX_SESSION_NAME_LENGTH)).filter(|name| !name.is_empty()),
             at: call.at(),
             placed: None,
             step: None,

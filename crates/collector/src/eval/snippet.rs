@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// A client takes what is left of the output within this time.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest traceback (bytes).
-const LONGEST_ERROR: usize = 1 << 20;
+const MAX_ERROR_LENGTH: usize = 1 << 20;
 
 pub(super) struct Snippet {
     context: Arc<Context>,
@@ -316,7 +316,7 @@ impl Snippet {
     }
 
     fn settle(&mut self, place: usize, mut done: Done) {
-        done.error = truncate(done.error, LONGEST_ERROR);
+        done.error = truncate(done.error, MAX_ERROR_LENGTH);
         let target = &self.group.targets[place];
         if target.shown {
             self.feed.push(Event::RankDone(v1::RankDone { rank: target.rank, done: Some(done.clone()) }));

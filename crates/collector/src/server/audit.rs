@@ -18,9 +18,9 @@ use super::peer::Asker;
 use crate::truncate::truncate;
 
 /// Longest query of which all text is kept (bytes); of a longer one the hash is of all of it.
-const LONGEST_TEXT: usize = 64 << 10;
+const MAX_TEXT_LENGTH: usize = 64 << 10;
 /// Longest error (bytes).
-const LONGEST_ERROR: usize = 1000;
+const MAX_ERROR_LENGTH: usize = 1000;
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl Audit {
     /// waits.
     pub async fn turn(&self, asker: &Asker, sql: &str) {
         if let Some(journal) = self.journal.get() {
-            self.pace.turn(&asker.who, sql.len().min(LONGEST_TEXT), journal.asked()).await;
+            self.pace.turn(&asker.who, sql.len().min(MAX_TEXT_LENGTH), journal.asked()).await;
         }
     }
 
@@ -77,7 +77,7 @@ impl Audit {
     /// A query was asked by somebody who may not ask any.
     pub fn refuse(&self, asker: &Asker, sql: &str, why: &str) {
         let status = "refused".into();
-        let error = Some(truncate(why.to_owned(), LONGEST_ERROR));
+        let error = Some(truncate(why.to_owned(), MAX_ERROR_LENGTH));
         self.add(v1::Query { status, error, ..question(asker, sql, None) });
     }
 
@@ -103,7 +103,7 @@ fn question(asker: &Asker, sql: &str, pid: Option<i32>) -> v1::Query {
         ts: clock::unix_ns(),
         asked_by: asker.who.clone(),
         peer: asker.peer.clone(),
-        sql: truncate(sql.to_owned(), LONGEST_TEXT),
+        sql: truncate(sql.to_owned(), MAX_TEXT_LENGTH),
         hash: hash(sql),
         pid,
         ..v1::Query::default()
@@ -118,7 +118,7 @@ fn end(query: &mut v1::Query, error: Option<&Error>) {
         Some(_) => "error",
     }
     .into();
-    query.error = error.map(|error| truncate(error.to_string(), LONGEST_ERROR));
+    query.error = error.map(|error| truncate(error.to_string(), MAX_ERROR_LENGTH));
 }
 
 /// SHA-256 of a text, in hexadecimal digits: the same for the same text, also where the text itself was cut.
@@ -236,9 +236,9 @@ mod tests {
     #[test]
     fn of_a_long_query_the_beginning_is_kept_and_the_hash_is_of_all() {
         let audit = Arc::new(Audit::default());
-        let long = audit.begin(&asker(), &"x".repeat(LONGEST_TEXT + 1), None);
-        assert_eq!(row(&audit, 0).sql.len(), LONGEST_TEXT);
-        assert_eq!(long.query.hash, hash(&"x".repeat(LONGEST_TEXT + 1)));
+        let long = audit.begin(&asker(), &"x".repeat(MAX_TEXT_LENGTH + 1), None);
+        assert_eq!(row(&audit, 0).sql.len(), MAX_TEXT_LENGTH);
+        assert_eq!(long.query.hash, hash(&"x".repeat(MAX_TEXT_LENGTH + 1)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, UnixListener};
 use crate::auth::Identity;
 
 /// Longest path of a socket (bytes): the kernel's 108 with the zero at the end.
-const LONGEST_PATH: usize = 107;
+const MAX_PATH_LENGTH: usize = 107;
 
 /// A listener, and where it is.
 #[derive(Debug)]
@@ -111,9 +111,9 @@ fn unix(path: &Path) -> Result<Bound> {
     let private = parent.join(format!(".{:08x}", random()?));
     let hidden = private.join("s");
     let longest = path.as_os_str().as_bytes().len().max(hidden.as_os_str().as_bytes().len());
-    if longest > LONGEST_PATH {
+    if longest > MAX_PATH_LENGTH {
         return Err(Error::usage(format!(
-            "the path of a socket has at most {LONGEST_PATH} bytes, and {} has {longest}",
+            "the path of a socket has at most {MAX_PATH_LENGTH} bytes, and {} has {longest}",
             path.display()
         ))
         .hint(format!("name a shorter directory in {}", probe_proto::env::PROBE_RUNTIME_DIR)));

@@ -10,7 +10,7 @@ const QUESTION: u64 = 500;
 /// How long somebody's share lasts who has not asked for long.
 const BURST: Duration = Duration::from_secs(16);
 /// Of so many people is known how much they have asked; of more, those who may ask most are forgotten.
-const MOST_ASKERS: usize = 1024;
+const MAX_ASKERS: usize = 1024;
 
 /// The rate at which each caller may have questions recorded in the journal.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Pace {
     fn wait(&self, who: &str, bytes: usize, rate: u64, now: Instant) -> Duration {
         let takes = Duration::from_secs_f64((bytes as u64 + QUESTION) as f64 / rate.max(1) as f64);
         let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
-        if paid.len() >= MOST_ASKERS && !paid.contains_key(who) {
+        if paid.len() >= MAX_ASKERS && !paid.contains_key(who) {
             let first = paid.iter().min_by_key(|(_, paid)| **paid).map(|(who, _)| who.clone());
             first.and_then(|first| paid.remove(&first));
         }
@@ -57,9 +57,9 @@ mod tests {
         // Once what was asked is written down, as before.
         assert_eq!(ask("token:a", 44).as_secs(), 0);
         assert_eq!(ask("token:a", 1000), Duration::ZERO);
-        for other in 0..2 * MOST_ASKERS {
+        for other in 0..2 * MAX_ASKERS {
             ask(&format!("token:{other}"), 0);
         }
-        assert!(pace.paid.lock().unwrap_or_else(PoisonError::into_inner).len() <= MOST_ASKERS);
+        assert!(pace.paid.lock().unwrap_or_else(PoisonError::into_inner).len() <= MAX_ASKERS);
     }
 }

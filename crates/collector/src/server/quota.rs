@@ -7,10 +7,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::events::{Event, Events, Severity};
-use crate::registry::MOST_LIVE;
+use crate::registry::MAX_LIVE;
 
 /// Connections of a kind: all agents that may be live, and as many commands beside them.
-const MOST: usize = MOST_LIVE + 256;
+const MOST: usize = MAX_LIVE + 256;
 /// Descriptors for everything else: files of rows, the journal, queries.
 const OTHERS: u64 = 256;
 /// An agent's connection over a unix socket comes with its process's descriptor and that of its rings, and one to spare.
@@ -36,7 +36,7 @@ fn most(files: u64, over_tcp: bool) -> usize {
 }
 
 /// Connections too many that hear why at a time; others are only closed.
-const MOST_LEAVING: usize = 16;
+const MAX_LEAVING: usize = 16;
 
 /// One kind of listener.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Quota {
     }
 
     pub(super) fn new(kind: &'static str, most: usize, events: &Arc<Events>) -> Arc<Self> {
-        let (open, leaving) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(MOST_LEAVING)));
+        let (open, leaving) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(MAX_LEAVING)));
         Arc::new(Self { kind, most, open, leaving, refused: AtomicU64::new(0), events: Arc::clone(events) })
     }
 

@@ -6,9 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 
 /// Longest record, and most records that are read.
 const LONGEST: usize = 8192;
-const MOST_RECORDS: usize = 100_000;
+const MAX_RECORDS: usize = 100_000;
 /// Longest line that is kept (bytes).
-const LONGEST_LINE: usize = 512;
+const MAX_LINE_LENGTH: usize = 512;
 
 /// The log, from when it was opened on.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl KernelLog {
     /// The last line about the process.
     pub(super) fn about(&self, pid: i32) -> Option<String> {
         let (mut found, mut record) = (None, [0; LONGEST]);
-        for _ in 0..MOST_RECORDS {
+        for _ in 0..MAX_RECORDS {
             match (&self.0).read(&mut record) {
                 Ok(read) if read > 0 => found = line_about(&record[..read], pid).or(found),
                 // Records were overwritten before they were read; the next ones are there.
@@ -52,7 +52,7 @@ fn line_about(record: &[u8], pid: i32) -> Option<String> {
     let message = text.split_once(';')?.1.lines().next()?;
     // "python[83]: segfault at 0 …", "traps: python[83] general protection fault", "Killed process 83 (python) …".
     let about = message.contains(&format!("[{pid}]")) || message.contains(&format!("Killed process {pid} "));
-    about.then(|| message[..message.floor_char_boundary(LONGEST_LINE)].to_owned())
+    about.then(|| message[..message.floor_char_boundary(MAX_LINE_LENGTH)].to_owned())
 }
 
 #[cfg(test)]

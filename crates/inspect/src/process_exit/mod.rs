@@ -20,7 +20,7 @@ use crate::stacks::processes;
 
 /// Between a process's death and its parent's hearing of it, neither the descriptor nor /proc may say how it ended.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
-const MOST_ASKED: usize = 50;
+const MAX_ASKED: usize = 50;
 
 /// How a process ended, as far as anybody can tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Process {
             return End::default();
         }
         let mut end = End::default();
-        for _ in 0..MOST_ASKED {
+        for _ in 0..MAX_ASKED {
             if let Some(status) = self.wait_status() {
                 end = End::of_wait_status(status);
                 break;

@@ -78,7 +78,7 @@ impl std::fmt::Debug for Readers {
 }
 
 /// More processes than a node has ranks; readers of those that are gone go first.
-const MOST_READERS: usize = 256;
+const MAX_READERS: usize = 256;
 
 impl Readers {
     /// Reads one process once. Blocks.
@@ -116,10 +116,10 @@ impl Readers {
         }
         let reader = Arc::new(Mutex::new(Reader::open(way.0, way.1)?));
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if readers.len() >= MOST_READERS {
+        if readers.len() >= MAX_READERS {
             readers.retain(|_, reader| reader.try_lock().map_or(true, |reader| reader.is_current()));
         }
-        if readers.len() < MOST_READERS {
+        if readers.len() < MAX_READERS {
             readers.insert(way, Arc::clone(&reader));
         }
         Ok(reader)

@@ -18,11 +18,11 @@ use super::waits::waits_for;
 use super::{permission, processes};
 
 /// A capture reads until two readings agree, and at most so often.
-const MOST_READINGS: usize = 8;
+const MAX_READINGS: usize = 8;
 /// Whether frames of C and C++ can be read: a feature, as it takes a library of the system.
 pub const HAS_NATIVE: bool = cfg!(feature = "native");
 /// Lines above which py-spy's line number is a misread.
-const MOST_LINES: i32 = 10_000_000;
+const MAX_LINES: i32 = 10_000_000;
 
 /// One process.
 pub struct Reader {
@@ -144,7 +144,7 @@ impl Reader {
     fn read_settled(&mut self) -> Result<(Vec<StackTrace>, Vec<u64>)> {
         let (mut last, mut moving) = (None::<Vec<StackTrace>>, Vec::new());
         let mut failure = None;
-        for _ in 0..MOST_READINGS {
+        for _ in 0..MAX_READINGS {
             let now = match self.spy.get_stack_traces() {
                 Ok(now) => now,
                 Err(error) => {
@@ -208,7 +208,7 @@ fn frame(frame: &py_spy::Frame) -> StackFrame {
         function: function.to_owned(),
         user_code: !is_native && is_user_code(&frame.filename),
         file: frame.filename.clone(),
-        line: (1..MOST_LINES).contains(&frame.line).then_some(frame.line as u32),
+        line: (1..MAX_LINES).contains(&frame.line).then_some(frame.line as u32),
         source: String::new(),
     }
 }

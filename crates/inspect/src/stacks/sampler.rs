@@ -13,12 +13,12 @@ use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
 use super::{Readers, Subject};
 
 /// Different stacks of a process that are kept, and frames of all of them.
-const MOST_STACKS: usize = 4096;
-const MOST_FRAMES: usize = 65_536;
+const MAX_STACKS: usize = 4096;
+const MAX_FRAMES: usize = 65_536;
 /// A reading that was torn is repeated at once, so often.
 const AGAIN: usize = 3;
 /// A reading that fails so often in a row ends it.
-const MOST_FAILURES: u64 = 200;
+const MAX_FAILURES: u64 = 200;
 
 /// So often it looks whether anybody still waits.
 const LOOK: Duration = Duration::from_millis(50);
@@ -99,7 +99,7 @@ pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &Atom
             Err(error) => {
                 answer.missed += 1;
                 failures += 1;
-                if failures >= MOST_FAILURES || !reader.is_current() {
+                if failures >= MAX_FAILURES || !reader.is_current() {
                     answer.problem = error.to_string();
                     break;
                 }
@@ -149,7 +149,7 @@ impl Seen {
             let frames = thread.frames.into_iter().map(|frame| (frame.function, frame.file, frame.line)).collect();
             let ThreadStack { name, os_thread, main, gil, running, .. } = thread;
             let key = Key { name, os_thread, main, gil, running, frames };
-            let full = self.stacks.len() >= MOST_STACKS || self.frames + key.frames.len() > MOST_FRAMES;
+            let full = self.stacks.len() >= MAX_STACKS || self.frames + key.frames.len() > MAX_FRAMES;
             match self.stacks.entry(key) {
                 Entry::Occupied(mut entry) => *entry.get_mut() += 1,
                 Entry::Vacant(_) if full => self.left_out += 1,
@@ -262,10 +262,10 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let mut seen = Seen::default();
-        for number in 0..MOST_STACKS + 10 {
+        for number in 0..MAX_STACKS + 10 {
             seen.count(vec![thread_at(&[&number.to_string(), "<module>"])]);
         }
-        assert_eq!((seen.stacks.len(), seen.left_out), (MOST_STACKS, 10));
+        assert_eq!((seen.stacks.len(), seen.left_out), (MAX_STACKS, 10));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use super::processes;
 
 /// Longest file that is read (bytes), and longest line that is shown (characters).
-const LONGEST_FILE: u64 = 4 << 20;
-const LONGEST_LINE: usize = 100;
+const MAX_FILE_BYTES: u64 = 4 << 20;
+const MAX_LINE_LENGTH: usize = 100;
 
 /// The files of one process.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Sources {
         }
         let text = self.files.get(file)?.as_deref()?;
         let line = text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?.trim();
-        let cut: String = line.chars().filter(|c| !c.is_control()).take(LONGEST_LINE).collect();
+        let cut: String = line.chars().filter(|c| !c.is_control()).take(MAX_LINE_LENGTH).collect();
         (!cut.is_empty()).then_some(cut)
     }
 
@@ -44,7 +44,7 @@ impl Sources {
         let about = fs::metadata(&path).ok()?;
         // The kernel says when the system began to the second.
         let unchanged = about.modified().ok()? <= self.began? + Duration::from_secs(1);
-        if !unchanged || !about.is_file() || about.len() > LONGEST_FILE {
+        if !unchanged || !about.is_file() || about.len() > MAX_FILE_BYTES {
             return None;
         }
         fs::read_to_string(path).ok()

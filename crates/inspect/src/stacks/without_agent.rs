@@ -9,7 +9,7 @@ use super::launcher::is_launcher;
 use super::processes;
 
 /// Longest command line that is shown (bytes).
-const LONGEST_COMMAND: usize = 4096;
+const MAX_COMMAND_LENGTH: usize = 4096;
 
 /// A process that has torch in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +73,7 @@ fn without_forks(all: Vec<Found>, parents: &BTreeMap<u32, String>) -> Vec<Found>
     let mut found: Vec<Found> = all.into_iter().filter(|found| !forked(found)).collect();
     found.sort_by_key(|found| found.pid);
     for one in &mut found {
-        one.command.truncate(one.command.floor_char_boundary(LONGEST_COMMAND));
+        one.command.truncate(one.command.floor_char_boundary(MAX_COMMAND_LENGTH));
     }
     found
 }

@@ -21,7 +21,7 @@ use probe_common::error::Error;
 use super::growth::{self, Growth};
 
 /// A value that all rows share is repeated where it meets a column, and nobody counts it then: it is no larger.
-const MOST_CONSTANT: usize = 64 << 10;
+const MAX_CONSTANT: usize = 64 << 10;
 /// The optimizer has copies of a constant.
 const COPIES: usize = 8;
 /// Bytes that one call may make. What makes more is called for some rows after others, and a question can end in between.
@@ -126,7 +126,7 @@ impl Counted {
         match value {
             ColumnarValue::Scalar(scalar) => {
                 let bytes = growth::scalar_bytes(&scalar);
-                if bytes > MOST_CONSTANT {
+                if bytes > MAX_CONSTANT {
                     return Err(too_large(bytes));
                 }
                 let counted = bytes * COPIES;
@@ -211,7 +211,7 @@ impl ScalarUDFImpl for Counted {
             _ => self.growth.most(&args.args, rows)?,
         };
         let exact = matches!(self.growth, Growth::Repeat | Growth::Pad);
-        if constant && exact && most > 8 * MOST_CONSTANT {
+        if constant && exact && most > 8 * MAX_CONSTANT {
             return Err(too_large(most));
         }
         let reservation = MemoryConsumer::new("function").register(&self.pool);
@@ -249,7 +249,7 @@ fn already_there(array: &ArrayRef) -> usize {
 
 fn too_large(bytes: usize) -> DataFusionError {
     let error = Error::limit(format!(
-        "a value that is the same for all rows would have {bytes} bytes, and at most {MOST_CONSTANT} are taken"
+        "a value that is the same for all rows would have {bytes} bytes, and at most {MAX_CONSTANT} are taken"
     ));
     DataFusionError::External(Box::new(error.hint("make shorter texts: a smaller number in repeat, lpad or rpad")))
 }

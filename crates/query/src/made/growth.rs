@@ -9,7 +9,7 @@ use datafusion::logical_expr::ColumnarValue;
 /// Bytes of a row's place in any array: a view, or offset and length.
 const CELL: usize = 32;
 /// Pairs of characters that a distance of texts may look at for one batch, because it cannot be stopped in between.
-const MOST_PAIRS: usize = 1 << 26;
+const MAX_PAIRS: usize = 1 << 26;
 
 /// An upper bound of the memory that a scalar function's result takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -139,7 +139,7 @@ impl Growth {
             }
             (Self::Distance, [one, other, ..]) => {
                 let pairs = of_rows(&|row| length(one, row).saturating_mul(length(other, row)));
-                if pairs > MOST_PAIRS {
+                if pairs > MAX_PAIRS {
                     return plan_err!("the texts are too long to be compared by levenshtein: compare parts of them");
                 }
                 all().saturating_mul(4).saturating_add(cells)

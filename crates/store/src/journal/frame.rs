@@ -14,7 +14,7 @@ pub(super) const MAGIC: &[u8; 8] = b"probeJ01";
 /// Length and checksum.
 const HEAD: usize = 8;
 
-/// A ledger has the strings of every connection, beside which a batch is small. What it is made of has bounds that
+/// A checkpoint has the strings of every connection, beside which a batch is small. What it is made of has bounds that
 /// together are less.
 const LONGEST: usize = 1 << 30;
 const _: () = assert!(LONGEST > 2 * MAX_FRAME);

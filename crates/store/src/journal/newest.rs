@@ -7,9 +7,9 @@ use std::sync::Arc;
 use probe_proto::v1;
 
 /// So many are kept.
-pub(super) const MOST_ROWS: usize = 10_000;
+pub(super) const MAX_ROWS: usize = 10_000;
 /// So many bytes of them are kept, where nobody says less.
-pub(super) const MOST_BYTES: usize = 16 << 20;
+pub(super) const MAX_BYTES: usize = 16 << 20;
 /// What a row takes beside its text.
 const ROW: usize = 100;
 
@@ -36,7 +36,7 @@ pub struct Newest<T> {
 
 impl<T> Default for Newest<T> {
     fn default() -> Self {
-        Self { rows: VecDeque::new(), bytes: 0, newest: 0, most_bytes: MOST_BYTES }
+        Self { rows: VecDeque::new(), bytes: 0, newest: 0, most_bytes: MAX_BYTES }
     }
 }
 
@@ -75,12 +75,12 @@ impl<T: Numbered> Newest<T> {
 
     /// From now on no more bytes are kept than `most`, but always the newest row.
     pub fn bound(&mut self, most: usize) {
-        self.most_bytes = most.min(MOST_BYTES);
+        self.most_bytes = most.min(MAX_BYTES);
         self.shrink();
     }
 
     fn shrink(&mut self) {
-        while self.rows.len() > MOST_ROWS || (self.bytes > self.most_bytes && self.rows.len() > 1) {
+        while self.rows.len() > MAX_ROWS || (self.bytes > self.most_bytes && self.rows.len() > 1) {
             let Some(gone) = self.rows.pop_front() else { return };
             self.bytes -= gone.bytes();
         }
@@ -154,16 +154,16 @@ mod tests {
 
     #[test]
     fn old_rows_make_room_and_are_not_brought_back() {
-        let mut kept: Newest<v1::Query> = (1..=MOST_ROWS as i64 + 5).map(|id| query(id, "SELECT 1", "")).collect();
-        assert_eq!((kept.rows.len(), kept.rows[0].id, kept.newest()), (MOST_ROWS, 6, MOST_ROWS as i64 + 5));
+        let mut kept: Newest<v1::Query> = (1..=MAX_ROWS as i64 + 5).map(|id| query(id, "SELECT 1", "")).collect();
+        assert_eq!((kept.rows.len(), kept.rows[0].id, kept.newest()), (MAX_ROWS, 6, MAX_ROWS as i64 + 5));
         kept.put(query(3, "SELECT 1", "ok"));
-        assert_eq!((kept.rows.len(), kept.rows[0].id), (MOST_ROWS, 6));
+        assert_eq!((kept.rows.len(), kept.rows[0].id), (MAX_ROWS, 6));
         // What a later row does not say again is there still.
         kept.put(query(7, "", "ok"));
         assert_eq!((kept.rows[1].sql.as_str(), kept.rows[1].status.as_str()), ("SELECT 1", "ok"));
         kept.bound(10 * kept.rows[1].bytes());
         assert!((8..=10).contains(&kept.rows.len()));
-        kept.put(query(MOST_ROWS as i64 + 6, &"x".repeat(10_000), ""));
+        kept.put(query(MAX_ROWS as i64 + 6, &"x".repeat(10_000), ""));
         assert_eq!(kept.rows.len(), 1);
         assert_eq!(kept.bytes, kept.rows[0].bytes());
     }

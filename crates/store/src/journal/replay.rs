@@ -8,7 +8,7 @@ use probe_common::error::Result;
 use probe_common::paths::named;
 use probe_proto::v1::{self, record};
 
-use super::{Ledger, files, frame};
+use super::{JournalCheckpoint, files, frame};
 
 /// Numbers of batches, first and last of each range.
 pub type Ranges = Vec<(u64, u64)>;
@@ -26,7 +26,7 @@ pub struct Left {
 #[derive(Debug, Default)]
 pub struct Replayed {
     /// What all records say.
-    pub ledger: Ledger,
+    pub checkpoint: JournalCheckpoint,
     /// Files that end in something that is no record, and bytes there. In the newest one it is what was being written
     /// when the collector died, and nobody was told that it is kept.
     pub damaged: Vec<(PathBuf, usize)>,
@@ -63,7 +63,7 @@ impl Left {
         for path in &self.files {
             for record in read(path)? {
                 match record.record {
-                    Some(record::Record::Ledger(ledger)) => ledger.evicted.into_iter().for_each(&mut add),
+                    Some(record::Record::Checkpoint(checkpoint)) => checkpoint.evicted.into_iter().for_each(&mut add),
                     Some(record::Record::Evicted(evicted)) => add(evicted),
                     _ => {}
                 }
@@ -80,7 +80,7 @@ impl Left {
         for path in &self.files {
             for record in read(path)?.filter_map(|record| record.record) {
                 match record {
-                    record::Record::Ledger(ledger) => take.restart(&ledger.connections),
+                    record::Record::Checkpoint(checkpoint) => take.restart(&checkpoint.connections),
                     record => take.take(record),
                 }
             }
@@ -101,13 +101,13 @@ impl Left {
                 match &record.record {
                     // What the files before it say, which have been read. Where it says more, the disk had taken nothing
                     // for a while.
-                    Some(record::Record::Ledger(ledger))
-                        if follows && Ledger::from_message(ledger.clone()) == replayed.ledger => {}
-                    Some(record::Record::Ledger(ledger)) => {
-                        take.restart(&ledger.connections);
-                        replayed.ledger.apply(&record);
+                    Some(record::Record::Checkpoint(checkpoint))
+                        if follows && JournalCheckpoint::from_message(checkpoint.clone()) == replayed.checkpoint => {}
+                    Some(record::Record::Checkpoint(checkpoint)) => {
+                        take.restart(&checkpoint.connections);
+                        replayed.checkpoint.apply(&record);
                     }
-                    _ => replayed.ledger.apply(&record),
+                    _ => replayed.checkpoint.apply(&record),
                 }
                 if let Some(record) = record.record {
                     take.take(record);

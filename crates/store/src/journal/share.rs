@@ -8,17 +8,17 @@
 //! the rest for what comes while files are written.
 
 /// A file has no more than this behind its head, however large the disk.
-const MOST_FILE: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Nor is it changed before it has this.
-const LEAST_FILE: u64 = 4 << 10;
+const MIN_FILE_BYTES: u64 = 4 << 10;
 /// Texts of open connections may take this much in any case, and no more however large the disk.
-const LEAST_TEXTS: u64 = 64 << 10;
-const MOST_TEXTS: u64 = 256 << 20;
+const MIN_TEXTS_BYTES: u64 = 64 << 10;
+const MAX_TEXTS_BYTES: u64 = 256 << 20;
 /// One who asks may have this much written down in a second in any case, and no more however large the disk.
-const LEAST_ASKED: u64 = 16 << 10;
-const MOST_ASKED: u64 = 1 << 20;
+const MIN_ASKED: u64 = 16 << 10;
+const MAX_ASKED: u64 = 1 << 20;
 /// Each list of rows may take this much in any case.
-const LEAST_LIST: u64 = 16 << 10;
+const MIN_LIST_BYTES: u64 = 16 << 10;
 
 /// A journal's part of so many bytes of disk.
 #[derive(Debug, Clone, Copy)]
@@ -39,21 +39,21 @@ impl Share {
 
     /// A file with so much behind its head is followed by the next one.
     pub(super) fn file(self, head: u64) -> u64 {
-        (self.disk / 64).clamp(LEAST_FILE, MOST_FILE).max(head)
+        (self.disk / 64).clamp(MIN_FILE_BYTES, MAX_FILE_BYTES).max(head)
     }
 
     /// Texts of all open connections.
     pub(super) fn texts(self) -> u64 {
-        (self.disk / 64).clamp(LEAST_TEXTS, MOST_TEXTS)
+        (self.disk / 64).clamp(MIN_TEXTS_BYTES, MAX_TEXTS_BYTES)
     }
 
     /// What one who asks may have written down in a second.
     pub(super) fn asked(self) -> u64 {
-        (self.disk / 1024).clamp(LEAST_ASKED, MOST_ASKED)
+        (self.disk / 1024).clamp(MIN_ASKED, MAX_ASKED)
     }
 
-    /// Each of the ledger's lists of rows.
+    /// Each of the checkpoint's lists of rows.
     pub(super) fn list(self) -> usize {
-        usize::try_from((self.disk / 512).max(LEAST_LIST)).unwrap_or(usize::MAX)
+        usize::try_from((self.disk / 512).max(MIN_LIST_BYTES)).unwrap_or(usize::MAX)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::ledger::Ledger;
+use super::checkpoint::JournalCheckpoint;
 use super::share::Share;
 
 /// So many bytes are not kept waiting.
@@ -58,7 +58,7 @@ pub(super) struct State {
     pub(super) since: Option<Instant>,
     /// Records so far.
     pub(super) position: u64,
-    pub(super) ledger: Ledger,
+    pub(super) checkpoint: JournalCheckpoint,
     /// All appends that a record is of have lower numbers.
     pub(super) appends: u64,
     /// Files that are complete, oldest first, with what `appends` was at the end of each, and their size.
@@ -89,7 +89,7 @@ impl State {
 
     /// About what the next head takes: as this one, and connections that were opened since.
     pub(super) fn next_head(&self) -> u64 {
-        self.head + self.ledger.connection_bytes().saturating_sub(self.head_connections) as u64
+        self.head + self.checkpoint.connection_bytes().saturating_sub(self.head_connections) as u64
     }
 
     /// Bytes of all files.
@@ -125,7 +125,7 @@ mod tests {
         let hello = v1::Hello { instance: "one".into(), host: "x".repeat(1000), ..v1::Hello::default() };
         let mut state = State { head: 18, ..State::default() };
         let mut apply = |record| {
-            state.ledger.apply(&v1::Record { record: Some(record) });
+            state.checkpoint.apply(&v1::Record { record: Some(record) });
             state.next_head()
         };
         for _ in 0..2 {

@@ -162,16 +162,16 @@ impl Writer {
         }
     }
 
-    /// Begins a file with the ledger as it is now. What waits goes into the file before, so that a file's ledger sums
+    /// Begins a file with the checkpoint as it is now. What waits goes into the file before, so that a file's checkpoint sums
     /// up exactly what the files before it say. All of it has to be within the journal's share of the disk, but for the
     /// first one.
     pub(super) fn next_file(&mut self, within_share: bool) -> io::Result<()> {
         let path = files::path(&self.inner.directory, self.number);
         probe_common::fault::check(&path)?;
-        let (frames, appends, ledger) = {
+        let (frames, appends, checkpoint) = {
             let mut state = self.inner.lock();
             state.in_flight += std::mem::take(&mut state.bytes) as u64;
-            (std::mem::take(&mut state.waiting), state.appends, state.ledger.clone())
+            (std::mem::take(&mut state.waiting), state.appends, state.checkpoint.clone())
         };
         if let Some(file) = &mut self.file {
             let more = bytes(&frames);
@@ -181,9 +181,9 @@ impl Writer {
             self.inner.lock().written(more);
         }
         drop(frames);
-        let connections = ledger.connection_bytes();
+        let connections = checkpoint.connection_bytes();
         // The long part of it, without the lock.
-        let head = v1::Record { record: Some(record::Record::Ledger(ledger.to_message())) };
+        let head = v1::Record { record: Some(record::Record::Checkpoint(checkpoint.to_message())) };
         frame::check_length(&head)?;
         let head = frame::encode(&head);
         let length = (frame::MAGIC.len() + head.len()) as u64;

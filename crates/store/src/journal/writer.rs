@@ -20,20 +20,20 @@ use probe_common::paths::named;
 use probe_proto::v1::{self, record};
 use tokio::sync::watch;
 
+use super::checkpoint::JournalCheckpoint;
 use super::frame;
-use super::ledger::Ledger;
 use super::share::Share;
 use super::state::{Due, Durable, Inner, SYNC_BYTES, State};
 use super::thread::Writer;
 
 /// More than this is not taken from those who can wait.
-const MOST_WAITING: usize = 64 << 20;
+const MAX_WAITING: usize = 64 << 20;
 
 /// What a journal begins with.
 #[derive(Debug, Default)]
 pub struct Begin {
     /// What was known before.
-    pub ledger: Ledger,
+    pub checkpoint: JournalCheckpoint,
     /// Files of the collector before, whose rows the store has taken.
     pub older: Vec<PathBuf>,
     /// Number of the first new file.
@@ -58,15 +58,15 @@ impl Journal {
     /// The file system's.
     pub fn begin(directory: &Path, mut begin: Begin) -> Result<Arc<Self>> {
         durable::create_directory(directory).map_err(|error| named(directory, &error))?;
-        for evicted in &mut begin.ledger.evicted {
+        for evicted in &mut begin.checkpoint.evicted {
             evicted.appends = begin.appends;
         }
-        begin.ledger.close_all();
+        begin.checkpoint.close_all();
         let share = Share { disk: begin.disk };
-        begin.ledger.bound(share.list());
+        begin.checkpoint.bound(share.list());
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
         let closed = begin.older.iter().map(|path| (path.clone(), begin.appends, size(path))).collect();
-        let state = State { ledger: begin.ledger, appends: begin.appends, closed, ..State::default() };
+        let state = State { checkpoint: begin.checkpoint, appends: begin.appends, closed, ..State::default() };
         let inner = Arc::new(Inner {
             directory: directory.to_owned(),
             state: Mutex::new(state),
@@ -98,7 +98,7 @@ impl Journal {
         // The long part of it, without the lock.
         let frame = frame::encode(&record);
         let mut state = self.inner.lock();
-        state.ledger.apply(&record);
+        state.checkpoint.apply(&record);
         state.position += 1;
         state.bytes += frame.len();
         state.waiting.push(frame);
@@ -140,7 +140,7 @@ impl Journal {
     /// Resolves when there is room for more records.
     pub async fn room(&self) {
         let mut durable = self.durable();
-        while self.inner.lock().bytes > MOST_WAITING {
+        while self.inner.lock().bytes > MAX_WAITING {
             if durable.changed().await.is_err() {
                 return;
             }
@@ -196,7 +196,7 @@ impl Journal {
 
     /// Whether so many bytes more of text of open connections have room; the text is then in the next record.
     pub fn has_room_for_text(&self, bytes: usize) -> bool {
-        let texts = self.inner.lock().ledger.text_bytes();
+        let texts = self.inner.lock().checkpoint.text_bytes();
         (texts + bytes) as u64 <= self.inner.share.texts()
     }
 
@@ -215,7 +215,7 @@ impl Journal {
     pub fn trim(&self, oldest: u64) {
         let gone: Vec<(PathBuf, u64)> = {
             let state = self.inner.lock();
-            // The newest file stays in any case: it has the newest ledger.
+            // The newest file stays in any case: it has the newest checkpoint.
             let most = if state.current > 0 { state.closed.len() } else { state.closed.len().saturating_sub(1) };
             let gone = state.closed.iter().take(most).take_while(|(_, appends, _)| *appends <= oldest);
             gone.map(|(path, appends, _)| (path.clone(), *appends)).collect()
@@ -228,7 +228,7 @@ impl Journal {
         }
         let mut state = self.inner.lock();
         state.closed.drain(..gone.len());
-        state.ledger.settle(*appends);
+        state.checkpoint.settle(*appends);
     }
 
     /// Writes what there is and ends.

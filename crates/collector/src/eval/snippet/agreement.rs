@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use probe_proto::v1::Arrived;
 
 /// Ranks are sent on so many times before it is said that they do not meet.
-const MOST_ROUNDS: usize = 16;
+const MAX_ROUNDS: usize = 16;
 
 /// What comes next, once every rank waits.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ impl Agreement {
             Next::On(places) if places.len() == arrived.len() => Next::Never(
                 "each rank is further than another on some process group, so they are never at the same place".into(),
             ),
-            Next::On(_) if self.rounds >= MOST_ROUNDS => {
-                Next::Never(format!("in {MOST_ROUNDS} steps the ranks did not come to the same number of collectives"))
+            Next::On(_) if self.rounds >= MAX_ROUNDS => {
+                Next::Never(format!("in {MAX_ROUNDS} steps the ranks did not come to the same number of collectives"))
             }
             next => next,
         }
@@ -133,6 +133,6 @@ mod tests {
         let mut agreement = Agreement::default();
         let next = (0..).map(|round| agreement.next(&[at(round, &[("0", 1)]), at(round, &[("0", 0)])], &[Some(0); 2]));
         let all: Vec<Next> = next.take_while(|next| matches!(next, Next::On(_))).collect();
-        assert_eq!(all.len(), MOST_ROUNDS - 1);
+        assert_eq!(all.len(), MAX_ROUNDS - 1);
     }
 }

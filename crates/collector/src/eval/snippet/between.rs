@@ -22,8 +22,8 @@ const LEAD: f64 = 0.25;
 const MARGIN: i64 = 2;
 /// The first at a boundary waits for the others for so many steps at first, and within these bounds (s).
 const STEPS_OF_PATIENCE: f64 = 4.0;
-const LEAST_PATIENCE: f64 = 0.1;
-const MOST_PATIENCE: f64 = 5.0;
+const MIN_PATIENCE: f64 = 0.1;
+const MAX_PATIENCE: f64 = 5.0;
 /// Why no rank can run it is waited for so long.
 const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -134,7 +134,7 @@ impl Snippet {
     fn patience(&self) -> Duration {
         let rates = self.group.targets.iter().map(|target| target.agent.state().steps_per_second);
         let slowest = rates.filter(|rate| *rate > 0.0).reduce(f64::min).unwrap_or(1.0);
-        Duration::from_secs_f64((STEPS_OF_PATIENCE / slowest).clamp(LEAST_PATIENCE, MOST_PATIENCE))
+        Duration::from_secs_f64((STEPS_OF_PATIENCE / slowest).clamp(MIN_PATIENCE, MAX_PATIENCE))
     }
 
     /// Until all ranks wait at the same boundary: the step before it.
@@ -170,7 +170,7 @@ impl Snippet {
                 }
                 Some((_, Said::Armed | Said::Placed(_))) => {}
                 None => {
-                    patience = (patience * 2).min(Duration::from_secs_f64(MOST_PATIENCE));
+                    patience = (patience * 2).min(Duration::from_secs_f64(MAX_PATIENCE));
                     until = None;
                     // Those that have been told stop at their next boundary without another word.
                     let places: Vec<usize> =

@@ -31,7 +31,7 @@ impl Connection {
 }
 
 /// Finds ENDPOINT and runs `work` with its client. Ctrl-C drops the work, which cancels it in the collector too.
-pub(super) fn ask<F>(endpoint: Option<&str>, connection: &Connection, work: F) -> Result<Status>
+pub(super) fn with_client<F>(endpoint: Option<&str>, connection: &Connection, work: F) -> Result<Status>
 where
     F: AsyncFnOnce(Client, &Target) -> Result<Status>,
 {

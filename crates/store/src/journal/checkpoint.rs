@@ -11,14 +11,14 @@ use prost::Message;
 use super::newest::Newest;
 
 /// Agents that are kept, those that are gone included: as many as the collector itself remembers.
-const MOST_AGENTS: usize = 8192;
+const MAX_AGENTS: usize = 8192;
 
 /// An agent may have this many tables, (table, reason) pairs of losses, layers, settings; what is more is not kept.
-pub const MOST_ENTRIES: usize = 256;
+pub const MAX_ENTRIES: usize = 256;
 
 /// The sum of all records of a journal so far.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Ledger {
+pub struct JournalCheckpoint {
     /// By instance.
     pub agents: BTreeMap<String, v1::AgentRecord>,
     /// Those that are open.
@@ -78,21 +78,21 @@ impl Open {
     }
 }
 
-impl Ledger {
+impl JournalCheckpoint {
     /// The one at the head of a file.
-    pub fn from_message(ledger: v1::Ledger) -> Self {
+    pub fn from_message(checkpoint: v1::JournalCheckpoint) -> Self {
         let instance = |agent: &v1::AgentRecord| agent.hello.as_ref().map(|hello| hello.instance.clone());
         let connections: BTreeMap<u64, Open> =
-            ledger.connections.into_iter().map(|open| (open.connection, Open::of_message(open))).collect();
+            checkpoint.connections.into_iter().map(|open| (open.connection, Open::of_message(open))).collect();
         Self {
             texts: connections.values().map(Open::text_bytes).sum(),
             hellos: connections.values().map(Open::hello_bytes).sum(),
             connections,
-            agents: ledger.agents.into_iter().filter_map(|agent| Some((instance(&agent)?, agent))).collect(),
-            evicted: ledger.evicted,
-            evals: ledger.evals.into_iter().collect(),
-            events: ledger.events.into_iter().collect(),
-            queries: ledger.queries.into_iter().collect(),
+            agents: checkpoint.agents.into_iter().filter_map(|agent| Some((instance(&agent)?, agent))).collect(),
+            evicted: checkpoint.evicted,
+            evals: checkpoint.evals.into_iter().collect(),
+            events: checkpoint.events.into_iter().collect(),
+            queries: checkpoint.queries.into_iter().collect(),
         }
     }
 
@@ -120,8 +120,8 @@ impl Ledger {
     }
 
     /// The one that is written at the head of a file.
-    pub fn to_message(&self) -> v1::Ledger {
-        v1::Ledger {
+    pub fn to_message(&self) -> v1::JournalCheckpoint {
+        v1::JournalCheckpoint {
             agents: self.agents.values().cloned().collect(),
             connections: self.connections.iter().map(|(connection, open)| open.to_message(*connection)).collect(),
             evicted: self.evicted.clone(),
@@ -135,7 +135,7 @@ impl Ledger {
     pub fn apply(&mut self, record: &v1::Record) {
         use record::Record;
         match &record.record {
-            Some(Record::Ledger(ledger)) => *self = Self::from_message(ledger.clone()),
+            Some(Record::Checkpoint(checkpoint)) => *self = Self::from_message(checkpoint.clone()),
             Some(Record::Opened(opened)) => self.open(opened),
             Some(Record::Said(said)) => self.say(said),
             Some(Record::Lost(lost)) => self.lose(lost),
@@ -176,7 +176,7 @@ impl Ledger {
         self.hellos -= connection.hello_bytes();
         connection.hello = Some(Arc::new(hello.clone()));
         self.hellos += connection.hello_bytes();
-        if self.agents.len() > MOST_AGENTS {
+        if self.agents.len() > MAX_AGENTS {
             self.forget_oldest();
         }
     }
@@ -234,7 +234,7 @@ impl Ledger {
         if let Some(known) = agent.lost.iter_mut().find(same) {
             known.rows += lost.rows;
             known.unix_ns = lost.unix_ns;
-        } else if agent.lost.len() < MOST_ENTRIES {
+        } else if agent.lost.len() < MAX_ENTRIES {
             agent.lost.push(lost.clone());
         }
     }
@@ -270,7 +270,7 @@ impl Ledger {
 fn change(counts: &mut HashMap<String, u64>, table: &str, change: impl FnOnce(u64) -> u64) {
     if let Some(count) = counts.get_mut(table) {
         *count = change(*count);
-    } else if counts.len() < MOST_ENTRIES {
+    } else if counts.len() < MAX_ENTRIES {
         counts.insert(table.to_owned(), change(0));
     }
 }
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn what_is_asked_takes_bounded_room_however_much_it_is() {
         let asked = "x".repeat(128 << 10);
-        let fill = |ledger: &mut Ledger| {
+        let fill = |checkpoint: &mut JournalCheckpoint| {
             for id in 1..=300 {
                 let (code, sql, details) = (asked.clone(), asked.clone(), Some(asked.clone()));
                 for record in [
@@ -291,24 +291,24 @@ mod tests {
                     record::Record::Query(v1::Query { id, sql, ..v1::Query::default() }),
                     record::Record::Event(v1::Event { id, details, ..v1::Event::default() }),
                 ] {
-                    ledger.apply(&v1::Record { record: Some(record) });
+                    checkpoint.apply(&v1::Record { record: Some(record) });
                 }
             }
         };
-        let mut ledger = Ledger::default();
-        fill(&mut ledger);
-        assert!((40 << 20..50 << 20).contains(&ledger.to_message().encoded_len()));
-        let mut ledger = Ledger::default();
-        ledger.bound(1 << 20);
-        fill(&mut ledger);
-        assert!((2 << 20..3 << 20).contains(&ledger.to_message().encoded_len()));
-        assert_eq!((ledger.evals.newest(), ledger.evals.iter().last().map(|eval| eval.id)), (300, Some(300)));
+        let mut checkpoint = JournalCheckpoint::default();
+        fill(&mut checkpoint);
+        assert!((40 << 20..50 << 20).contains(&checkpoint.to_message().encoded_len()));
+        let mut checkpoint = JournalCheckpoint::default();
+        checkpoint.bound(1 << 20);
+        fill(&mut checkpoint);
+        assert!((2 << 20..3 << 20).contains(&checkpoint.to_message().encoded_len()));
+        assert_eq!((checkpoint.evals.newest(), checkpoint.evals.iter().last().map(|eval| eval.id)), (300, Some(300)));
     }
 
     #[test]
     fn an_agent_takes_bounded_room_however_many_tables_it_tells_of() {
-        let mut ledger = Ledger::default();
-        let mut apply = |record| ledger.apply(&v1::Record { record: Some(record) });
+        let mut checkpoint = JournalCheckpoint::default();
+        let mut apply = |record| checkpoint.apply(&v1::Record { record: Some(record) });
         for table in 0..2000 {
             let name = format!("table {table} {}", "x".repeat(100));
             let schema = v1::TableSchema { name: name.clone(), columns: Vec::new() };
@@ -322,33 +322,33 @@ mod tests {
             let lost = v1::Lost { instance: "one".into(), table: name, rows: 1, ..v1::Lost::default() };
             apply(record::Record::Lost(lost));
         }
-        let agent = &ledger.agents["one"];
+        let agent = &checkpoint.agents["one"];
         assert_eq!(
             (agent.recorded.len(), agent.stored.len(), agent.lost.len()),
-            (MOST_ENTRIES, MOST_ENTRIES, MOST_ENTRIES)
+            (MAX_ENTRIES, MAX_ENTRIES, MAX_ENTRIES)
         );
         assert_eq!(agent.done_seq, 1999, "rows are numbered all the same");
     }
 
     #[test]
     fn a_copy_shares_what_is_long() {
-        let mut ledger = Ledger::default();
+        let mut checkpoint = JournalCheckpoint::default();
         let hello = v1::Hello { instance: "one".into(), ..v1::Hello::default() };
-        let mut apply = |record| ledger.apply(&v1::Record { record: Some(record) });
+        let mut apply = |record| checkpoint.apply(&v1::Record { record: Some(record) });
         apply(record::Record::Opened(v1::Opened { connection: 1, hello: Some(hello), unix_ns: 0 }));
         for (first, values) in [(0, vec!["a".to_owned()]), (1, vec!["b".to_owned()]), (0, vec!["a".to_owned()])] {
             let what = Some(said::What::Strings(v1::Strings { first, values }));
             apply(record::Record::Said(v1::Said { connection: 1, what, unix_ns: 0 }));
         }
         apply(record::Record::Query(v1::Query { id: 1, ..v1::Query::default() }));
-        let copy = ledger.clone();
-        assert!(Arc::ptr_eq(&copy.connections[&1].strings[0], &ledger.connections[&1].strings[0]));
-        assert!(std::ptr::eq(copy.queries.iter().next().unwrap(), ledger.queries.iter().next().unwrap()));
-        let message = ledger.to_message();
+        let copy = checkpoint.clone();
+        assert!(Arc::ptr_eq(&copy.connections[&1].strings[0], &checkpoint.connections[&1].strings[0]));
+        assert!(std::ptr::eq(copy.queries.iter().next().unwrap(), checkpoint.queries.iter().next().unwrap()));
+        let message = checkpoint.to_message();
         assert_eq!(
-            (&message.connections[0].strings[..], ledger.text_bytes()),
+            (&message.connections[0].strings[..], checkpoint.text_bytes()),
             (&["a".to_owned(), "b".to_owned()][..], 2)
         );
-        assert_eq!(Ledger::from_message(message), ledger);
+        assert_eq!(JournalCheckpoint::from_message(message), checkpoint);
     }
 }
