@@ -16,7 +16,9 @@ import duckdb
 from overhead import Collector
 
 ROWS = 1_000_000
-COLUMNS = "value AS step, value * 0.001 AS duration, CASE WHEN value % 2 = 0 THEN 'forward' ELSE 'backward' END AS stage"
+COLUMNS = (
+    "value AS step, value * 0.001 AS duration, CASE WHEN value % 2 = 0 THEN 'forward' ELSE 'backward' END AS stage"
+)
 OURS = f"SELECT {COLUMNS} FROM generate_series(1, {ROWS})"
 PEER = OURS.replace(")", ") AS t(value)")
 

@@ -29,7 +29,7 @@ from trainprobe.errors import (
     UsageError,
 )
 from trainprobe.listing import runs
-from trainprobe.pages import Diagnosis, FlameGraph, Page
+from trainprobe.pages import Benchmark, Capture, Diagnosis, FlameGraph, Page
 from trainprobe.plot import Plot
 from trainprobe.result import Result
 from trainprobe.run import Run, compare
@@ -40,7 +40,9 @@ from trainprobe.watching import Answer, Watch
 
 __all__ = [
     "Answer",
+    "Benchmark",
     "Broken",
+    "Capture",
     "CommandError",
     "Denied",
     "Diagnosis",

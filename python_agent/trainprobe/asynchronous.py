@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainprobe.command import Command, noted
 from trainprobe.connecting import connect
-from trainprobe.pages import Diagnosis, FlameGraph, Page
+from trainprobe.pages import Benchmark, Diagnosis, FlameGraph, Page
 from trainprobe.result import Result
 from trainprobe.run import Run
 from trainprobe.snippets import Evaluation
@@ -130,6 +130,12 @@ class AsyncRun:
     async def diagnose(self, steps: tuple[int | None, int | None] | None = None) -> Diagnosis:
         """Why steps take as long as they do."""
         return await away(functools.partial(self._run.diagnose, steps))
+
+    async def bench(
+        self, expression: str, against: str | None = None, rank: int | None = None, seconds: float = 2.0
+    ) -> Benchmark:
+        """Times an expression in the training process, or two in turn."""
+        return await away(functools.partial(self._run.bench, expression, against, rank, seconds))
 
     async def watch(
         self, sql: str, values: Mapping[str, object] | None = None, /, every: float = 2.0

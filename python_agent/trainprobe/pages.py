@@ -1,4 +1,4 @@
-"""Pages for people that have rows too: hang, crash, stack, compare, diagnose; and flame graphs."""
+"""Pages for people that have rows too: hang, crash, stack, compare, diagnose, bench; and flame graphs."""
 
 from __future__ import annotations
 
@@ -107,6 +107,29 @@ class Capture(Text):
         options += ["--rank", ",".join(map(str, ranks))] if ranks is not None else []
         super().__init__(target.run("capture", *options))
         self.name = self.text.partition(":")[0]
+
+
+class Benchmark(Text):
+    """How long expressions take in the training process: `probe bench`.
+
+    :ivar text: the page.
+    :ivar timings: what was timed, as dictionaries: `median`, `low` and `high` (its 95 % interval), `p5`, `p95` and `p99` in
+        seconds a call, and `samples`. None is what has too few samples.
+    :ivar compared: the second expression against the first: `ratio` of the medians, its interval and a `verdict`: faster,
+        slower, same, or unknown.
+    :ivar waited: seconds that training stood still for it.
+    """
+
+    def __init__(self, target: Target, expressions: Sequence[str], rank: int | None, seconds: float) -> None:
+        first, *others = expressions
+        options = ["--json", "--seconds", str(seconds)]
+        options += [word for other in others for word in ("--against", other)]
+        options += ["--rank", str(rank)] if rank is not None else []
+        self.whole: dict[str, Any] = json.loads(target.run("bench", *options, "--", first))
+        super().__init__(self.whole["text"])
+        self.timings: list[dict[str, Any]] = self.whole["timings"]
+        self.compared: list[dict[str, Any]] = self.whole["compared"]
+        self.waited: float = self.whole["training_waited"]
 
 
 class FlameGraph(Picture):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainprobe import figures, snippets
 from trainprobe.cursor import Connection, Cursor
 from trainprobe.errors import UsageError
-from trainprobe.pages import Capture, Diagnosis, FlameGraph, Page, window
+from trainprobe.pages import Benchmark, Capture, Diagnosis, FlameGraph, Page, window
 from trainprobe.result import Result
 from trainprobe.snippets import Evaluation, Session
 from trainprobe.tables import Table, Tables
@@ -179,6 +179,19 @@ class Run:
         :param steps: the first and the last step to look at, both included; None is open.
         """
         return Diagnosis(self._target, window(steps))
+
+    def bench(
+        self, expression: str, against: str | None = None, rank: int | None = None, seconds: float = 2.0
+    ) -> Benchmark:
+        """Times a Python expression in the training process, between two steps, and puts training's state back.
+
+        :param expression: with the names that the training code uses. Where its value is a module, calls of it are timed
+            with inputs like those of training.
+        :param against: a second one, timed in turn with the first.
+        :param rank: where; None is the lowest rank.
+        :param seconds: to spend on it, warm-up included; at most 60. Training waits meanwhile.
+        """
+        return Benchmark(self._target, [expression, *([] if against is None else [against])], rank, seconds)
 
     def compare(
         self,

@@ -5,6 +5,7 @@
 
 mod amounts;
 mod attach;
+mod bench;
 mod capture;
 mod compare;
 mod completions;
@@ -79,6 +80,7 @@ enum Command {
     Compare(compare::Args),
     Tables(tables::Args),
     Eval(eval::Args),
+    Bench(bench::Args),
     Stack(stack::Args),
     Flamegraph(flamegraph::Args),
     Profile(profile::Args),
@@ -131,6 +133,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Query(args) => query::run(args, endpoint),
         Command::Console(args) => console::run(&args, endpoint),
         Command::Eval(args) => eval::run(args, endpoint),
+        Command::Bench(args) => bench::run(&args, endpoint),
         Command::Stack(args) => stack::run(args, endpoint),
         Command::Flamegraph(args) => flamegraph::run(args, endpoint),
         Command::Profile(args) => profile::run(&args, endpoint),

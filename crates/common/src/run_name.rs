@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 /// Words that `probe WORD` means something else by, now or soon.
 pub const RESERVED: &[&str] = &[
     "attach",
+    "bench",
     "capture",
     "compare",
     "completions",

@@ -47,37 +47,39 @@ def guarded(layers: dict[str, str], problem: Callable[[str], object]) -> Iterato
                     stack.enter_context(_watched_calls(torch))
                 if "backward" in off:
                     for namespace in (torch.autograd, torch.autograd.graph):
-                        stack.enter_context(_refused(namespace, "_engine_run_backward"))
+                        stack.enter_context(refused(namespace, "_engine_run_backward"))
                 if layers.get("collectives") != "pg_hooks":
-                    _guard_groups(stack)
+                    guard_groups(stack)
             except Exception as error:
                 problem(f"a snippet beside training is not kept from all training: {error!r}")
         yield
 
 
-def _guard_groups(stack: ExitStack) -> None:
+def guard_groups(stack: ExitStack, message: str = MESSAGE) -> None:
+    """The calling thread's calls of process groups end with an error, until the stack is left."""
     c10d, dist = sys.modules.get("torch.distributed.distributed_c10d"), sys.modules.get("torch.distributed")
     if c10d is None:
         return
     for name in _TALKING:
-        stack.enter_context(_refused(c10d.ProcessGroup, name))
+        stack.enter_context(refused(c10d.ProcessGroup, name, message))
     for namespace in (c10d, dist):
         for name in _MAKING:
-            stack.enter_context(_refused(namespace, name))
+            stack.enter_context(refused(namespace, name, message))
 
 
 class _Refusal:
     """A function in the place of another: it ends calls of some threads with an error, those of others pass through."""
 
     def __init__(self, original: Any) -> None:
-        #: Whom it refuses, and how many guards of each thread are open.
-        threads: dict[int, int] = {}
+        #: Whom it refuses, with the messages of each thread's guards.
+        threads: dict[int, list[str]] = {}
         identifier = threading.get_ident
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if identifier() in threads:
-                raise RuntimeError(MESSAGE)
+            messages = threads.get(identifier())
+            if messages:
+                raise RuntimeError(messages[-1])
             return original(*args, **kwargs)
 
         self.original, self.threads, self.call = original, threads, _seen_through(call)
@@ -102,7 +104,7 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def _refused(namespace: Any, name: str) -> Iterator[None]:
+def refused(namespace: Any, name: str, message: str = MESSAGE) -> Iterator[None]:
     """Ends the calling thread's calls of a function with an error; those of other threads pass through."""
     if getattr(namespace, name, None) is None:
         yield
@@ -116,12 +118,12 @@ def _refused(namespace: Any, name: str) -> Iterator[None]:
             _refusals.append(refusal)
         if found is not refusal.call:
             refusal.put(namespace, name)
-        refusal.threads[thread] = refusal.threads.get(thread, 0) + 1
+        refusal.threads.setdefault(thread, []).append(message)
     try:
         yield
     finally:
         with _lock:
-            refusal.threads[thread] -= 1
+            refusal.threads[thread].pop()
             if not refusal.threads[thread]:
                 del refusal.threads[thread]
             if not refusal.threads:

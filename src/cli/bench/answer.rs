@@ -1,0 +1,139 @@
+//! What the training process prints of a timing: lines of the expressions' own, and one line of JSON.
+
+use std::io::{self, Write};
+
+use probe_common::error::{Error, Result};
+use probe_proto::v1::{self, Outcome};
+use serde::Deserialize;
+
+use crate::output;
+
+/// How one thing was timed.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Timing {
+    /// Of the expressions.
+    pub(super) index: usize,
+    /// What of a module: forward; forward and backward. Empty of an expression.
+    pub(super) part: String,
+    /// With what a module was called, in words.
+    pub(super) inputs: String,
+    /// Seconds a call, in the order in which they were taken.
+    pub(super) samples: Vec<f64>,
+    pub(super) calls_per_sample: u64,
+    pub(super) warm_up_calls: u64,
+    /// Whether calls had stopped getting faster before the samples.
+    pub(super) is_settled: bool,
+}
+
+/// What was kept of training's state.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Kept {
+    pub(super) tensors: u64,
+    pub(super) bytes: u64,
+    /// How long that took (s).
+    pub(super) seconds: f64,
+    /// Tensors that had changed.
+    pub(super) put_back: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Timed {
+    pub(super) timings: Vec<Timing>,
+    pub(super) kept: Kept,
+    /// torch.get_num_threads().
+    pub(super) threads: u64,
+}
+
+/// What the process said.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Answer {
+    Refused {
+        error: String,
+        hint: String,
+    },
+    /// A module has to be called by training first.
+    Watching {
+        #[expect(dead_code, reason = "its presence is what tells")]
+        watching: u64,
+    },
+    Timed(Timed),
+}
+
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) answer: Answer,
+    pub(super) rank: Option<i32>,
+    /// Steps that were finished.
+    pub(super) step: i64,
+    /// How long training waited (s).
+    pub(super) waited: f64,
+}
+
+/// What it has printed by now.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    stdout: Vec<u8>,
+    traceback: bool,
+}
+
+impl Output {
+    /// Standard error is passed on at once.
+    pub(super) fn take(&mut self, output: &v1::Output) {
+        if output.stderr {
+            let _ = io::stderr().write_all(&output.data);
+        } else {
+            self.stdout.extend_from_slice(&output.data);
+        }
+    }
+
+    /// Shows what the expression raised.
+    pub(super) fn raised(&mut self, done: &v1::Done) {
+        if done.outcome() == Outcome::Error && !done.error.is_empty() {
+            self.traceback = true;
+            let _ = writeln!(io::stderr(), "{}", done.error.trim_end());
+        }
+    }
+
+    /// The answer, which is the last line; those before it are the expressions' own. None where they raised something.
+    pub(super) fn finish(self, finished: &v1::Finished, rank: Option<i32>, step: i64) -> Result<Option<Found>> {
+        let text = String::from_utf8_lossy(&self.stdout);
+        let (before, last) = text.trim_end().rsplit_once('\n').map_or(("", text.trim_end()), |(a, b)| (a, b));
+        let answer = serde_json::from_str(last);
+        let printed = if answer.is_ok() { before } else { text.trim_end() };
+        if !printed.is_empty() {
+            output::unless_closed(writeln!(io::stderr(), "{printed}"))?;
+        }
+        match finished.outcome() {
+            Outcome::Ok => {}
+            Outcome::Error => {
+                if !self.traceback {
+                    let _ = writeln!(io::stderr(), "{}", finished.error.trim_end());
+                }
+                return Ok(None);
+            }
+            _ => return Err(failure(finished)),
+        }
+        match answer {
+            Ok(Answer::Refused { error, hint }) => {
+                let error = Error::failed(error);
+                Err(if hint.is_empty() { error } else { error.hint(hint) })
+            }
+            Ok(answer) => Ok(Some(Found { answer, rank, step, waited: finished.training_waited_s })),
+            Err(_) => Err(Error::failed("the process did not say what it measured")
+                .hint("training has to be started with the wheel of this probe")),
+        }
+    }
+}
+
+/// What an end means that is not the expression's own.
+fn failure(finished: &v1::Finished) -> Error {
+    let make = match finished.outcome() {
+        Outcome::Timeout | Outcome::OutputLimit | Outcome::NoBoundary => Error::limit,
+        Outcome::Refused => Error::denied,
+        _ => Error::failed,
+    };
+    let text = if finished.error.is_empty() { "the timing did not end in order" } else { finished.error.trim_end() };
+    let error = make(text.to_owned());
+    if finished.hint.is_empty() { error } else { error.hint(finished.hint.clone()) }
+}
