@@ -1,5 +1,7 @@
 //! `probe serve`: a collector by itself.
 
+mod findings;
+
 use std::fs;
 use std::time::Duration;
 
@@ -55,6 +57,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let launch = if args.launched { Some(launched()?) } else { None };
     end_before_training();
     probe_collector::server::raise_file_limit();
+    let diagnose_every = findings::interval()?;
     let resume = args.resume.is_some();
     let name = args.resume.unwrap_or(args.name);
     let command = launch.map(|launch| launch.command).unwrap_or_default();
@@ -68,7 +71,9 @@ pub(super) fn run(args: Args) -> Result<Status> {
         } else {
             say(&collector);
         }
+        let findings = diagnose_every.map(|interval| findings::watch(&collector, interval)).transpose()?;
         let exit_status = until_over(&collector, signals, args.exit_when_idle, args.launched).await?;
+        drop(findings);
         match collector.stop(exit_status).await {
             // The launcher has heard it, and says it.
             Err(error) if exit_status.is_some() => Ok(error.kind() as Status),

@@ -5,13 +5,14 @@
 
 mod diagnosis;
 mod finding;
+mod findings_over_time;
 mod judge;
 mod page;
 mod ranking;
 mod recording;
 mod reference;
 mod replay;
-mod rows;
+pub(crate) mod rows;
 pub(crate) mod rule;
 mod statistics;
 mod steps;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use diagnosis::{Diagnosis, Undecided};
 pub(crate) use finding::{Finding, Severity};
+pub(crate) use findings_over_time::{Change, FindingsOverTime};
 pub(crate) use page::{json, page};
 pub(crate) use reference::Reference;
 pub(crate) use steps::FEWEST;

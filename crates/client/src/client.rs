@@ -29,7 +29,7 @@ pub struct Client {
 
 enum Way {
     Live(Live),
-    Recorded(Box<Engine>),
+    Recorded(Arc<Engine>),
 }
 
 /// What answers for a run directory; what is to be said about it goes to stderr.
@@ -45,16 +45,21 @@ impl Client {
     /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
     pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
         let way = match &target.place {
-            Place::Directory(directory) => Way::Recorded(Box::new(recorded(directory)?)),
+            Place::Directory(directory) => Way::Recorded(Arc::new(recorded(directory)?)),
             place => match Live::connect(place, target.pid, token_file).await {
                 Ok(live) => Way::Live(live),
                 Err(error) => match Places::from_environment().ok().and_then(|places| place.ended_meanwhile(&places)) {
-                    Some(directory) => Way::Recorded(Box::new(recorded(&directory)?)),
+                    Some(directory) => Way::Recorded(Arc::new(recorded(&directory)?)),
                     None => return Err(error),
                 },
             },
         };
         Ok(Self { way, pid: target.pid, bounds: Bounds::default(), parameters: Parameters::default() })
+    }
+
+    /// Asks an engine of this process, which writes down no question of it.
+    pub fn of_engine(engine: Arc<Engine>) -> Self {
+        Self { way: Way::Recorded(engine), pid: None, bounds: Bounds::default(), parameters: Parameters::default() }
     }
 
     /// One more client of the same collector, over the same connection; None for a run's directory.
@@ -91,13 +96,14 @@ impl Client {
             catalogs.push((name.clone(), catalog));
         }
         let engine = match Self::open(target, token_file).await?.way {
-            Way::Recorded(engine) => *engine,
+            // It was opened for this alone.
+            Way::Recorded(engine) => Arc::into_inner(engine).ok_or_else(|| Error::failed("the run is in use"))?,
             Way::Live(live) => {
                 catalogs.push((CATALOG.to_owned(), Arc::new(RemoteCatalog::new(live).await?)));
                 Engine::with_limits(Store::new(0), Vec::new(), Limits::default().of_command())?
             }
         };
-        let way = Way::Recorded(Box::new(engine.with_catalogs(catalogs)));
+        let way = Way::Recorded(Arc::new(engine.with_catalogs(catalogs)));
         Ok(Self { way, pid: None, bounds: Bounds::default(), parameters: Parameters::default() })
     }
 

@@ -209,6 +209,11 @@ impl Collector {
         &self.engine
     }
 
+    /// What it notices, for whoever notices more.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.shared.events
+    }
+
     /// Agents that are or were connected.
     pub fn agent_count(&self) -> usize {
         self.shared.registry.all().len()

@@ -64,6 +64,12 @@ impl Event {
         self
     }
 
+    /// It is about this rank.
+    pub fn at_rank(mut self, rank: i32) -> Self {
+        self.0.rank = Some(rank);
+        self
+    }
+
     /// It is about this step, or was noticed at it.
     pub fn at_step(mut self, step: i64) -> Self {
         self.0.step = Some(step);

@@ -11,7 +11,7 @@ mod collector;
 mod control;
 mod ends;
 pub mod eval;
-pub(crate) mod events;
+pub mod events;
 mod finish;
 mod flight_recorder;
 mod governor;

@@ -303,7 +303,7 @@ fn conditions_that_cost_time_are_told_from_those_that_do_not() {
 }
 
 /// A run whose steps log `value` under `name`.
-fn logs(name: &'static str, value: impl Fn(i64) -> f64) -> impl Fn(&mut Agent, &Store) {
+pub(super) fn logs(name: &'static str, value: impl Fn(i64) -> f64) -> impl Fn(&mut Agent, &Store) {
     move |agent, store| {
         let name = agent.strings.id(name);
         let ts = |step| Time(START + step * 1_000_000_000);

@@ -10,6 +10,7 @@ mod doors;
 mod errors;
 mod export;
 mod files;
+mod findings;
 mod formats;
 mod import;
 mod launcher;

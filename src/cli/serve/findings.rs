@@ -1,0 +1,113 @@
+//! Diagnoses the collector's run again and again, and notes new warnings in `probe.events`.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use probe_client::Client;
+use probe_collector::Collector;
+use probe_collector::events::{Event, Events, Severity};
+use probe_common::error::Result;
+use probe_common::interval_env;
+use probe_proto::env::PROBE_DIAGNOSE_EVERY;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::super::connect;
+use crate::diagnose::{self, Asked, Change, Diagnosis, FindingsOverTime, rows};
+
+/// Between two diagnoses, where nobody says.
+const INTERVAL: Duration = Duration::from_secs(60);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// A diagnosis is followed by a pause of so many times its duration.
+const PAUSE_PER_DIAGNOSIS: u32 = 200;
+
+/// Between two diagnoses; None is never.
+///
+/// # Errors
+/// The variable says what is no duration.
+pub(super) fn interval() -> Result<Option<Duration>> {
+    interval_env::told(PROBE_DIAGNOSE_EVERY, INTERVAL, MIN_INTERVAL, "1m, 10m")
+}
+
+/// Begins, on a thread of its own: what diagnoses compute would hold up whoever the collector serves. Dropping what comes
+/// back ends it.
+///
+/// # Errors
+/// The system's, if it has no threads left.
+pub(super) fn watch(collector: &Collector, interval: Duration) -> Result<DropGuard> {
+    let watch = Watch {
+        client: Client::of_engine(Arc::clone(collector.engine())),
+        events: Arc::clone(collector.events()),
+        run: collector.run().to_owned(),
+        interval,
+    };
+    let runtime = connect::one_thread()?;
+    let over = CancellationToken::new();
+    let guard = over.clone().drop_guard();
+    thread::Builder::new().name("probe-diagnose".into()).spawn(move || {
+        runtime.block_on(over.run_until_cancelled(watch.run()));
+        // A query that is under way is not waited for.
+        runtime.shutdown_background();
+    })?;
+    Ok(guard)
+}
+
+struct Watch {
+    client: Client,
+    events: Arc<Events>,
+    run: String,
+    interval: Duration,
+}
+
+impl Watch {
+    async fn run(mut self) {
+        let noted =
+            texts(&mut self.client, "SELECT details AS text FROM probe.events WHERE kind = 'finding' ORDER BY id")
+                .await;
+        let mut over_time = FindingsOverTime::restore(noted.iter().map(String::as_str));
+        let mut newest = None;
+        let mut pause = self.interval;
+        loop {
+            tokio::time::sleep(pause).await;
+            let began = Instant::now();
+            // Without a new step there is nothing new to say.
+            let last = texts(&mut self.client, "SELECT CAST(MAX(ts) AS VARCHAR) AS text FROM python.steps").await.pop();
+            if last.is_some() && last != newest {
+                // Too few steps, or a limit of queries: the next one tells.
+                if let Ok(diagnosis) = diagnose::diagnose(&mut self.client, &self.run, &Asked::default()).await {
+                    for change in over_time.take(&diagnosis) {
+                        self.events.note(event(&change, &diagnosis));
+                    }
+                }
+                newest = last;
+            }
+            pause = self.interval.max(began.elapsed() * PAUSE_PER_DIAGNOSIS);
+        }
+    }
+}
+
+/// The column `text` of an answer, without NULLs; nothing where the query fails.
+async fn texts(client: &mut Client, sql: &str) -> Vec<String> {
+    let Ok(rows) = rows::ask(client, sql).await else { return Vec::new() };
+    (0..rows.count).filter_map(|row| rows.text("text", row)).collect()
+}
+
+fn event(change: &Change, diagnosis: &Diagnosis) -> Event {
+    let event = match change {
+        Change::New(finding) => {
+            let saving = finding.saving.map(|of| format!(" ({:.1} ms a step, {:.0} %)", of.ms, of.percent));
+            let message = format!("{}{}; {}", finding.says, saving.unwrap_or_default(), finding.remedy);
+            let event = Event::new("finding", Severity::Warning, message);
+            match finding.ranks[..] {
+                [rank] => i32::try_from(rank).map_or_else(|_| event.clone(), |rank| event.clone().at_rank(rank)),
+                _ => event,
+            }
+        }
+        Change::Gone { says, .. } => Event::new("finding", Severity::Info, format!("gone: {says}")),
+    };
+    let event = event.with(&change.details());
+    match diagnosis.steps.numbers.last() {
+        Some(step) => event.at_step(*step),
+        None => event,
+    }
+}

@@ -1,0 +1,180 @@
+//! Which warnings are new since the last diagnosis of the same run, and which are gone.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::diagnosis::Diagnosis;
+use super::finding::{Finding, Severity};
+
+/// Diagnoses in a row that have to be without a finding until it is gone.
+const GONE_AFTER: u32 = 2;
+
+/// A rule and its subject. Ranks are not part of it: one more rank is no new finding.
+type Key = (String, BTreeMap<String, String>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Current {
+    says: String,
+    /// Diagnoses in a row without it.
+    absent: u32,
+}
+
+/// What is different from the last diagnosis.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// A finding of at least `warn` that was not there before.
+    New(Box<Finding>),
+    Gone {
+        says: String,
+        details: Value,
+    },
+}
+
+impl Change {
+    /// What an event says of it beside its message.
+    pub(crate) fn details(&self) -> Value {
+        match self {
+            Self::New(finding) => {
+                let mut details = finding.json();
+                // A second copy of the rule's file.
+                details.as_object_mut().map(|details| details.remove("sql"));
+                details["state"] = json!("new");
+                details
+            }
+            Self::Gone { details, .. } => details.clone(),
+        }
+    }
+}
+
+/// Warnings that were noted and are not gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FindingsOverTime(BTreeMap<Key, Current>);
+
+impl FindingsOverTime {
+    /// Goes on from the details of what was noted before, in that order.
+    pub(crate) fn restore<'a>(noted: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut current = BTreeMap::new();
+        for details in noted {
+            let Ok(details) = serde_json::from_str::<Value>(details) else { continue };
+            let (Some(rule), Some(subject)) = (details["rule"].as_str(), details["subject"].as_object()) else {
+                continue;
+            };
+            let texts = subject.iter().filter(|(name, _)| !["rank", "ranks"].contains(&name.as_str()));
+            let subject = texts.filter_map(|(name, of)| Some((name.clone(), of.as_str()?.to_owned()))).collect();
+            let key = (rule.to_owned(), subject);
+            if details["state"] == "gone" {
+                current.remove(&key);
+            } else {
+                let says = details["says"].as_str().unwrap_or_default().to_owned();
+                current.insert(key, Current { says, absent: 0 });
+            }
+        }
+        Self(current)
+    }
+
+    /// Takes the newest diagnosis.
+    pub(crate) fn take(&mut self, diagnosis: &Diagnosis) -> Vec<Change> {
+        let undecided = |rule: &str| diagnosis.not_decided.iter().any(|of| of.rule == rule);
+        self.update(&diagnosis.findings, undecided)
+    }
+
+    fn update(&mut self, findings: &[Finding], undecided: impl Fn(&str) -> bool) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for of in findings.iter().filter(|of| of.severity >= Severity::Warn && of.confidence != "possible") {
+            let key = (of.rule.clone(), of.subject.clone());
+            if self.0.insert(key, Current { says: of.says.clone(), absent: 0 }).is_none() {
+                changes.push(Change::New(Box::new(of.clone())));
+            }
+        }
+        // As a note it is still there, and a rule that can't say anything says nothing of its end.
+        let is_there = |(rule, subject): &Key| {
+            undecided(rule) || findings.iter().any(|of| of.rule == *rule && of.subject == *subject)
+        };
+        self.0.retain(|key, current| {
+            current.absent = if is_there(key) { 0 } else { current.absent + 1 };
+            if current.absent < GONE_AFTER {
+                return true;
+            }
+            let (rule, subject) = key;
+            let details = json!({ "rule": rule, "subject": subject, "state": "gone" });
+            changes.push(Change::Gone { says: current.says.clone(), details });
+            false
+        });
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(rule: &str, severity: Severity, rank: i64) -> Finding {
+        Finding {
+            rule: rule.to_owned(),
+            family: String::new(),
+            confidence: "measured".to_owned(),
+            severity,
+            ranks: vec![rank],
+            everywhere: false,
+            subject: BTreeMap::from([("module".to_owned(), "layers.3".to_owned())]),
+            cost_ms: None,
+            ref_ms: None,
+            saving: None,
+            ceiling: false,
+            steps: 100,
+            persistence: None,
+            facts: BTreeMap::new(),
+            says: format!("{rule} says so"),
+            remedy: String::new(),
+            explains: Vec::new(),
+            sql: String::new(),
+            reductions: Vec::new(),
+        }
+    }
+
+    fn new(changes: &[Change]) -> Vec<&str> {
+        changes.iter().map(|change| if let Change::New(of) = change { &of.rule } else { "gone" }).collect()
+    }
+
+    #[test]
+    fn a_warning_is_new_once_and_gone_once() {
+        let mut over_time = FindingsOverTime::default();
+        let decided = |_: &str| false;
+        let found = [finding("a", Severity::Warn, 0), finding("b", Severity::Note, 0)];
+        assert_eq!(new(&over_time.update(&found, decided)), ["a"]);
+        // On another rank, and milder.
+        assert!(over_time.update(&[finding("a", Severity::Critical, 1)], decided).is_empty());
+        assert!(over_time.update(&[finding("a", Severity::Note, 1)], decided).is_empty());
+        // Away for one diagnosis, and back.
+        assert!(over_time.update(&[], decided).is_empty());
+        assert!(over_time.update(&found, decided).is_empty());
+        assert!(over_time.update(&[], decided).is_empty());
+        assert_eq!(new(&over_time.update(&[], decided)), ["gone"]);
+        assert!(over_time.update(&[], decided).is_empty());
+        assert_eq!(new(&over_time.update(&found, decided)), ["a"]);
+    }
+
+    #[test]
+    fn what_is_not_decided_is_not_gone() {
+        let mut over_time = FindingsOverTime::default();
+        over_time.update(&[finding("a", Severity::Warn, 0)], |_| false);
+        for _ in 0..5 {
+            assert!(over_time.update(&[], |rule| rule == "a").is_empty());
+        }
+    }
+
+    #[test]
+    fn the_next_collector_goes_on() {
+        let mut before = FindingsOverTime::default();
+        let mut noted = Vec::new();
+        for found in [vec!["a", "b"], vec!["b"], vec!["b"]] {
+            let found: Vec<_> = found.into_iter().map(|rule| finding(rule, Severity::Warn, 0)).collect();
+            noted.extend(before.update(&found, |_| false).into_iter().map(|change| change.details().to_string()));
+        }
+        assert_eq!(noted.len(), 3);
+        let mut after = FindingsOverTime::restore(noted.iter().map(String::as_str));
+        assert_eq!(after, before);
+        assert!(after.update(&[finding("b", Severity::Warn, 0)], |_| false).is_empty());
+    }
+}

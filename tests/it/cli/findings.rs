@@ -1,0 +1,48 @@
+//! Warnings that a collector finds by itself.
+
+use std::process::Stdio;
+
+use probe_store::runs::{RunInfo, State};
+
+use crate::cli::diagnose::{STEPS, logs, record};
+use crate::cli::run::until;
+use crate::cli::support::Home;
+
+const EVENTS: &str = "SELECT severity, step, message, arrow_typeof(details) FROM probe.events WHERE kind = 'finding'";
+
+#[test]
+fn a_collector_notes_a_new_warning() {
+    let home = Home::empty();
+    record(&home, "gpt@1", STEPS, |_| (), logs("train_loss", |step| if step < 90 { 1.0 } else { f64::NAN }));
+    let directory = home.run_directory();
+    let info = RunInfo { state: State::Lost, ended: None, ..RunInfo::read(&directory).unwrap() };
+    info.write(&directory).unwrap();
+    let mut serve = home.command(["serve", "--resume", "gpt@1"]);
+    let mut serve = serve.env("PROBE_DIAGNOSE_EVERY", "1s").stderr(Stdio::null()).spawn().unwrap();
+    let words = ["gpt@1", "query", "--format", "csv", EVENTS];
+    let mut noted = String::new();
+    until("a finding", || {
+        noted = String::from_utf8(home.probe(words).stdout).unwrap();
+        noted.lines().count() > 1
+    });
+    serve.kill().unwrap();
+    serve.wait().unwrap();
+    assert!(noted.lines().nth(1).unwrap().starts_with("warning,119,"), "{noted}");
+    assert!(noted.contains("train_loss is not finite in 30 of 120 values, first in step 90"), "{noted}");
+    // Nothing of the machine's own is a warning here, and its own queries are written down nowhere.
+    assert_eq!(noted.lines().count(), 2, "{noted}");
+    let asked =
+        home.stdout(["gpt@1", "query", "--format", "csv", "SELECT sql FROM probe.queries WHERE sql LIKE '%isnan%'"]);
+    assert_eq!(asked.lines().count(), 1, "{asked}");
+}
+
+#[test]
+fn how_often_is_said_in_words() {
+    let home = Home::empty();
+    let refused = home.command(["serve"]).env("PROBE_DIAGNOSE_EVERY", "10ms").output().unwrap();
+    let shown = home.shown(&refused);
+    assert!(
+        shown.starts_with("exit 2\n") && shown.contains("hint: PROBE_DIAGNOSE_EVERY=1s is the shortest"),
+        "{shown}"
+    );
+}
