@@ -8,6 +8,7 @@ crate::table! {
     examples: [
         "SELECT rank, AVG(user_percent) AS user, AVG(system_percent) AS system, MAX(threads) AS threads, MAX(rss) AS rss FROM process.metrics GROUP BY rank ORDER BY rank",
         "SELECT ts, rank, involuntary_switches, major_faults, disk_read_bytes FROM process.metrics WHERE involuntary_switches > 1000 OR major_faults > 0 ORDER BY ts",
+        "SELECT ts, rank, throttled, cpu_pressure, memory_pressure, io_pressure, swap FROM process.metrics ORDER BY ts DESC LIMIT 20",
     ];
     ts: Time, "", "When it was measured.";
     step: i64, "", "Optimizer steps finished then.";
@@ -26,4 +27,10 @@ crate::table! {
     disk_write_bytes: Option<f64>, "B/s", "Bytes given to a disk to write.";
     open_fds: Option<i32>, "", "Open file descriptors.";
     rss: Option<f64>, "MB", "Resident memory, in 10^6 bytes.";
+    swap: Option<f64>, "MB", "Memory of the process that the kernel has moved to swap. NULL from older agents.";
+    cgroup_memory: Option<f64>, "MB", "Memory of the control group with the smallest memory limit, this process and the others in it, with files that are cached: the kernel kills near the limit (memory_limit of python.environment). NULL where there is no limit.";
+    throttled: Option<f64>, "%", "Time in which a control group of this process had used up its processor quota and nothing of it ran. NULL where there is no quota.";
+    cpu_pressure: Option<f64>, "%", "Time in which some task of this machine was ready and had no processor, as the kernel accounts it (/proc/pressure). NULL where it does not.";
+    memory_pressure: Option<f64>, "%", "Time in which some task of this machine waited for memory: to be read back from swap or from a file, or freed.";
+    io_pressure: Option<f64>, "%", "Time in which some task of this machine waited for a disk.";
 }

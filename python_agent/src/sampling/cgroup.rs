@@ -1,5 +1,6 @@
 //! What the control groups of this process let it use. A limit of any group above it counts: the smallest one is told.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,15 +20,46 @@ pub(super) fn cpu_quota() -> Option<f64> {
 
 /// Bytes of memory; None where there is no limit, or it can't be read.
 pub(super) fn memory_limit() -> Option<f64> {
-    smallest(|group| {
-        let names = ["memory.max", "memory.limit_in_bytes"];
-        limit(&names.iter().find_map(|name| fs::read_to_string(group.join(name)).ok())?)
-    })
+    smallest(memory_limit_of)
+}
+
+fn memory_limit_of(group: &Path) -> Option<f64> {
+    limit(&either(group, ["memory.max", "memory.limit_in_bytes"])?)
+}
+
+/// Bytes of memory that the group has whose limit counts; None where there is no limit, or it can't be read.
+pub(super) fn memory() -> Option<f64> {
+    let limited = mine().into_iter().filter_map(|group| Some((memory_limit_of(&group)?, group)));
+    let (_, group) = limited.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    either(&group, ["memory.current", "memory.usage_in_bytes"])?.trim().parse().ok()
+}
+
+/// Seconds since each group was made in which it had used up its processor quota; without those that have none.
+pub(super) fn throttled() -> BTreeMap<PathBuf, f64> {
+    let seconds = |group: &Path| throttled_in(&fs::read_to_string(group.join("cpu.stat")).ok()?);
+    mine().into_iter().filter_map(|group| Some((seconds(&group)?, group))).map(|(time, group)| (group, time)).collect()
+}
+
+/// Of a `cpu.stat`: microseconds in the second version, nanoseconds in the first. A group that never had a quota counts no
+/// periods.
+fn throttled_in(text: &str) -> Option<f64> {
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    value("nr_periods ").filter(|periods| *periods > 0.0)?;
+    value("throttled_usec ").map(|time| time / 1e6).or_else(|| value("throttled_time ").map(|time| time / 1e9))
+}
+
+/// The file of the second version, or that of the first.
+fn either(group: &Path, names: [&str; 2]) -> Option<String> {
+    names.iter().find_map(|name| fs::read_to_string(group.join(name)).ok())
 }
 
 fn smallest(of: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    groups(&text).iter().filter_map(|group| of(group)).min_by(f64::total_cmp)
+    mine().iter().filter_map(|group| of(group)).min_by(f64::total_cmp)
+}
+
+/// The groups of this process, and those above them.
+fn mine() -> Vec<PathBuf> {
+    fs::read_to_string("/proc/self/cgroup").map_or_else(|_| Vec::new(), |text| groups(&text))
 }
 
 /// The directories of the groups that a /proc/self/cgroup names, and of those above them. In a container, whose own group
@@ -76,6 +108,15 @@ mod tests {
         assert_eq!((quota("200000 100000\n"), quota("max 100000\n"), quota("")), (Some(2.0), None, None));
         assert_eq!((ratio(-1.0, 100_000.0), ratio(50_000.0, 100_000.0)), (None, Some(0.5)));
         assert_eq!((limit("max\n"), limit("1048576\n"), limit("9223372036854771712\n")), (None, Some(1048576.0), None));
+    }
+
+    #[test]
+    fn the_time_without_quota_is_read_where_there_is_one() {
+        let second = "usage_usec 10\nnr_periods 40\nnr_throttled 3\nthrottled_usec 1500000\n";
+        let first = "nr_periods 40\nnr_throttled 3\nthrottled_time 2500000000\n";
+        assert_eq!((throttled_in(second), throttled_in(first)), (Some(1.5), Some(2.5)));
+        assert_eq!(throttled_in("nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n"), None);
+        assert_eq!(throttled_in("usage_usec 10\n"), None);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What the background thread asks the operating system for: `process.metrics` once a second, and the host's rows of
 //! `python.memory`. It never takes the GIL, and training's threads have no part in it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -39,11 +41,29 @@ pub struct Sampler {
     environment: environment::Noted,
 }
 
-/// Counts since the process began.
-#[derive(Debug, Clone, Copy)]
+/// Counts since the process began, its groups were made, or the machine was started.
+#[derive(Debug, Clone)]
 struct Counters {
     usage: Usage,
     io: Option<proc::Io>,
+    throttled: BTreeMap<PathBuf, f64>,
+    /// By [`PRESSURES`].
+    pressure: [Option<f64>; 3],
+}
+
+const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
+
+impl Counters {
+    fn now() -> Option<Self> {
+        let (usage, io, throttled) = (Usage::now()?, proc::io(), cgroup::throttled());
+        Some(Self { usage, io, throttled, pressure: PRESSURES.map(proc::pressure) })
+    }
+
+    /// Seconds since `before` without quota, of the group that had none for the longest. None where none has a quota.
+    fn throttled_since(&self, before: &Self) -> Option<f64> {
+        let since = |(group, now): (&PathBuf, &f64)| Some(now - before.throttled.get(group)?);
+        self.throttled.iter().filter_map(since).max_by(f64::total_cmp)
+    }
 }
 
 impl Sampler {
@@ -55,7 +75,8 @@ impl Sampler {
             self.environment.note(now, batch, last, sink);
         }
         let due = |last: Option<Instant>| last.is_none_or(|last| now.duration_since(last) >= SECOND);
-        if PROCESS.load(Ordering::Relaxed) && is_on(Layer::Process) && due(self.process.map(|(last, _)| last)) {
+        if PROCESS.load(Ordering::Relaxed) && is_on(Layer::Process) && due(self.process.as_ref().map(|(last, _)| *last))
+        {
             self.sample_process(now, sink);
         }
         let step = shared::STEP.load(Ordering::Relaxed);
@@ -103,14 +124,14 @@ impl Sampler {
     }
 
     fn sample_process(&mut self, now: Instant, sink: &mut Sink) {
-        let Some(usage) = Usage::now() else { return };
-        let counters = Counters { usage, io: proc::io() };
-        let before = self.process.replace((now, counters));
-        let seconds = before.map(|(last, _)| now.duration_since(last).as_secs_f64());
-        let rate = |of: &dyn Fn(&Counters) -> Option<f64>| {
-            let difference = of(&counters)? - of(&before.as_ref()?.1)?;
-            Some(difference.max(0.0) / seconds.filter(|seconds| *seconds > 0.0)?)
-        };
+        let Some(counters) = Counters::now() else { return };
+        let before = self.process.replace((now, counters.clone()));
+        let seconds = before.as_ref().map(|(last, _)| now.duration_since(*last).as_secs_f64());
+        let over_time = |difference: f64| Some(difference.max(0.0) / seconds.filter(|seconds| *seconds > 0.0)?);
+        let rate = |of: &dyn Fn(&Counters) -> Option<f64>| over_time(of(&counters)? - of(&before.as_ref()?.1)?);
+        let pressure = |resource: usize| rate(&|c| c.pressure[resource]).map(|share| (share * 100.0).min(100.0));
+        let throttled = before.as_ref().and_then(|(_, before)| over_time(counters.throttled_since(before)?));
+        let usage = counters.usage;
         let percent = |of: &dyn Fn(&Usage) -> f64| rate(&|c| Some(of(&c.usage))).map(|share| share * 100.0);
         let io = |of: fn(&proc::Io) -> u64| rate(&|c| c.io.as_ref().map(|io| of(io) as f64));
         let row = process_metrics::Row {
@@ -131,6 +152,12 @@ impl Sampler {
             disk_write_bytes: io(|io| io.disk_written),
             open_fds: proc::open_files(),
             rss: self.resident().map(|bytes| bytes / MB),
+            swap: proc::swap().map(|bytes| bytes / MB),
+            cgroup_memory: cgroup::memory().map(|bytes| bytes / MB),
+            throttled: throttled.map(|share| (share * 100.0).min(100.0)),
+            cpu_pressure: pressure(0),
+            memory_pressure: pressure(1),
+            io_pressure: pressure(2),
         };
         sink.push(row);
     }
@@ -150,7 +177,7 @@ mod tests {
         let mut sink = Sink::default();
         let before = Usage::now().expect("usage");
         sampler.sample_process(Instant::now(), &mut sink);
-        let (_, counters) = sampler.process.expect("what was measured");
+        let (_, counters) = sampler.process.clone().expect("what was measured");
         assert!(counters.usage.user >= before.user && counters.usage.max_rss > 1e6);
         assert!(sampler.resident().expect("a size") <= counters.usage.max_rss * 2.0);
         let place = process_metrics::TABLE.columns.iter().position(|column| column.name == "user_percent");

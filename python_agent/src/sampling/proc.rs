@@ -26,6 +26,27 @@ fn parse_io(text: &str) -> Option<Io> {
     })
 }
 
+/// Bytes of this process in swap: `VmSwap` of `/proc/self/status`.
+pub(super) fn swap() -> Option<f64> {
+    parse_swap(&fs::read_to_string("/proc/self/status").ok()?)
+}
+
+fn parse_swap(status: &str) -> Option<f64> {
+    let value = status.lines().find_map(|line| line.strip_prefix("VmSwap:"))?;
+    value.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kilobytes| kilobytes * 1024.0)
+}
+
+/// Seconds since the machine began in which some task of it waited for a resource: cpu, memory or io.
+pub(super) fn pressure(resource: &str) -> Option<f64> {
+    parse_pressure(&fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?)
+}
+
+fn parse_pressure(text: &str) -> Option<f64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let total = some.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?;
+    total.parse::<f64>().ok().map(|microseconds| microseconds / 1e6)
+}
+
 /// Resident pages of a `statm`: its second number.
 pub(super) fn resident_pages(statm: &[u8]) -> Option<u64> {
     std::str::from_utf8(statm).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -57,6 +78,11 @@ mod tests {
         assert_eq!(parse_io("rchar: 10\n"), None);
         assert_eq!(resident_pages(b"100 42 7 1 0 9 0\n"), Some(42));
         assert_eq!(resident_pages(b""), None);
+        assert_eq!(parse_swap("VmRSS:\t 10 kB\nVmSwap:\t  2048 kB\n"), Some(2_097_152.0));
+        assert_eq!((parse_swap("VmRSS:\t 10 kB\n"), parse_swap("VmSwap:\tmuch\n")), (None, None));
+        let text =
+            "some avg10=0.00 avg60=0.12 avg300=0.05 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!((parse_pressure(text), parse_pressure("full total=7\n")), (Some(2.5), None));
         assert!(threads().is_some_and(|threads| threads >= 1));
         let before = open_files().expect("a count");
         let kept: Vec<_> = (0..50).map(|_| fs::File::open("/proc/self/stat").expect("a file")).collect();

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use probe_proto::table::Time;
-use probe_proto::tables::{copies, data_trace, environment, metrics, nccl_trace, pauses, steps, sync_points};
+use probe_proto::tables::{
+    copies, data_trace, environment, metrics, nccl_trace, pauses, process_metrics, steps, sync_points,
+};
 use probe_store::Store;
 use serde_json::Value;
 
@@ -158,6 +160,58 @@ fn a_loop_that_waits_for_a_processor_does_nothing_between_the_parts() {
         row.run_delay = None;
     };
     says(&diagnose(STEPS, unknown, nothing), "work-between-parts", "found");
+}
+
+/// A row of `process.metrics` a step, of a second each, in which `change` makes something of its number.
+fn each_second(change: impl Fn(i64, &mut process_metrics::Row)) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let row = |agent: &mut Agent, step| {
+            let mut row = process_metrics::Row { step, ..agent.metrics(step) };
+            change(step, &mut row);
+            row
+        };
+        let rows: Vec<_> = (0..STEPS).map(|step| row(agent, step)).collect();
+        agent.send(store, rows);
+    }
+}
+
+#[test]
+fn a_processor_quota_that_is_used_up_is_told_from_one_that_is_not() {
+    let throttled = |percent: f64| each_second(move |_, row| row.throttled = Some(percent));
+    let says_of = |of: &dyn Fn(&mut Agent, &Store), expected| {
+        says(&diagnose(STEPS, |_| (), of), "processor-quota", expected);
+    };
+    says_of(&throttled(30.0), "found: every rank: the processor quota of its control group was used up in 30 %");
+    says_of(&throttled(1.0), "silent");
+    // Without a quota, which is a healthy run's most usual state.
+    says_of(&each_second(|_, _| ()), "open: process.metrics.throttled is not recorded");
+}
+
+#[test]
+fn steps_that_are_slower_while_memory_comes_from_a_disk_are_told_from_page_faults_that_cost_nothing() {
+    // 40 seconds; three steps in a second, and fewer in one with page faults where those cost time.
+    let paging = |every: i64, then: i64| {
+        move |agent: &mut Agent, store: &Store| {
+            let mut step = 0;
+            let mut row = |second: i64| {
+                let pages = second % every == 0;
+                step += if pages { then } else { 3 };
+                let major_faults = Some(if pages { 500.0 } else { 0.0 });
+                process_metrics::Row { step, major_faults, ..agent.metrics(second) }
+            };
+            let rows: Vec<_> = (0..40).map(&mut row).collect();
+            agent.send(store, rows);
+        }
+    };
+    let said = diagnose(STEPS, |_| (), paging(3, 1));
+    says(
+        &said,
+        "paging",
+        "found: every rank waited for memory to be read from a disk: 500 page faults a second in 33 %",
+    );
+    says(&diagnose(STEPS, |_| (), paging(3, 3)), "paging", "silent");
+    // Nothing to hold them against.
+    says(&diagnose(STEPS, |_| (), paging(1, 1)), "paging", "silent");
 }
 
 /// So many collectives a step of so many bytes.

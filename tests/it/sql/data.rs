@@ -238,7 +238,7 @@ impl Agent {
         }
     }
 
-    fn metrics(&mut self, second: i64) -> process_metrics::Row {
+    pub(crate) fn metrics(&mut self, second: i64) -> process_metrics::Row {
         let rate = |value: f64| (second > 0).then_some(value);
         process_metrics::Row {
             ts: Time(START + second * 1_000_000_000),
@@ -258,6 +258,12 @@ impl Agent {
             disk_write_bytes: None,
             open_fds: Some(30),
             rss: Some(2000.0),
+            swap: Some(0.0),
+            cgroup_memory: Some(3000.0),
+            throttled: None,
+            cpu_pressure: rate(if second == 2 { 60.0 } else { 5.0 }),
+            memory_pressure: rate(0.0),
+            io_pressure: rate(1.0),
         }
     }
 
