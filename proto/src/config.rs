@@ -53,6 +53,11 @@ pub const LAYERS: &str = "layers";
 /// The key of [`budget`].
 pub const OVERHEAD_BUDGET: &str = "overhead_budget";
 
+/// The key that says when the collector makes captures by itself.
+pub const CAPTURE_ON: &str = "capture_on";
+/// Its value for captures of slow steps.
+pub const SLOW: &str = "slow";
+
 /// All keys.
 pub static KEYS: &[Key] = &[
     Key {
@@ -77,6 +82,13 @@ pub static KEYS: &[Key] = &[
         doc: "What recording may cost, as a share of step time; detail=auto keeps to it.",
         values: &["1%", "N%"],
         accepts: |value| budget(value).is_some(),
+    },
+    Key {
+        name: CAPTURE_ON,
+        doc: "Captures that the collector makes by itself (probe capture): off; slow, three steps of all ranks when steps \
+              get slower, at most once an hour. Processes are told, but only the collector follows it.",
+        values: &["off", SLOW],
+        accepts: |value| ["off", SLOW].contains(&value),
     },
 ];
 

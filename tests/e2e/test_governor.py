@@ -115,6 +115,7 @@ def test_slow_steps_are_captured_and_the_events_say_why(home: Home) -> None:
     wait_for(
         "a baseline", lambda: run.query("SELECT 1 AS one FROM probe.overhead WHERE step_duration > 0 AND step > 4000")
     )
+    assert home.probe("gpt", "config", "capture_on=slow").returncode == 0
     slow.touch()
 
     def noticed() -> dict | None:
@@ -138,6 +139,8 @@ def test_slow_steps_are_captured_and_the_events_say_why(home: Home) -> None:
         )
 
     wait_for("every step in detail", captured)
+    profiled = wait_for("a capture", lambda: run.query("SELECT capture, steps, operators FROM python.captures"))
+    assert [row["steps"] for row in profiled] == [3] and profiled[0]["operators"] > 300  # type: ignore[index, attr-defined]
     slow.unlink()
     over = wait_for("that it is over", lambda: run.query(
         f"SELECT message FROM probe.events WHERE kind = 'slow' AND severity = 'info' AND id > {event['id']}"

@@ -18,7 +18,7 @@ use probe_store::{Store, StoreWriter, SystemTable};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
-use super::captures::Captures;
+use super::captures::{Captures, WhenSlow};
 use super::events::Events;
 use super::finish::Finish;
 use super::recovery::{self, Recovered};
@@ -169,6 +169,7 @@ impl Collector {
         let eval_over_tcp = options.allow_eval;
         let captures = Captures::new(Arc::clone(&shared), Arc::clone(&broker), Arc::clone(&engine));
         let captures = Arc::new(captures);
+        let when_slow = WhenSlow::new(Arc::clone(&shared), Arc::clone(&captures));
         let control =
             control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs, captures, eval_over_tcp };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
@@ -179,7 +180,7 @@ impl Collector {
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
         let servers = Servers::start(listeners, &services, &gate);
         let _stopping = shared.stopping.clone().drop_guard();
-        tokio::spawn(governor::run(Arc::clone(&shared)));
+        tokio::spawn(governor::run(Arc::clone(&shared), when_slow));
         let pin = locks.identity.map(|identity| identity.pin);
         Ok(Self { shared, keeper, system, engine, reservation, info, servers, endpoint, pin, _stopping })
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use probe_common::error::{Error, Result};
-use probe_proto::VERSION;
 use probe_proto::v1::control_server::Control;
 use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
 use probe_proto::v1::{CaptureCall, CaptureEvent, FinishCall, FinishProgress};
 use probe_proto::v1::{HangAnswer, HangCall, StackMethod, StacksAnswer, StacksCall};
+use probe_proto::{VERSION, config};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -37,6 +37,18 @@ impl ControlService {
     /// Refuses a call that acts on training where its caller may only read.
     fn require(&self, caller: &Caller, scope: Scope, what: &str) -> Result<()> {
         caller.require(scope, what).inspect_err(|error| self.note_refused(caller, error))
+    }
+
+    fn may_capture(&self, caller: &Caller) -> Result<(), Status> {
+        self.require(caller, Scope::Eval, "switch torch.profiler on")?;
+        if caller.over_tcp && !self.eval_over_tcp {
+            let error = Error::denied("this collector makes no captures for a client that comes over TCP").hint(
+                "it has to be started with --allow-eval; or ask on the collector's machine, over its unix socket",
+            );
+            self.note_refused(caller, &error);
+            return Err(error.into());
+        }
+        Ok(())
     }
 
     fn note_refused(&self, caller: &Caller, error: &Error) {
@@ -104,6 +116,9 @@ impl Control for ControlService {
         if !values.is_empty() {
             self.require(&caller, Scope::Eval, "change what is recorded")?;
         }
+        if values.contains_key(config::CAPTURE_ON) {
+            self.may_capture(&caller)?;
+        }
         let set: Vec<String> = values.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let answer = self.shared.settings.set(values, &self.shared.registry).await?;
         if !set.is_empty() {
@@ -131,14 +146,7 @@ impl Control for ControlService {
 
     async fn capture(&self, request: Request<CaptureCall>) -> Result<Response<Self::CaptureStream>, Status> {
         let caller = Caller::of(request.extensions());
-        self.require(&caller, Scope::Eval, "switch torch.profiler on")?;
-        if caller.over_tcp && !self.eval_over_tcp {
-            let error = Error::denied("this collector makes no captures for whoever comes over TCP").hint(
-                "it has to be started with --allow-eval; or ask on the collector's machine, over its unix socket",
-            );
-            self.note_refused(&caller, &error);
-            return Err(error.into());
-        }
+        self.may_capture(&caller)?;
         let events = self.captures.ask(request.into_inner(), caller).await?;
         Ok(Response::new(ReceiverStream::new(events)))
     }

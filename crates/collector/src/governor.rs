@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::agent::Agent;
+use super::captures::WhenSlow;
 use super::events::{Event, Severity};
 use super::shared::Shared;
 
@@ -179,19 +180,24 @@ impl Watch {
 }
 
 /// Looks at the agents for as long as the collector lives.
-pub(crate) async fn run(shared: Arc<Shared>) {
+pub(crate) async fn run(shared: Arc<Shared>, captures: WhenSlow) {
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut governor, mut watch) = (Governor::default(), Watch::default());
     loop {
         tokio::select! {
-            _ = looks.tick() => look(&shared, &mut governor, &mut watch),
+            _ = looks.tick() => {
+                if look(&shared, &mut governor, &mut watch) {
+                    captures.slower();
+                }
+            }
             () = shared.stopping.cancelled() => return,
         }
     }
 }
 
-fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) {
+/// Whether steps have become slower.
+fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) -> bool {
     let live = shared.registry.live();
     let (mut costs, mut loads, mut step) = (Vec::new(), Vec::new(), 0);
     let mut automatic = false;
@@ -218,6 +224,7 @@ fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) {
         shared.events.note(event(change, step, automatic));
     }
     shared.settings.repeat_if_late(&live);
+    matches!(change, Some(Change::Slower { .. }))
 }
 
 /// Tells the agents, if anything is to change.

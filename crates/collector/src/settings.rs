@@ -91,6 +91,11 @@ impl Settings {
         (state.values(), (state.plan.number > 0).then_some(state.plan))
     }
 
+    /// Whether the collector captures steps by itself when they get slower.
+    pub(crate) fn captures_when_slow(&self) -> bool {
+        self.lock().values.get(config::CAPTURE_ON).is_some_and(|on| on == config::SLOW)
+    }
+
     /// Has `stride` hold for agents with detail=auto from a step on; None where it does already. Returns the stride
     /// before, and the plan.
     pub(crate) fn plan(&self, live: &[Arc<Agent>], stride: u32, whole: bool) -> Option<(u32, Plan)> {

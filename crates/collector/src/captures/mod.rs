@@ -1,11 +1,13 @@
 //! Captures: torch.profiler is on for some steps in the run's processes, and what it saw becomes rows of the run.
 //!
 //! [`plan`] says what is asked for and of whom, [`agents`] asks them by snippets, [`traces`] reads what they write, and
-//! [`capture`] does one after the other.
+//! [`capture`] does one after the other. [`when_slow`] asks for one when steps get slower.
 
 mod agents;
 mod capture;
 mod plan;
 mod traces;
+mod when_slow;
 
 pub(crate) use capture::Captures;
+pub(crate) use when_slow::WhenSlow;

@@ -65,6 +65,12 @@ impl Caller {
         extensions.get::<Self>().cloned().unwrap_or_else(nobody)
     }
 
+    /// The collector itself, for a purpose of its own.
+    pub fn collector(what: &str) -> Self {
+        let (asker, gone) = (Asker::collector(what), CancellationToken::new());
+        Self { asker, scopes: Scopes::default(), over_tcp: false, gone }
+    }
+
     /// An error where it may not do this: `what` completes "may not …".
     pub fn require(&self, scope: Scope, what: &str) -> Result<()> {
         if self.scopes.has(scope) {

@@ -1,0 +1,55 @@
+//! Captures that the collector makes by itself when steps get slower (`capture_on=slow`).
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use probe_proto::v1::CaptureCall;
+
+use super::capture::Captures;
+use crate::events::{Event, Severity};
+use crate::server::peer::Caller;
+use crate::shared::Shared;
+
+/// Steps of such a capture.
+const STEPS: u32 = 3;
+/// From one to the next, however often steps get slower.
+const PAUSE: Duration = Duration::from_secs(3600);
+
+/// Makes captures when it is told that steps are slow.
+#[derive(Debug)]
+pub(crate) struct WhenSlow {
+    shared: Arc<Shared>,
+    captures: Arc<Captures>,
+    newest: Mutex<Option<Instant>>,
+}
+
+impl WhenSlow {
+    pub(crate) fn new(shared: Arc<Shared>, captures: Arc<Captures>) -> Self {
+        Self { shared, captures, newest: Mutex::default() }
+    }
+
+    /// Steps have become slower: a capture begins, where that is wanted and the last one is long ago. One that can't be
+    /// (the program's own profiler runs) counts too: training isn't asked again and again. Call it within a tokio runtime.
+    pub(crate) fn slower(&self) {
+        if !self.shared.settings.captures_when_slow() {
+            return;
+        }
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if newest.is_some_and(|newest| newest.elapsed() < PAUSE) {
+            return;
+        }
+        *newest = Some(Instant::now());
+        let (shared, captures) = (Arc::clone(&self.shared), Arc::clone(&self.captures));
+        tokio::spawn(async move {
+            let call = CaptureCall { steps: STEPS, modules: true, ..CaptureCall::default() };
+            match captures.ask(call, Caller::collector("slow steps")).await {
+                // Dropped early, they would end it. What comes of it is noted where it is made.
+                Ok(mut events) => while events.recv().await.is_some() {},
+                Err(error) => {
+                    let message = format!("steps are slow, and no capture was made of them: {error}");
+                    shared.events.note(Event::new("capture", Severity::Warning, message));
+                }
+            }
+        });
+    }
+}
