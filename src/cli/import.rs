@@ -1,12 +1,12 @@
 //! `probe import`: traces of other tools as a run.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use probe_common::error::Result;
 use probe_common::paths::Places;
-use probe_import::{Imported, Progress, TraceFile};
+use probe_import::{Capture, Format, Found, Imported, Progress, TraceFile};
 use probe_proto::tables::TABLES;
 use probe_store::runs::{Reservation, RunInfo, State};
 
@@ -33,15 +33,20 @@ pub(super) struct Args {
     /// Name of the run
     #[arg(long, value_name = "NAME", default_value = "trace")]
     name: String,
+    /// What the files are, whatever they look like
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<Status> {
-    let files = probe_import::find(&args.paths)?;
+    let forced = args.format.as_deref().map(Format::named).transpose()?;
+    let Found { files, passed_over } = probe_import::find(&args.paths, forced)?;
     let places = Places::from_environment()?;
     let reservation = Reservation::take(&places, &args.name)?;
     let name = reservation.name().to_string();
     match fill(&files, &reservation, args) {
         Ok(imported) => {
+            tell_of_passed_over(&passed_over);
             tell(&name, &imported);
             Ok(0)
         }
@@ -85,20 +90,41 @@ fn tell(name: &str, Imported { captures, refused }: &Imported) {
     for (_, error) in refused {
         report::note(format_args!("left out: {error}"));
     }
-    let sum = |place: usize| captures.iter().map(|capture| capture.rows[place]).sum::<i64>();
     let events: u64 = captures.iter().map(|capture| capture.events).sum();
     let files = if captures.len() == 1 { "1 trace".to_owned() } else { format!("{} traces", captures.len()) };
-    report::note(format_args!(
-        "{files} with {events} events became run {name}: {} operators, {} device activities, {} launches, {} Python frames",
-        sum(0),
-        sum(1),
-        sum(2),
-        sum(3)
-    ));
+    report::note(format_args!("{files} with {events} events became run {name}: {}", rows_of(captures)));
     let base = name.split('@').next().unwrap_or(name);
     report::hint(format_args!(
         "probe {base} query \"SELECT * FROM python.captures\" says what was read and what was left out"
     ));
+}
+
+/// "12 operators, 3 launches".
+fn rows_of(captures: &[Capture]) -> String {
+    let mut sums: Vec<(&str, i64)> = Vec::new();
+    for (what, rows) in captures.iter().flat_map(|capture| capture.rows.named()) {
+        match sums.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, sum)) => *sum += rows,
+            None => sums.push((what, rows)),
+        }
+    }
+    let each: Vec<String> =
+        sums.iter().filter(|(_, rows)| *rows > 0).map(|(what, rows)| format!("{rows} {what}")).collect();
+    if each.is_empty() { "no rows".into() } else { each.join(", ") }
+}
+
+/// Says which files of directories nobody looked further into.
+fn tell_of_passed_over(files: &[PathBuf]) {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    match files {
+        [] => {}
+        [one] => report::note(format_args!("left out: {} is of no format that is known here", name(one))),
+        [first, ..] => report::note(format_args!(
+            "left out: {} files are of no format that is known here ({} is the first)",
+            files.len(),
+            name(first)
+        )),
+    }
 }
 
 /// How far it is, on a line of a terminal.

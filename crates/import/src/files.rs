@@ -1,10 +1,13 @@
-//! Which files are meant: those that are named, and all of a directory that may be traces.
+//! Which files are meant: those that are named, and all of a directory that are of a known format.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
+
+use super::formats::Format;
+use super::head::Head;
 
 /// Directories within each other.
 const MAX_DEPTH: usize = 8;
@@ -20,54 +23,87 @@ pub struct TraceFile {
     pub capture: String,
     /// It was named, and not found in a directory.
     pub named: bool,
+    /// What it is, by what is in it or because somebody says so.
+    pub format: Format,
 }
 
-/// The files behind `paths`, in order of their names.
+/// The files to import.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// In order of their names.
+    pub files: Vec<TraceFile>,
+    /// Files of directories that can't be read, or are of no known format.
+    pub passed_over: Vec<PathBuf>,
+}
+
+/// The files behind `paths`, each of the format that it shows, or of `forced`.
 ///
 /// # Errors
-/// There is no such path, a directory can't be read, or has no such file.
-pub fn find(paths: &[PathBuf]) -> Result<Vec<TraceFile>> {
-    let mut found: Vec<(PathBuf, bool)> = Vec::new();
+/// There is no such path, a directory can't be read or has no such file, or a file that was named is of no known format.
+pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<Found> {
+    let mut found = Found::default();
     for path in paths {
         let kind =
             fs::metadata(path).map_err(|error| Error::usage(format!("cannot read {}: {error}", path.display())))?;
         if !kind.is_dir() {
-            found.push((path.clone(), true));
+            let format = format(path, forced)?;
+            found.files.push(TraceFile { path: path.clone(), capture: String::new(), named: true, format });
             continue;
         }
-        let before = found.len();
-        walk(path, 0, &mut found)?;
-        if found.len() == before {
+        let mut all = Vec::new();
+        walk(path, 0, &mut all)?;
+        all.sort();
+        let (before, seen) = (found.files.len(), all.len());
+        for path in all {
+            match format(&path, forced) {
+                Ok(format) => found.files.push(TraceFile { path, capture: String::new(), named: false, format }),
+                Err(_) => found.passed_over.push(path),
+            }
+        }
+        if found.files.len() == before {
             return Err(Error::failed(format!(
-                "{} has no traces: no file whose name ends with .json or .json.gz",
+                "{} has no traces: none of its {seen} files is of a format that is known here",
                 path.display()
             ))
-            .hint("name the files themselves where theirs do not"));
+            .hint(Format::known()));
         }
-        found[before..].sort();
     }
+    found.files.dedup_by(|a, b| a.path == b.path);
+    name_captures(&mut found.files);
+    Ok(found)
+}
+
+/// What a file is.
+fn format(path: &Path, forced: Option<Format>) -> Result<Format> {
+    if let Some(format) = forced {
+        return Ok(format);
+    }
+    let head = Head::read(path)?;
+    Format::of(&head).ok_or_else(|| {
+        let what = if head.bytes.is_empty() { "it is empty" } else { "it is of no format that is known here" };
+        Error::failed(format!("cannot import {}: {what}", path.display())).hint(Format::known())
+    })
+}
+
+/// Each is called by its name; by its path where another has the same name.
+fn name_captures(files: &mut [TraceFile]) {
     let mut seen: HashMap<String, usize> = HashMap::new();
-    for (path, _) in &found {
-        *seen.entry(name(path, 1)).or_default() += 1;
+    for file in &*files {
+        *seen.entry(name(&file.path)).or_default() += 1;
     }
-    let capture = |path: &Path| match seen.get(&name(path, 1)) {
-        Some(1) => name(path, 1),
-        _ => path.display().to_string(),
-    };
-    let mut files: Vec<TraceFile> =
-        found.into_iter().map(|(path, named)| TraceFile { capture: capture(&path), path, named }).collect();
-    files.dedup_by(|a, b| a.path == b.path);
-    Ok(files)
+    for file in files {
+        let name = name(&file.path);
+        file.capture = if seen.get(&name) == Some(&1) { name } else { file.path.display().to_string() };
+    }
 }
 
-/// The last parts of a path.
-fn name(path: &Path, parts: usize) -> String {
-    let all: Vec<_> = path.components().collect();
-    let last: PathBuf = all[all.len().saturating_sub(parts)..].iter().collect();
-    last.display().to_string()
+/// The last part of a path.
+fn name(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
-fn walk(directory: &Path, depth: usize, found: &mut Vec<(PathBuf, bool)>) -> Result<()> {
+/// All files below a directory.
+fn walk(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     let failed = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -75,15 +111,9 @@ fn walk(directory: &Path, depth: usize, found: &mut Vec<(PathBuf, bool)>) -> Res
         let path = entry.path();
         if kind.is_dir() && depth < MAX_DEPTH {
             walk(&path, depth + 1, found)?;
-        } else if !kind.is_dir() && is_candidate(&path) && found.len() < MAX_FILES {
-            found.push((path, false));
+        } else if !kind.is_dir() && found.len() < MAX_FILES {
+            found.push(path);
         }
     }
     Ok(())
-}
-
-/// Whether a file of a directory may be a trace, by its name. What it is, is seen when it is read.
-fn is_candidate(path: &Path) -> bool {
-    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
-    name.ends_with(".json") || name.ends_with(".json.gz")
 }

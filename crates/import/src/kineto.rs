@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
-use probe_proto::table::Time;
-use probe_proto::tables::captures;
 use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
+use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::collect::Collected;
 use super::input::Input;
 use super::join::join;
@@ -21,27 +20,6 @@ use super::walk::Walk;
 const UNIX: i64 = 1_000_000_000_000_000_000;
 /// What a base may be, so that no sum overflows.
 const MAX_BASE: i64 = i64::MAX / 4;
-
-/// What came of a file.
-#[derive(Debug)]
-pub struct Capture {
-    /// Its name in the run.
-    pub name: String,
-    /// The rank of its process, where it is known.
-    pub rank: Option<i32>,
-    /// When its first event began (nanoseconds from 1970), where that is known.
-    pub began: Option<i64>,
-    /// Events read.
-    pub events: u64,
-    /// Rows of each kind: operators, kernels, launches, frames.
-    pub rows: [i64; 4],
-    /// Events that became no row, by reason.
-    pub left_out: Vec<(String, u64)>,
-    /// Why the file was not read to its end.
-    pub problem: Option<String>,
-    /// Size of its text (bytes).
-    pub text_bytes: u64,
-}
 
 /// Whose rows they are: what is not in the file.
 pub(crate) enum Whose<'a> {
@@ -86,13 +64,13 @@ impl Whose<'_> {
     }
 }
 
-/// Where the times of a capture are from.
-fn clock(collected: &Collected) -> (&'static str, i64) {
+/// Whether times are from 1970 once something is added to them, and what.
+fn clock(collected: &Collected) -> (bool, i64) {
     let first = collected.window.map_or(0, |(first, _)| first);
     match collected.metadata.base.filter(|base| base.abs() <= MAX_BASE) {
-        _ if first > UNIX => ("unix", 0),
-        Some(base) => ("unix", base),
-        None => ("relative", 0),
+        _ if first > UNIX => (true, 0),
+        Some(base) => (true, base),
+        None => (false, 0),
     }
 }
 
@@ -104,6 +82,19 @@ fn rank(metadata: &Metadata, path: &Path) -> (Option<i32>, &'static str) {
         (None, Some(rank)) => (Some(rank), "name"),
         (None, None) => (None, "none"),
     }
+}
+
+/// Reads a file that somebody has, and writes its rows.
+///
+/// # Errors
+/// It is no trace; or rows can't be written.
+pub(crate) fn import_file(
+    reading: &Reading<'_>,
+    files: &mut dyn RowSink,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Capture> {
+    let whose = Whose::File { run: reading.run, capture: reading.capture };
+    import(reading.path, &whose, files, reading.scratch, progress)
 }
 
 /// Reads a file and writes its rows.
@@ -128,59 +119,46 @@ pub(crate) fn import(
     if collected.is_empty() {
         let why = collected.problem.unwrap_or_else(|| "no event of it is of a kind that is known here".into());
         return Err(Error::failed(format!("{} has no events to import: {why}", path.display()))
-            .hint("probe import reads traces of torch.profiler (Kineto) and Chrome JSON, plain or gzip"));
+            .hint("traces of torch.profiler (Kineto) and Chrome JSON are read, plain or gzip"));
     }
     let (identity, rank_source) = whose.identity(&collected, path);
     let rank = identity.rank;
     let file = matches!(whose, Whose::File { .. }).then(|| path.display().to_string());
-    let (clock, base) = clock(&collected);
+    let (has_date, base) = clock(&collected);
     let mut rows = ProcessRows::new(files, identity);
     let counts = write(&mut collected, whose.capture(), base, scratch, &mut rows)?;
-    let left_out: Vec<(String, u64)> =
-        collected.left_out.iter().map(|(reason, events)| (reason.to_string(), *events)).collect();
-    let reasons = serde_json::to_string(&collected.left_out).ok().filter(|_| !left_out.is_empty());
     let steps = &collected.steps;
-    let window = collected.window;
-    rows.push(|id| captures::Row {
-        capture: id(whose.capture()),
-        ts: window.map(|(first, _)| Time(first + base)),
-        duration: window.map(|(first, last)| (last - first) as f64 / 1e9),
-        tool: id("kineto"),
-        file: file.as_deref().map(&mut *id),
-        file_bytes: file_bytes as i64,
-        text_bytes: collected.text_bytes as i64,
-        versions: collected.metadata.versions().as_deref().map(&mut *id),
-        devices: collected.metadata.devices().as_deref().map(&mut *id),
-        clock: id(clock),
-        rank_source: id(rank_source),
+    let facts = CaptureFacts {
+        tool: "kineto",
+        rank,
+        rank_source,
+        file,
+        file_bytes,
+        text_bytes: collected.text_bytes,
+        versions: collected.metadata.versions(),
+        devices: collected.metadata.devices(),
+        has_date,
+        window: collected.window.map(|(first, last)| (first + base, last + base)),
         steps: steps.len() as i64,
         first_step: steps.first().map(|step| step.number),
         last_step: steps.last().map(|step| step.number),
-        events: collected.events as i64,
-        operators: counts.operators,
-        kernels: counts.kernels,
-        launches: counts.launches,
-        frames: counts.frames,
+        events: collected.events,
+        rows: RowCounts {
+            operators: counts.operators,
+            kernels: counts.kernels,
+            launches: counts.launches,
+            frames: counts.frames,
+        },
         without_launch: counts.without_launch,
-        left_out: left_out.iter().map(|(_, events)| *events as i64).sum(),
-        reasons: reasons.as_deref().map(&mut *id),
-        mended: collected.mended as i64,
-        complete: collected.problem.is_none(),
-        problem: collected.problem.as_deref().map(&mut *id),
+        left_out: std::mem::take(&mut collected.left_out),
+        mended: collected.mended,
+        problem: collected.problem.take(),
         cost: collected.overhead.map(|overhead| overhead as f64 / 1e9),
         waited,
-    })?;
+    };
+    let capture = facts.write(whose.capture(), &mut rows)?;
     rows.finish()?;
-    Ok(Capture {
-        name: whose.capture().to_owned(),
-        rank,
-        began: window.filter(|_| clock == "unix").map(|(first, _)| first + base),
-        events: collected.events,
-        rows: [counts.operators, counts.kernels, counts.launches, counts.frames],
-        left_out,
-        problem: collected.problem,
-        text_bytes: collected.text_bytes,
-    })
+    Ok(capture)
 }
 
 /// The second pass.

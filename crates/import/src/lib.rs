@@ -1,13 +1,16 @@
 //! Traces that other tools made, as rows of a run directory.
 //!
-//! A file is read as a stream and its events sorted on disk where they are many, so that memory stays bounded whatever the
+//! [`formats`](self) says which there are and who reads each. A trace of torch.profiler ([`kineto`](self)) is read as a stream and its events sorted on disk where they are many, so that memory stays bounded whatever the
 //! size: [`elements`](self) cuts the text, [`collect`](self) keeps a record of each event, [`join`](self) gives device
 //! activities their launches, and [`walk`](self) goes through threads in order of time and writes rows.
 
+mod capture;
 mod collect;
 mod elements;
 mod event;
 mod files;
+mod formats;
+mod head;
 mod input;
 mod join;
 mod kinds;
@@ -32,8 +35,11 @@ use probe_common::error::{Error, Result};
 use probe_store::Identity;
 use probe_store::row_files::{RowFiles, RowSink};
 
-pub use files::{TraceFile, find};
-pub use kineto::Capture;
+use capture::Reading;
+
+pub use capture::{Capture, RowCounts};
+pub use files::{Found, TraceFile, find};
+pub use formats::Format;
 
 /// How far an import is.
 #[derive(Debug, Clone, Copy)]
@@ -71,9 +77,9 @@ pub fn import(
     let mut row_files = RowFiles::new(directory, "import");
     let (mut captures, mut refused) = (Vec::new(), Vec::new());
     for (number, file) in files.iter().enumerate() {
-        let whose = kineto::Whose::File { run, capture: &file.capture };
+        let reading = Reading { path: &file.path, run, capture: &file.capture, scratch: directory };
         let mut report = |read: u64, size: u64| progress(Progress { capture: &file.capture, file: number, read, size });
-        match kineto::import(&file.path, &whose, &mut row_files, directory, &mut report) {
+        match file.format.import(&reading, &mut row_files, &mut report) {
             Ok(capture) => captures.push(capture),
             Err(error) if file.named => return Err(error),
             Err(error) => refused.push((file.clone(), error)),

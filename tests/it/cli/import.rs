@@ -56,6 +56,8 @@ fn a_directory_of_ranks_is_one_run_with_modules_steps_and_launches() {
     packed.write_all(trace(1).as_bytes()).unwrap();
     std::fs::write(traces.join("b.json.gz"), packed.finish().unwrap()).unwrap();
     std::fs::write(traces.join("other.json"), "{\"schema\": 1}").unwrap();
+    std::fs::write(traces.join("notes.txt"), "step 3 is slow").unwrap();
+    std::fs::write(traces.join("empty"), "").unwrap();
     let output = home.probe(["import", "--name", "both", traces.to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
@@ -64,6 +66,7 @@ fn a_directory_of_ranks_is_one_run_with_modules_steps_and_launches() {
         "{said}"
     );
     assert!(said.contains("other.json has no events to import"), "{said}");
+    assert!(said.contains("left out: 2 files are of no format that is known here (empty is the first)"), "{said}");
 
     let kernels = asked(
         &home,
@@ -157,6 +160,17 @@ fn a_file_that_ends_too_early_is_read_to_there_and_one_that_is_no_trace_leaves_n
     let output = home.probe(["import", "--name", "none", file.to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("has no events to import: at byte 0 of its text") && said.contains("hint:"), "{said}");
+    assert!(
+        said.contains("it is of no format that is known here") && said.contains("hint: probe import reads"),
+        "{said}"
+    );
     assert!(!home.places().runs().join("none@1").exists());
+    let output = home.probe(["import", "--name", "none", "--format", "kineto", file.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("has no events to import: at byte 0 of its text") && said.contains("hint:"), "{said}");
+    let output = home.probe(["import", "--format", "xml", file.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("there is no format xml") && said.contains("hint: formats are kineto"), "{said}");
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use probe_common::error::{Error, Result};
-use probe_import::Capture;
+use probe_import::{Capture, RowCounts};
 use probe_proto::v1::{CaptureEvent, CapturedRows, TracePiece, capture_event::Event};
 use probe_store::{Identity, LiveFiles, Store};
 use tokio::sync::mpsc;
@@ -93,7 +93,7 @@ fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEve
 }
 
 fn captured(process: &Identity, report: &Line, capture: &Capture) -> CapturedRows {
-    let [operators, kernels, launches, frames] = capture.rows;
+    let RowCounts { operators, kernels, launches, frames, .. } = capture.rows;
     CapturedRows {
         rank: process.rank,
         pid: u32::try_from(process.pid).unwrap_or_default(),

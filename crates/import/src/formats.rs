@@ -1,0 +1,81 @@
+//! The formats that can be read: what each is called, how a file shows that it is of it, and who reads it. A new one is a line in
+//! each function here, and its reader.
+
+use probe_common::error::{Error, Result};
+use probe_store::row_files::RowSink;
+
+use super::capture::{Capture, Reading};
+use super::head::Head;
+use super::kineto;
+
+/// A format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Traces of torch.profiler (Kineto) and Chrome JSON.
+    Kineto,
+}
+
+impl Format {
+    /// All of them. A file is of the first that recognises it.
+    pub const ALL: &'static [Self] = &[Self::Kineto];
+
+    /// The name that `--format` takes and `python.captures` has.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kineto => "kineto",
+        }
+    }
+
+    /// What it is, for a list of what can be read.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Kineto => "traces of torch.profiler (Kineto) and Chrome JSON",
+        }
+    }
+
+    /// Whether a file that begins so is of it.
+    fn recognises(self, head: &Head) -> bool {
+        match self {
+            // Other formats in JSON have keys of their own, and come before.
+            Self::Kineto => head.is_json(),
+        }
+    }
+
+    /// Reads a file and writes its rows.
+    ///
+    /// # Errors
+    /// It is not of the format; or rows can't be written.
+    pub(crate) fn import(
+        self,
+        reading: &Reading<'_>,
+        rows: &mut dyn RowSink,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Capture> {
+        match self {
+            Self::Kineto => kineto::import_file(reading, rows, progress),
+        }
+    }
+
+    /// The format of a file that begins so.
+    pub(crate) fn of(head: &Head) -> Option<Self> {
+        Self::ALL.iter().copied().find(|format| format.recognises(head))
+    }
+
+    /// The format of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(name: &str) -> Result<Self> {
+        let names: Vec<&str> = Self::ALL.iter().map(|format| format.name()).collect();
+        Self::ALL.iter().copied().find(|format| format.name() == name).ok_or_else(|| {
+            Error::usage(format!("there is no format {name}")).hint(format!("formats are {}", names.join(", ")))
+        })
+    }
+
+    /// A hint that lists what can be read.
+    pub(crate) fn known() -> String {
+        let each: Vec<String> =
+            Self::ALL.iter().map(|format| format!("{} ({})", format.about(), format.name())).collect();
+        format!("probe import reads {}, plain or gzip; --format NAME names one of them", each.join("; "))
+    }
+}

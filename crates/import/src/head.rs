@@ -1,0 +1,107 @@
+//! The beginning of a file, by which formats are told apart.
+
+use std::io::Read;
+use std::path::Path;
+
+use probe_common::error::{Error, Result};
+
+use super::input::Input;
+
+/// Bytes of text that are looked at.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// The beginning of a file's text, unpacked where it is gzip.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub bytes: Vec<u8>,
+}
+
+impl Head {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is no regular file, or can't be read.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let mut bytes = Vec::new();
+        let read = Input::open(path)?.text.take(MAX_BYTES).read_to_end(&mut bytes);
+        match read {
+            // Whoever reads the whole file says where it is damaged.
+            Err(error) if bytes.is_empty() => Err(Error::failed(format!("cannot read {}: {error}", path.display()))),
+            _ => Ok(Self { bytes }),
+        }
+    }
+
+    /// Without the mark of byte order and white space that text may begin with.
+    fn text(&self) -> &[u8] {
+        self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.bytes).trim_ascii_start()
+    }
+
+    /// Whether it begins like JSON with an object or array.
+    pub(crate) fn is_json(&self) -> bool {
+        matches!(self.text().first(), Some(b'{' | b'['))
+    }
+
+    /// Whether its first line begins so.
+    pub(crate) fn starts_with(&self, text: &str) -> bool {
+        self.text().starts_with(text.as_bytes())
+    }
+
+    /// Whether the key is one of the outermost JSON object, as far as that is in the beginning.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        self.keys().any(|found| found == key.as_bytes())
+    }
+
+    /// The keys of the outermost JSON object.
+    fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let text = self.text();
+        let (mut place, mut depth) = (0, 0_u32);
+        std::iter::from_fn(move || {
+            while place < text.len() {
+                let byte = text[place];
+                place += 1;
+                match byte {
+                    b'{' | b'[' => depth = depth.saturating_add(1),
+                    b'}' | b']' => depth = depth.saturating_sub(1),
+                    b'"' => {
+                        let start = place;
+                        place = end_of_string(text, start);
+                        let string = &text[start..place.min(text.len())];
+                        place += 1;
+                        let after = text.get(place..).unwrap_or_default().trim_ascii_start();
+                        if depth == 1 && after.first() == Some(&b':') {
+                            return Some(string);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            None
+        })
+    }
+}
+
+/// Where the quote is that ends the string which begins at `start`; the end of the text without one.
+fn end_of_string(text: &[u8], start: usize) -> usize {
+    let mut place = start;
+    while place < text.len() && text[place] != b'"' {
+        place += if text[place] == b'\\' { 2 } else { 1 };
+    }
+    place.min(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Head;
+
+    #[test]
+    fn keys_are_those_of_the_outermost_object() {
+        let head = Head { bytes: br#" {"a": {"b": "}\"", "c": ["d"]}, "e\"": 1, "f" : "g", "#.to_vec() };
+        assert!(head.is_json() && head.has_key("a") && head.has_key("f") && head.has_key("e\\\""));
+        for other in ["b", "c", "d", "g"] {
+            assert!(!head.has_key(other), "{other}");
+        }
+        for odd in [&b""[..], b"\"", b"{\"", b"{\"a\\", b"]]]]\"a\":", b"\xef\xbb\xbf \n"] {
+            assert!(!Head { bytes: odd.to_vec() }.has_key("a"));
+        }
+    }
+}
