@@ -36,7 +36,7 @@ impl Format {
     /// Whether a file that begins so is of it.
     fn recognises(self, head: &Head) -> bool {
         match self {
-            // Other formats in JSON have keys of their own, and come before.
+            // Other formats in JSON have keys of their own, and come before it.
             Self::Kineto => head.is_json(),
         }
     }

@@ -41,11 +41,6 @@ impl Head {
         matches!(self.text().first(), Some(b'{' | b'['))
     }
 
-    /// Whether its first line begins so.
-    pub(crate) fn starts_with(&self, text: &str) -> bool {
-        self.text().starts_with(text.as_bytes())
-    }
-
     /// Whether the key is one of the outermost JSON object, as far as that is in the beginning.
     pub(crate) fn has_key(&self, key: &str) -> bool {
         self.keys().any(|found| found == key.as_bytes())

@@ -82,7 +82,7 @@ fn operators_have_the_modules_of_the_agent_s_ranges_and_nodes_those_of_their_for
     ];
     let directory = tempfile::tempdir().unwrap();
     let capture = taken(&events, u64::MAX, directory.path());
-    assert_eq!((capture.rank, capture.rows[0], capture.rows[3]), (Some(3), 10, 1), "ranges are no rows");
+    assert_eq!((capture.rank, capture.rows.operators, capture.rows.frames), (Some(3), 10, 1), "ranges are no rows");
     let found = modules(directory.path());
     let of = |name: &str| {
         let (module, stage) = &found[name];
@@ -101,12 +101,12 @@ fn events_past_the_bytes_of_a_capture_are_counted_whole() {
     let events: Vec<Value> = (0..100).map(|number| operator(&format!("op {number}"), number * 10, 5, None)).collect();
     let directory = tempfile::tempdir().unwrap();
     let all = taken(&events, u64::MAX, directory.path());
-    assert_eq!((all.rows[0], all.left_out.len()), (100, 0));
+    assert_eq!((all.rows.operators, all.left_out.len()), (100, 0));
     let directory = tempfile::tempdir().unwrap();
     let half = taken(&events, all.text_bytes / 2, directory.path());
     let left_out: u64 = half.left_out.iter().map(|(_, events)| events).sum();
-    assert!((40..60).contains(&half.rows[0]), "{half:?}");
-    assert_eq!((half.events, half.rows[0] as u64 + left_out), (100, 100));
+    assert!((40..60).contains(&half.rows.operators), "{half:?}");
+    assert_eq!((half.events, half.rows.operators as u64 + left_out), (100, 100));
     assert_eq!(
         (&*half.left_out[0].0, half.text_bytes, half.problem),
         ("past the bytes of a capture", all.text_bytes, None)
