@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use probe_inspect::stacks::user_code::is_user_code;
+use probe_common::user_code::is_user_code;
 use probe_proto::v1::{At, EvalCall};
 use serde::{Deserialize, Serialize};
 

@@ -10,3 +10,4 @@ pub mod interval_env;
 pub mod paths;
 pub mod run_name;
 pub mod sizes;
+pub mod user_code;

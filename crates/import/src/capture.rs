@@ -32,6 +32,8 @@ pub struct RowCounts {
     pub launches: i64,
     /// Of python.frames.
     pub frames: i64,
+    /// Of python.flight_recorder.
+    pub collectives: i64,
 }
 
 impl RowCounts {
@@ -42,6 +44,7 @@ impl RowCounts {
             ("device activities", self.kernels),
             ("launches", self.launches),
             ("Python frames", self.frames),
+            ("collective operations", self.collectives),
         ]
     }
 }

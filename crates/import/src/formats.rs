@@ -6,22 +6,25 @@ use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, Reading};
 use super::head::Head;
-use super::kineto;
+use super::{flight_recorder, kineto};
 
 /// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
+    /// Dumps of PyTorch's Flight Recorder, pickle or JSON.
+    FlightRecorder,
     /// Traces of torch.profiler (Kineto) and Chrome JSON.
     Kineto,
 }
 
 impl Format {
     /// All of them. A file is of the first that recognises it.
-    pub const ALL: &'static [Self] = &[Self::Kineto];
+    pub const ALL: &'static [Self] = &[Self::FlightRecorder, Self::Kineto];
 
     /// The name that `--format` takes and `python.captures` has.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::FlightRecorder => "flight-recorder",
             Self::Kineto => "kineto",
         }
     }
@@ -29,6 +32,7 @@ impl Format {
     /// What it is, for a list of what can be read.
     pub const fn about(self) -> &'static str {
         match self {
+            Self::FlightRecorder => "dumps of PyTorch's Flight Recorder",
             Self::Kineto => "traces of torch.profiler (Kineto) and Chrome JSON",
         }
     }
@@ -36,6 +40,7 @@ impl Format {
     /// Whether a file that begins so is of it.
     fn recognises(self, head: &Head) -> bool {
         match self {
+            Self::FlightRecorder => flight_recorder::is_dump(head),
             // Other formats in JSON have keys of their own, and come before it.
             Self::Kineto => head.is_json(),
         }
@@ -52,6 +57,7 @@ impl Format {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Capture> {
         match self {
+            Self::FlightRecorder => flight_recorder::import_file(reading, rows, progress),
             Self::Kineto => kineto::import_file(reading, rows, progress),
         }
     }

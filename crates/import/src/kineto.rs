@@ -148,6 +148,7 @@ pub(crate) fn import(
             kernels: counts.kernels,
             launches: counts.launches,
             frames: counts.frames,
+            ..RowCounts::default()
         },
         without_launch: counts.without_launch,
         left_out: std::mem::take(&mut collected.left_out),

@@ -9,6 +9,7 @@ mod collect;
 mod elements;
 mod event;
 mod files;
+mod flight_recorder;
 mod formats;
 mod head;
 mod input;
@@ -18,6 +19,7 @@ mod kineto;
 mod mend;
 mod metadata;
 mod number;
+mod pickle;
 mod python_frame;
 mod records;
 mod row_writer;
@@ -117,4 +119,13 @@ pub fn read(text: &[u8], directory: &Path) -> Result<u64> {
     let collected = collect::Collected::read(text, directory, u64::MAX, &mut || ())?;
     let left_out: u64 = collected.left_out.values().sum();
     Ok(collected.events.saturating_sub(left_out))
+}
+
+/// Reads `bytes` as a dump of the Flight Recorder: for `fuzz/` and tests.
+///
+/// # Errors
+/// It is none; the text says why.
+#[doc(hidden)]
+pub fn read_flight_recorder(bytes: &[u8]) -> Result<(), String> {
+    flight_recorder::parse(bytes.to_vec()).map(|_| ())
 }

@@ -13,6 +13,7 @@ pub mod environment;
 pub mod evals;
 pub mod events;
 pub mod exceptions;
+pub mod flight_recorder;
 pub mod frames;
 pub mod gpu_metrics;
 pub mod kernels;
@@ -23,6 +24,7 @@ pub mod nccl_trace;
 pub mod operators;
 pub mod overhead;
 pub mod pauses;
+pub mod process_groups;
 pub mod process_metrics;
 pub mod queries;
 pub mod spans;
@@ -49,6 +51,8 @@ pub static TABLES: &[&Table] = &[
     &frames::TABLE,
     &kernels::TABLE,
     &launches::TABLE,
+    &flight_recorder::TABLE,
+    &process_groups::TABLE,
     &captures::TABLE,
     &environment::TABLE,
     &exceptions::TABLE,

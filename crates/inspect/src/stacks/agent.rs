@@ -6,8 +6,8 @@ use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
 use serde::Deserialize;
 
 use super::Subject;
-use super::user_code::is_user_code;
 use super::waits::waits_for;
+use probe_common::user_code::is_user_code;
 
 /// Prints a JSON array of the threads but its own, innermost frame first, and takes nothing from the training code's
 /// names.

@@ -14,7 +14,6 @@ pub mod processes;
 mod reader;
 pub mod sampler;
 mod source;
-pub mod user_code;
 mod waits;
 pub mod without_agent;
 

@@ -13,9 +13,9 @@ use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 
 use super::source::Sources;
-use super::user_code::is_user_code;
 use super::waits::waits_for;
 use super::{permission, processes};
+use probe_common::user_code::is_user_code;
 
 /// A capture reads until two readings agree, and at most so often.
 const MAX_READINGS: usize = 8;

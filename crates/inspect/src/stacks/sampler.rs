@@ -201,7 +201,7 @@ impl Seen {
 fn thread(key: Key, samples: u64) -> ThreadStack {
     let Key { name, os_thread, main, gil, running, frames } = key;
     let frame = |(function, file, line): (String, String, Option<u32>)| StackFrame {
-        user_code: super::user_code::is_user_code(&file),
+        user_code: probe_common::user_code::is_user_code(&file),
         function,
         file,
         line,

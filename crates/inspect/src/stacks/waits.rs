@@ -147,8 +147,8 @@ fn older(_: i64) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::user_code::is_user_code;
     use super::*;
+    use probe_common::user_code::is_user_code;
 
     fn stack(frames: &[(&str, &str)]) -> Vec<StackFrame> {
         let frame = |(function, file): &(&str, &str)| StackFrame {

@@ -1,0 +1,105 @@
+//! Values that versions and forms of dumps write differently.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+
+/// Ranks of a group.
+const MAX_RANKS: usize = 1 << 20;
+
+/// A whole number, also one that is written as text; None for anything else that stands for a number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Number(pub Option<i64>);
+
+/// A name, also one that is a number.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name(pub String);
+
+/// The ranks of a group, as text (`[0, 1]`) or as a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Ranks(pub Vec<i32>);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Numbers;
+        impl Visitor<'_> for Numbers {
+            type Value = Number;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
+                Ok(Number(Some(value)))
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Number, E> {
+                Ok(Number(i64::try_from(value).ok()))
+            }
+            fn visit_str<E>(self, value: &str) -> Result<Number, E> {
+                Ok(Number(value.trim().parse().ok()))
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Number, E> {
+                Ok(Number(None))
+            }
+            fn visit_unit<E>(self) -> Result<Number, E> {
+                Ok(Number(None))
+            }
+        }
+        deserializer.deserialize_any(Numbers)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl Visitor<'_> for Names {
+            type Value = Name;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Name, E> {
+                Ok(Name(value.to_string()))
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Name, E> {
+                Ok(Name(value.to_string()))
+            }
+            fn visit_str<E>(self, value: &str) -> Result<Name, E> {
+                Ok(Name(value.to_owned()))
+            }
+            fn visit_unit<E>(self) -> Result<Name, E> {
+                Ok(Name(String::new()))
+            }
+        }
+        deserializer.deserialize_any(Names)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ranks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Lists;
+        impl<'de> Visitor<'de> for Lists {
+            type Value = Ranks;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of ranks")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Ranks, E> {
+                let numbers = text.trim_matches(['[', ']', ' ']).split(',').map(str::trim);
+                let ranks = numbers.take(MAX_RANKS).filter_map(|number| number.parse().ok()).collect();
+                Ok(Ranks(ranks))
+            }
+            fn visit_unit<E>(self) -> Result<Ranks, E> {
+                Ok(Ranks::default())
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Ranks, A::Error> {
+                let mut ranks = Vec::new();
+                while let Some(Number(number)) = list.next_element()? {
+                    if ranks.len() >= MAX_RANKS {
+                        while list.next_element::<IgnoredAny>()?.is_some() {}
+                        break;
+                    }
+                    ranks.extend(number.and_then(|number| i32::try_from(number).ok()));
+                }
+                Ok(Ranks(ranks))
+            }
+        }
+        deserializer.deserialize_any(Lists)
+    }
+}

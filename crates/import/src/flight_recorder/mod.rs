@@ -1,0 +1,157 @@
+//! Dumps of PyTorch's Flight Recorder, as the watchdog writes them (`TORCH_FR_DUMP_TEMP_FILE`) and as
+//! `torch._C._distributed_c10d` returns them: pickle and JSON.
+
+mod dump;
+mod groups;
+mod lenient;
+mod operation;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use probe_common::error::{Error, Result};
+use probe_store::Identity;
+use probe_store::row_files::RowSink;
+
+use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::head::Head;
+use super::input::Input;
+use super::pickle;
+use super::rows::ProcessRows;
+use dump::Dump;
+use groups::Groups;
+
+/// Size of a dump, unpacked (bytes).
+const MAX_BYTES: usize = pickle::MAX_BYTES;
+
+/// Whether a file that begins so is a dump.
+pub(crate) fn is_dump(head: &Head) -> bool {
+    let says = |word: &str| memchr::memmem::find(&head.bytes, word.as_bytes()).is_some();
+    if head.is_json() {
+        let about = head.has_key("pg_config") || head.has_key("pg_status");
+        return about || head.has_key("entries") && says("\"collective_seq_id\"");
+    }
+    is_pickle(&head.bytes) && (says("pg_config") || says("collective_seq_id"))
+}
+
+fn is_pickle(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x80, 1..=5, ..])
+}
+
+/// Reads a dump and writes its rows.
+///
+/// # Errors
+/// It is none, or past a bound; or rows can't be written.
+pub(crate) fn import_file(
+    reading: &Reading<'_>,
+    files: &mut dyn RowSink,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Capture> {
+    let failed = |what: String| {
+        Error::failed(format!("cannot import {} as a Flight Recorder dump: {what}", reading.path.display()))
+    };
+    let input = Input::open(reading.path)?;
+    let file_bytes = input.file_bytes;
+    let mut bytes = Vec::new();
+    input.text.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
+    progress(file_bytes, file_bytes);
+    if bytes.len() > MAX_BYTES {
+        return Err(failed(format!("it has more than {MAX_BYTES} bytes")));
+    }
+    let text_bytes = bytes.len() as u64;
+    let dump = parse(bytes).map_err(failed)?;
+    write(reading, dump, (file_bytes, text_bytes), files)
+}
+
+/// The dump in a file's bytes.
+pub(crate) fn parse(bytes: Vec<u8>) -> Result<Dump, String> {
+    let dump: Dump = if is_pickle(&bytes) {
+        let pickle = pickle::read(bytes)
+            .map_err(|refused| format!("at byte {} of its pickle: {}", refused.offset, refused.what))?;
+        pickle.parse().map_err(|error| error.to_string())?
+    } else {
+        serde_json::from_slice(&bytes).map_err(|error| error.to_string())?
+    };
+    if dump.version.is_none() || dump.entries.is_none() && dump.pg_config.is_none() && dump.pg_status.is_none() {
+        return Err("it has no version, or neither entries nor process groups".into());
+    }
+    Ok(dump)
+}
+
+fn write(
+    reading: &Reading<'_>,
+    mut dump: Dump,
+    (file_bytes, text_bytes): (u64, u64),
+    files: &mut dyn RowSink,
+) -> Result<Capture> {
+    let rank = rank_in_name(reading.path);
+    let mut left_out = BTreeMap::new();
+    let operations = operation::all(dump.entries.take().unwrap_or_default(), &mut left_out);
+    let groups = Groups::new(&dump, &operations, &mut left_out);
+    let identity = Identity {
+        run: reading.run.into(),
+        host: "unknown".into(),
+        pid: -1,
+        rank,
+        local_rank: None,
+        world_size: groups.world_size(),
+        role: "trainer".into(),
+    };
+    let mut rows = ProcessRows::new(files, identity);
+    for operation in &operations {
+        rows::push_operation(operation, reading.capture, &mut rows)?;
+    }
+    for group in groups.iter() {
+        rows::push_group(group, reading.capture, &mut rows)?;
+    }
+    let facts = CaptureFacts {
+        tool: "flight-recorder",
+        rank,
+        rank_source: if rank.is_some() { "name" } else { "none" },
+        file: Some(reading.path.display().to_string()),
+        file_bytes,
+        text_bytes,
+        versions: dump.versions(),
+        has_date: true,
+        window: operation::window(&operations),
+        events: operations.len() as u64 + left_out.values().sum::<u64>(),
+        rows: RowCounts { collectives: operations.len() as i64, ..RowCounts::default() },
+        left_out,
+        ..CaptureFacts::default()
+    };
+    let capture = facts.write(reading.capture, &mut rows)?;
+    rows.finish()?;
+    Ok(capture)
+}
+
+/// The rank that torch puts at the end of a dump's name: `nccl_trace_rank_3`, `_dump_3`, `dump3.json`.
+fn rank_in_name(path: &Path) -> Option<i32> {
+    let mut name = path.file_name()?.to_str()?;
+    for ending in [".gz", ".json", ".pickle", ".pkl"] {
+        name = name.strip_suffix(ending).unwrap_or(name);
+    }
+    let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    name[digits..].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::rank_in_name;
+
+    #[test]
+    fn a_rank_is_at_the_end_of_the_name() {
+        for (name, rank) in [
+            ("_dump_12", Some(12)),
+            ("/tmp/nccl_trace_rank_0", Some(0)),
+            ("fr7.json.gz", Some(7)),
+            ("dump.pickle", None),
+            ("dump_99999999999", None),
+        ] {
+            assert_eq!(rank_in_name(Path::new(name)), rank, "{name}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Values of a pickle as serde's data, so that a type reads pickles and JSON alike.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::forward_to_deserialize_any;
+
+use super::value::{Pickle, Value};
+
+/// What may be visited, counting shared values each time: 16 a value, and one a byte of text.
+const MAX_WORK: u64 = 1 << 28;
+/// Work of a value, beside its text.
+const VALUE_WORK: u64 = 16;
+/// Containers within each other, as they are visited.
+const MAX_DEPTH: u32 = 64;
+
+/// Why values are not of a type.
+#[derive(Debug)]
+pub(crate) struct Mismatch(String);
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+impl de::Error for Mismatch {
+    fn custom<T: fmt::Display>(what: T) -> Self {
+        Self(what.to_string())
+    }
+}
+
+impl Pickle {
+    /// The whole as a value of a type.
+    ///
+    /// # Errors
+    /// It is of another form, or has more than can be visited.
+    pub(crate) fn parse<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Mismatch> {
+        let work = Cell::new(MAX_WORK);
+        T::deserialize(Node { pickle: self, value: self.root, depth: 0, work: &work })
+    }
+}
+
+/// A value on its way to a type.
+#[derive(Clone, Copy)]
+struct Node<'de, 'w> {
+    pickle: &'de Pickle,
+    value: Value,
+    depth: u32,
+    work: &'w Cell<u64>,
+}
+
+impl<'de> Node<'de, '_> {
+    fn spend(&self, work: u64) -> Result<(), Mismatch> {
+        let left = self.work.get().checked_sub(work);
+        self.work.set(left.ok_or_else(|| Mismatch("it has too many values, counting shared ones each time".into()))?);
+        Ok(())
+    }
+
+    /// What is in a container.
+    fn within(self, container: u32) -> Result<Items<'de, Self>, Mismatch> {
+        if self.depth >= MAX_DEPTH {
+            return Err(Mismatch(format!("more than {MAX_DEPTH} containers are within each other")));
+        }
+        Ok(Items { items: self.pickle.items(container).iter(), node: Self { depth: self.depth + 1, ..self } })
+    }
+}
+
+impl<'de> Deserializer<'de> for Node<'de, '_> {
+    type Error = Mismatch;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
+        self.spend(VALUE_WORK)?;
+        match self.value {
+            // A number that is not kept is one that is not known.
+            Value::None | Value::WideInt => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(value),
+            Value::Int(value) => visitor.visit_i64(value),
+            Value::Float(value) => visitor.visit_f64(value),
+            Value::Text { start, length } => {
+                self.spend(u64::from(length))?;
+                let text = std::str::from_utf8(self.pickle.slice(start, length)).unwrap_or_default();
+                visitor.visit_borrowed_str(text)
+            }
+            Value::Bytes { start, length } => {
+                self.spend(u64::from(length))?;
+                visitor.visit_borrowed_bytes(self.pickle.slice(start, length))
+            }
+            Value::List(container) | Value::Tuple(container) => visitor.visit_seq(self.within(container)?),
+            Value::Dict(container) => visitor.visit_map(self.within(container)?),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
+        match self.value {
+            Value::None | Value::WideInt => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Mismatch> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    /// What nobody asks for is not looked into.
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
+        self.spend(VALUE_WORK)?;
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct enum identifier
+    }
+}
+
+/// What is left of a container.
+struct Items<'de, N> {
+    items: std::slice::Iter<'de, Value>,
+    /// Stands for each of them, but for its value.
+    node: N,
+}
+
+impl<'de, 'w> Items<'de, Node<'de, 'w>> {
+    fn next(&mut self) -> Option<Node<'de, 'w>> {
+        self.items.next().map(|value| Node { value: *value, ..self.node })
+    }
+}
+
+impl<'de> SeqAccess<'de> for Items<'de, Node<'de, '_>> {
+    type Error = Mismatch;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mismatch> {
+        self.next().map(|node| seed.deserialize(node)).transpose()
+    }
+}
+
+impl<'de> MapAccess<'de> for Items<'de, Node<'de, '_>> {
+    type Error = Mismatch;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mismatch> {
+        self.next().map(|node| seed.deserialize(node)).transpose()
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mismatch> {
+        let node = self.next().ok_or_else(|| Mismatch("a key of a dict has no value".into()))?;
+        seed.deserialize(node)
+    }
+}

@@ -1,0 +1,92 @@
+//! The instructions of pickles, protocols 1 to 5, and those that are refused.
+
+pub(super) const MARK: u8 = b'(';
+pub(super) const STOP: u8 = b'.';
+pub(super) const POP: u8 = b'0';
+pub(super) const POP_MARK: u8 = b'1';
+pub(super) const DUP: u8 = b'2';
+pub(super) const BINFLOAT: u8 = b'G';
+pub(super) const BININT: u8 = b'J';
+pub(super) const BININT1: u8 = b'K';
+pub(super) const BININT2: u8 = b'M';
+pub(super) const NONE: u8 = b'N';
+pub(super) const BINSTRING: u8 = b'T';
+pub(super) const SHORT_BINSTRING: u8 = b'U';
+pub(super) const BINUNICODE: u8 = b'X';
+pub(super) const APPEND: u8 = b'a';
+pub(super) const DICT: u8 = b'd';
+pub(super) const EMPTY_DICT: u8 = b'}';
+pub(super) const APPENDS: u8 = b'e';
+pub(super) const BINGET: u8 = b'h';
+pub(super) const LONG_BINGET: u8 = b'j';
+pub(super) const LIST: u8 = b'l';
+pub(super) const EMPTY_LIST: u8 = b']';
+pub(super) const BINPUT: u8 = b'q';
+pub(super) const LONG_BINPUT: u8 = b'r';
+pub(super) const SETITEM: u8 = b's';
+pub(super) const TUPLE: u8 = b't';
+pub(super) const EMPTY_TUPLE: u8 = b')';
+pub(super) const SETITEMS: u8 = b'u';
+pub(super) const BINBYTES: u8 = b'B';
+pub(super) const SHORT_BINBYTES: u8 = b'C';
+pub(super) const PROTO: u8 = 0x80;
+pub(super) const TUPLE1: u8 = 0x85;
+pub(super) const TUPLE2: u8 = 0x86;
+pub(super) const TUPLE3: u8 = 0x87;
+pub(super) const NEWTRUE: u8 = 0x88;
+pub(super) const NEWFALSE: u8 = 0x89;
+pub(super) const LONG1: u8 = 0x8a;
+pub(super) const LONG4: u8 = 0x8b;
+pub(super) const SHORT_BINUNICODE: u8 = 0x8c;
+pub(super) const BINUNICODE8: u8 = 0x8d;
+pub(super) const BINBYTES8: u8 = 0x8e;
+pub(super) const STACK_GLOBAL: u8 = 0x93;
+pub(super) const MEMOIZE: u8 = 0x94;
+pub(super) const FRAME: u8 = 0x95;
+pub(super) const GLOBAL: u8 = b'c';
+
+/// Instructions that import, call or build something of the file's choice.
+const CODE: &[(u8, &str)] = &[
+    (GLOBAL, "GLOBAL"),
+    (STACK_GLOBAL, "STACK_GLOBAL"),
+    (b'R', "REDUCE"),
+    (b'b', "BUILD"),
+    (b'i', "INST"),
+    (b'o', "OBJ"),
+    (0x81, "NEWOBJ"),
+    (0x92, "NEWOBJ_EX"),
+    (b'P', "PERSID"),
+    (b'Q', "BINPERSID"),
+    (0x82, "EXT1"),
+    (0x83, "EXT2"),
+    (0x84, "EXT4"),
+];
+
+/// Instructions that make what no dump has.
+const UNREAD: &[(u8, &str)] = &[
+    (0x8f, "EMPTY_SET"),
+    (0x90, "ADDITEMS"),
+    (0x91, "FROZENSET"),
+    (0x96, "BYTEARRAY8"),
+    (0x97, "NEXT_BUFFER"),
+    (0x98, "READONLY_BUFFER"),
+    (b'F', "FLOAT of protocol 0"),
+    (b'I', "INT of protocol 0"),
+    (b'L', "LONG of protocol 0"),
+    (b'S', "STRING of protocol 0"),
+    (b'V', "UNICODE of protocol 0"),
+    (b'g', "GET of protocol 0"),
+    (b'p', "PUT of protocol 0"),
+];
+
+/// Why an instruction is refused.
+pub(super) fn refusal(opcode: u8) -> String {
+    let name = |list: &[(u8, &'static str)]| list.iter().find(|(code, _)| *code == opcode).map(|(_, name)| *name);
+    match (name(CODE), name(UNREAD)) {
+        (Some(code), _) => format!("{code} imports or calls code that the file names; only plain data is read"),
+        (None, Some(unread)) => {
+            format!("{unread} is not read; only dict, list, tuple, str, bytes, int, float, bool and None are")
+        }
+        (None, None) => format!("0x{opcode:02x} is no instruction"),
+    }
+}
