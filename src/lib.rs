@@ -9,6 +9,8 @@ pub mod compare;
 mod crash;
 mod diagnose;
 mod export;
+mod hang;
 pub mod output;
 mod profile;
+mod small_rows;
 pub mod step_window;

@@ -9,23 +9,26 @@ mod page;
 
 use super::connect::{Connection, with_client};
 use super::status::Status;
+use crate::hang::{self, Stop, Verdict, Why};
 use crate::output::{self, Format, rows};
 use page::page;
 
 /// Explain why steps have stopped
 ///
 /// Shows which collective the ranks wait for, which ranks have entered it, which have not, and where these are. When
-/// steps stop, the collector checks this by itself (PROBE_HANG_AFTER) and records the result in probe.events.
+/// steps stop, the collector checks this by itself (PROBE_HANG_AFTER) and records the result in probe.events. Of a run
+/// into which Flight Recorder dumps were imported, shows the same by these.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] hang [OPTIONS]",
     after_help = "Examples:
   probe gpt hang
   probe gpt hang --format json
+  probe import --name stuck dumps/ && probe stuck hang
   probe gpt query \"SELECT ts, message FROM probe.events WHERE kind = 'hang'\""
 )]
 pub(super) struct Args {
-    /// Output format: a page to read, or one row per rank
+    /// Output format: a page to read, or one row per rank (by dumps: per rank of each group that waits)
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]
@@ -35,6 +38,19 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     args.format.check_stdout()?;
     with_client(endpoint, &args.connection, async |mut client, target| {
+        if !client.is_live() {
+            let facts = hang::ask(&mut client).await?;
+            if !facts.is_empty() {
+                let verdict = hang::judge(&facts);
+                return match args.format {
+                    Format::Table => {
+                        let page = hang::page(&verdict, &target.place.name());
+                        output::unless_closed(write!(io::stdout(), "{page}")).map(|_| 0)
+                    }
+                    format => show_dumps(&verdict, format).map(|()| 0),
+                };
+            }
+        }
         let answer = client.hang().await?;
         match args.format {
             Format::Table => {
@@ -85,6 +101,43 @@ fn show(answer: &HangAnswer, format: Format) -> Result<()> {
             ("gil", rows::flags(each().map(|rank| rank.gil))),
             ("running", rows::flags(each().map(|rank| rank.running))),
             ("problem", rows::text(each().map(|rank| some(&rank.problem)))),
+        ],
+        format,
+    )
+}
+
+/// By dumps: a row a rank of each group that waits, the group of the verdict first.
+fn show_dumps(verdict: &Verdict<'_>, format: Format) -> Result<()> {
+    let ranks = |stop: &Stop<'_>| {
+        let of = |ranks: &[i32], how: &'static str| ranks.iter().map(move |rank| (*rank, how)).collect::<Vec<_>>();
+        let mut all =
+            [of(&stop.entered, "entered"), of(&stop.missing, "missing"), of(&stop.unknown, "no dump")].concat();
+        all.sort_unstable();
+        all
+    };
+    let rows: Vec<_> = verdict
+        .stops
+        .iter()
+        .flat_map(|stop| ranks(stop).into_iter().map(move |(rank, how)| (stop, rank, how)))
+        .collect();
+    let each = || rows.iter();
+    let why = |stop: &Stop<'_>| match stop.why {
+        Why::Different => "different",
+        Why::NotEntered => "not entered",
+        Why::NotFinished => "not finished",
+    };
+    rows::show(
+        vec![
+            ("verdict", rows::text(each().map(|_| Some(&verdict.sentence)))),
+            ("why", rows::text(each().map(|(stop, ..)| Some(why(stop))))),
+            ("group_name", rows::text(each().map(|(stop, ..)| Some(stop.group)))),
+            ("description", rows::text(each().map(|(stop, ..)| stop.description))),
+            ("seq", rows::integers(each().map(|(stop, ..)| Some(stop.operation.seq)))),
+            ("operation_type", rows::text(each().map(|(stop, ..)| Some(&stop.operation.operation_type)))),
+            ("bytes", rows::integers(each().map(|(stop, ..)| stop.operation.bytes))),
+            ("issued", rows::times(each().map(|(stop, ..)| Some(stop.operation.issued)))),
+            ("rank", rows::integers(each().map(|(_, rank, _)| Some(i64::from(*rank))))),
+            ("entered", rows::text(each().map(|(.., how)| Some(how)))),
         ],
         format,
     )

@@ -4,7 +4,7 @@
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::rows::{Row, rows};
+use crate::small_rows::{Row, rows};
 
 /// Modules and optimizers by what stays allocated after them (MB), the largest first.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,7 +5,6 @@ mod account;
 mod kept;
 mod page;
 mod queries;
-mod rows;
 #[cfg(test)]
 mod tests;
 

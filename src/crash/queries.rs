@@ -5,7 +5,7 @@ use probe_common::error::Result;
 
 use super::account::{Account, Collective, Crash, Interval, MOST, Memory, Raised};
 use super::kept;
-use super::rows::rows;
+use crate::small_rows::rows;
 
 /// Nanoseconds of the minute before the last measurement.
 const RECENT: i64 = 60_000_000_000;

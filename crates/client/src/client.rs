@@ -73,6 +73,11 @@ impl Client {
         }
     }
 
+    /// Whether a collector answers, and not a run's directory.
+    pub fn is_live(&self) -> bool {
+        matches!(self.way, Way::Live(_))
+    }
+
     /// What an answer may take from now on.
     pub fn bound(&mut self, bounds: Bounds) {
         self.bounds = bounds;

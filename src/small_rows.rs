@@ -8,36 +8,36 @@ use probe_client::Client;
 use probe_common::error::Result;
 
 /// A row of an answer that is known to be small.
-pub(super) struct Row {
+pub(crate) struct Row {
     batch: RecordBatch,
     place: usize,
 }
 
 impl Row {
-    pub(super) fn text(&self, column: usize) -> Option<String> {
+    pub(crate) fn text(&self, column: usize) -> Option<String> {
         let column = self.batch.column(column);
         let texts = cast(column, &DataType::Utf8).ok()?;
         texts.is_valid(self.place).then(|| texts.as_string::<i32>().value(self.place).to_owned())
     }
 
     /// Of integers, and of times, which are nanoseconds since 1970.
-    pub(super) fn int(&self, column: usize) -> Option<i64> {
+    pub(crate) fn int(&self, column: usize) -> Option<i64> {
         let numbers = cast(self.batch.column(column), &DataType::Int64).ok()?;
         numbers.is_valid(self.place).then(|| numbers.as_primitive::<Int64Type>().value(self.place))
     }
 
-    pub(super) fn float(&self, column: usize) -> Option<f64> {
+    pub(crate) fn float(&self, column: usize) -> Option<f64> {
         let numbers = cast(self.batch.column(column), &DataType::Float64).ok()?;
         numbers.is_valid(self.place).then(|| numbers.as_primitive::<Float64Type>().value(self.place))
     }
 
-    pub(super) fn flag(&self, column: usize) -> bool {
+    pub(crate) fn flag(&self, column: usize) -> bool {
         let column = self.batch.column(column);
         column.as_boolean_opt().is_some_and(|flags| flags.is_valid(self.place) && flags.value(self.place))
     }
 }
 
-pub(super) async fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>> {
+pub(crate) async fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>> {
     let mut answer = client.query(sql).await?;
     let mut found = Vec::new();
     while let Some(batch) = answer.batches.next().await {

@@ -1,0 +1,80 @@
+//! The verdict as people read it.
+
+use std::fmt::Write;
+
+use probe_inspect::stacks::fold::ranges;
+use unicode_width::UnicodeWidthStr;
+
+use super::verdict::{Stop, Verdict, Why};
+
+/// Groups that are listed.
+const MAX_GROUPS: usize = 20;
+
+/// All of it.
+pub(crate) fn page(verdict: &Verdict<'_>, of: &str) -> String {
+    let mut page = format!("{of}: {}\n", printable(&verdict.sentence));
+    let (listed, waiting): (Vec<&Stop<'_>>, Vec<&Stop<'_>>) =
+        verdict.stops.iter().partition(|stop| stop.why != Why::NotFinished);
+    if let Some(line) = verdict.stops.first().and_then(|stop| stop.operation.line.as_ref()) {
+        let _ = writeln!(page, "It was issued from {}", printable(line));
+    }
+    if !listed.is_empty() {
+        let _ =
+            writeln!(page, "\nGroups in which a rank is missing or does something else, the oldest operation first:\n");
+        let head = ["group", "operation", "number", "entered", "not entered"].map(str::to_owned);
+        let rows: Vec<_> = std::iter::once(head).chain(listed.iter().take(MAX_GROUPS).map(|stop| row(stop))).collect();
+        table(&mut page, &rows);
+    }
+    let more = listed.len().saturating_sub(MAX_GROUPS);
+    if more > 0 {
+        let _ = writeln!(page, "… and {more} more");
+    }
+    if !waiting.is_empty() {
+        let also = if listed.is_empty() { "" } else { " more" };
+        let groups: Vec<&str> = waiting.iter().map(|stop| stop.group).take(MAX_GROUPS).collect();
+        let rest = waiting.len() - groups.len();
+        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        let _ = writeln!(
+            page,
+            "\n{}{also} groups were in an operation that all ranks with a dump had entered: {}{rest}",
+            waiting.len(),
+            printable(&groups.join(", ")),
+        );
+    }
+    for remark in &verdict.remarks {
+        let _ = writeln!(page, "\n{remark}");
+    }
+    page
+}
+
+fn row(stop: &Stop<'_>) -> [String; 5] {
+    let list = |ranks: &[i32]| if ranks.is_empty() { "-".to_owned() } else { ranges(ranks) };
+    [
+        printable(&stop.group()),
+        printable(&stop.operation.operation_type),
+        stop.operation.seq.to_string(),
+        list(&stop.entered),
+        list(&stop.missing),
+    ]
+}
+
+fn table(page: &mut String, rows: &[[String; 5]]) {
+    let mut widths = [0; 5];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.width());
+        }
+    }
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(line, "{cell}{}  ", " ".repeat(width - cell.width()));
+        }
+        let _ = writeln!(page, "{}", line.trim_end());
+    }
+}
+
+/// It comes from a file, and is for a line of a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(1024).collect()
+}

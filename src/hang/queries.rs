@@ -1,0 +1,91 @@
+//! What a verdict asks of a run.
+
+use std::fmt::Write;
+
+use probe_client::Client;
+use probe_common::error::Result;
+
+use super::facts::{Facts, Pending};
+use crate::small_rows::{Row, rows};
+
+/// Asks for all of it.
+///
+/// # Errors
+/// The queries'.
+pub(crate) async fn ask(client: &mut Client) -> Result<Facts> {
+    let mut facts = Facts::default();
+    let rank = |row: &Row, column: usize| row.int(column).and_then(|rank| i32::try_from(rank).ok());
+    for row in rows(client, "SELECT rank FROM python.captures WHERE tool = 'flight-recorder'").await? {
+        match rank(&row, 0) {
+            Some(rank) => *facts.dumps.entry(rank).or_default() += 1,
+            None => facts.without_rank += 1,
+        }
+    }
+    if facts.is_empty() {
+        return Ok(facts);
+    }
+    let sql = "SELECT rank, group_name, description, ranks, COALESCE(last_seq, last_enqueued) \
+               FROM python.process_groups WHERE rank IS NOT NULL";
+    for row in rows(client, sql).await? {
+        let (Some(rank), Some(name)) = (rank(&row, 0), row.text(1)) else { continue };
+        let group = facts.groups.entry(name).or_default();
+        group.description = group.description.take().or_else(|| row.text(2));
+        let listed: Vec<i32> = row.text(3).and_then(|ranks| serde_json::from_str(&ranks).ok()).unwrap_or_default();
+        group.ranks.extend(listed);
+        group.ranks.insert(rank);
+        if let Some(last) = row.int(4) {
+            let known = group.last.entry(rank).or_insert(last);
+            *known = last.max(*known);
+        }
+    }
+    let sql = "SELECT rank, group_name, seq, operation_type, input_sizes, input_types, bytes, ts, function, file, line \
+               FROM python.flight_recorder WHERE pending AND NOT p2p AND rank IS NOT NULL ORDER BY ts";
+    for row in rows(client, sql).await? {
+        let (Some(rank), Some(name)) = (rank(&row, 0), row.text(1)) else { continue };
+        let pending = Pending {
+            rank,
+            seq: row.int(2).unwrap_or_default(),
+            operation_type: row.text(3).unwrap_or_default(),
+            tensors: tensors(row.text(4).as_deref(), row.text(5).as_deref()),
+            bytes: row.int(6),
+            issued: row.int(7).unwrap_or_default(),
+            line: row.text(9).map(|file| {
+                let (function, line) = (row.text(8).unwrap_or_default(), row.int(10).unwrap_or_default());
+                format!("{function} {file}:{line}")
+            }),
+        };
+        facts.groups.entry(name).or_default().pending.push(pending);
+    }
+    let sql = "SELECT COUNT(*) FROM python.flight_recorder WHERE pending AND p2p";
+    facts.point_to_point = rows(client, sql).await?.first().and_then(|row| row.int(0)).unwrap_or_default();
+    Ok(facts)
+}
+
+/// "BFloat16 [2048, 5120], Long [1]".
+fn tensors(sizes: Option<&str>, types: Option<&str>) -> String {
+    let sizes: Vec<Vec<i64>> = sizes.and_then(|sizes| serde_json::from_str(sizes).ok()).unwrap_or_default();
+    let types: Vec<String> = types.and_then(|types| serde_json::from_str(types).ok()).unwrap_or_default();
+    let mut text = String::new();
+    for (number, (size, kind)) in sizes.iter().zip(&types).take(3).enumerate() {
+        let _ = write!(text, "{}{kind} {size:?}", if number == 0 { "" } else { ", " });
+    }
+    if sizes.len() > 3 {
+        let _ = write!(text, " and {} more", sizes.len() - 3);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tensors;
+
+    #[test]
+    fn tensors_have_types_and_shapes() {
+        assert_eq!(
+            tensors(Some("[[2048, 5120], [1]]"), Some(r#"["BFloat16", "Long"]"#)),
+            "BFloat16 [2048, 5120], Long [1]"
+        );
+        assert_eq!(tensors(Some("[[1],[1],[1],[1]]"), Some(r#"["A","A","A","A"]"#)), "A [1], A [1], A [1] and 1 more");
+        assert_eq!(tensors(None, None), "");
+    }
+}

@@ -1,0 +1,260 @@
+//! The verdict on dumps: which ranks have not entered which collective of which process group.
+
+use std::collections::BTreeSet;
+
+use probe_inspect::stacks::fold::{Owner, names};
+
+use super::facts::{Facts, Group, Pending};
+
+/// Types whose tensors have the same size on all ranks.
+const EQUAL: &[&str] =
+    &["all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "_all_gather_base", "_reduce_scatter_base"];
+
+/// What keeps a group from going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Why {
+    /// Ranks do different things as the same operation.
+    Different,
+    /// Some have not entered it.
+    NotEntered,
+    /// All of which there is a dump have.
+    NotFinished,
+}
+
+/// The oldest operation of a group that stops it.
+#[derive(Debug)]
+pub(crate) struct Stop<'a> {
+    pub why: Why,
+    pub group: &'a str,
+    pub description: Option<&'a str>,
+    /// Of the rank that issued it first.
+    pub operation: &'a Pending,
+    pub entered: Vec<i32>,
+    pub missing: Vec<i32>,
+    /// Ranks of the group without a dump.
+    pub unknown: Vec<i32>,
+    /// What each does, where that differs.
+    pub kinds: Vec<(String, Vec<i32>)>,
+}
+
+/// What is to be said of a run.
+#[derive(Debug)]
+pub(crate) struct Verdict<'a> {
+    /// The worst first: it is the one that the others may wait for.
+    pub stops: Vec<Stop<'a>>,
+    pub sentence: String,
+    /// What makes it less certain.
+    pub remarks: Vec<String>,
+}
+
+/// Judges.
+pub(crate) fn judge(facts: &Facts) -> Verdict<'_> {
+    let mut stops: Vec<Stop<'_>> =
+        facts.groups.iter().filter_map(|(name, group)| Stop::of(name, group, facts)).collect();
+    // A rank that is missing in one group is missing in all that it would have come to later: the oldest is the cause.
+    stops.sort_by_key(|stop| (stop.why == Why::NotFinished, stop.operation.issued));
+    let sentence = match stops.first() {
+        Some(stop) => stop.sentence(),
+        None => "no rank waited in a collective when its dump was made".into(),
+    };
+    Verdict { sentence, remarks: remarks(facts), stops }
+}
+
+fn remarks(facts: &Facts) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let twice: Vec<Owner> =
+        facts.dumps.iter().filter(|(_, dumps)| **dumps > 1).map(|(rank, _)| Owner::Rank(*rank)).collect();
+    if !twice.is_empty() {
+        remarks.push(format!("{} left more than one dump, and they are taken together", names(&twice)));
+    }
+    if facts.without_rank > 0 {
+        remarks.push(format!("{} dumps are left out of this: the end of their names has no rank", facts.without_rank));
+    }
+    if facts.point_to_point > 0 {
+        remarks.push(format!("{} sends and receives were not finished either", facts.point_to_point));
+    }
+    remarks
+}
+
+impl<'a> Stop<'a> {
+    /// The oldest operation that some rank waits in and another has not entered; else the oldest that is not finished.
+    fn of(name: &'a str, group: &'a Group, facts: &Facts) -> Option<Self> {
+        let (known, unknown): (Vec<i32>, Vec<i32>) =
+            group.ranks.iter().partition(|rank| facts.dumps.contains_key(rank));
+        let numbers: BTreeSet<i64> = group.pending.iter().map(|pending| pending.seq).collect();
+        // A dump without any operation of the group is one of a rank that came to none that is still remembered.
+        let behind = |seq: i64| move |rank: &&i32| group.last.get(rank).is_none_or(|last| *last < seq);
+        let stopped = numbers.iter().find(|seq| known.iter().any(|rank| behind(**seq)(&rank)));
+        let seq = *stopped.or(numbers.first())?;
+        let at_it = || group.pending.iter().filter(move |pending| pending.seq == seq);
+        let operation = at_it().min_by_key(|pending| pending.issued)?;
+        let (missing, entered): (Vec<i32>, Vec<i32>) = known.iter().partition(|rank| behind(seq)(rank));
+        let kinds = different(at_it());
+        let why = match (kinds.is_empty(), missing.is_empty()) {
+            (false, _) => Why::Different,
+            (true, false) => Why::NotEntered,
+            (true, true) => Why::NotFinished,
+        };
+        let description = group.description.as_deref();
+        Some(Self { why, group: name, description, operation, entered, missing, unknown, kinds })
+    }
+
+    /// "group 72 (EXPERT_MODEL_PARALLEL_GROUP)".
+    pub(crate) fn group(&self) -> String {
+        match self.description {
+            Some(description) if description != self.group => format!("{} ({description})", self.group),
+            _ => self.group.to_owned(),
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let (missing, entered) = (of(&self.missing), of(&self.entered));
+        let has = |ranks: &[i32]| if ranks.len() == 1 { "has" } else { "have" };
+        let Pending { operation_type, seq, tensors, .. } = self.operation;
+        let shape = if tensors.is_empty() { String::new() } else { format!(", {tensors}") };
+        let called = format!("{operation_type} (number {seq} of group {}{shape})", self.group());
+        let unknown = match &self.unknown[..] {
+            [] => String::new(),
+            some => format!("; of {} there is no dump", of(some)),
+        };
+        match self.why {
+            Why::Different => {
+                let each: Vec<String> =
+                    self.kinds.iter().map(|(what, ranks)| format!("{} in {what}", of(ranks))).collect();
+                format!(
+                    "ranks are in different operations as number {seq} of group {}: {}{unknown}",
+                    self.group(),
+                    each.join(", ")
+                )
+            }
+            Why::NotEntered => format!(
+                "{missing} {} not entered {called}; {entered} {}{unknown}",
+                has(&self.missing),
+                has(&self.entered)
+            ),
+            Why::NotFinished if !self.unknown.is_empty() => {
+                format!("{called} was entered by {entered} and had not finished{unknown}, and it may be missing")
+            }
+            Why::NotFinished => format!(
+                "{called} was entered by {entered}, all ranks of the group, and had not finished: a link, a device or a peer \
+                 did not answer"
+            ),
+        }
+    }
+}
+
+fn of(ranks: &[i32]) -> String {
+    names(&ranks.iter().map(|rank| Owner::Rank(*rank)).collect::<Vec<_>>())
+}
+
+/// What ranks do as the same operation, where it is not the same.
+fn different<'a>(pending: impl Iterator<Item = &'a Pending>) -> Vec<(String, Vec<i32>)> {
+    let mut kinds: Vec<(&Pending, Vec<i32>)> = Vec::new();
+    for one in pending {
+        let same = |other: &Pending| {
+            other.operation_type == one.operation_type
+                && (other.bytes == one.bytes || !EQUAL.contains(&one.operation_type.as_str()))
+        };
+        match kinds.iter_mut().find(|(kind, _)| same(kind)) {
+            Some((_, ranks)) => ranks.push(one.rank),
+            None => kinds.push((one, vec![one.rank])),
+        }
+    }
+    if kinds.len() < 2 {
+        return Vec::new();
+    }
+    let named = |(kind, mut ranks): (&Pending, Vec<i32>)| {
+        ranks.sort_unstable();
+        ranks.dedup();
+        (format!("{} ({})", kind.operation_type, kind.tensors), ranks)
+    };
+    kinds.into_iter().map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::{Facts, Group, Pending};
+    use super::{Why, judge};
+
+    fn pending(rank: i32, seq: i64, kind: &str, bytes: i64) -> Pending {
+        Pending {
+            rank,
+            seq,
+            operation_type: kind.into(),
+            bytes: Some(bytes),
+            tensors: format!("Byte [{bytes}]"),
+            issued: 1000 * seq + i64::from(rank),
+            line: None,
+        }
+    }
+
+    fn facts(ranks: i32, groups: Vec<(&str, Group)>) -> Facts {
+        let groups = groups.into_iter().map(|(name, group)| (name.to_owned(), group)).collect();
+        Facts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, ..Facts::default() }
+    }
+
+    fn group(members: i32, last: &[(i32, i64)], pending: Vec<Pending>) -> Group {
+        Group { ranks: (0..members).collect(), last: last.iter().copied().collect(), pending, ..Group::default() }
+    }
+
+    #[test]
+    fn the_oldest_operation_with_a_rank_that_has_not_entered_it_is_named() {
+        // Number 4 is waited in by all; 5 is where rank 2 is missing.
+        let waiting = vec![
+            pending(0, 4, "all_to_all", 8),
+            pending(1, 4, "all_to_all", 9),
+            pending(2, 4, "all_to_all", 8),
+            pending(0, 5, "all_to_all", 8),
+            pending(1, 5, "all_to_all", 8),
+        ];
+        let later = vec![pending(0, 9, "all_reduce", 4)];
+        let facts = facts(
+            3,
+            vec![
+                ("1", group(3, &[(0, 9), (1, 8), (2, 8)], later)),
+                ("2", group(3, &[(0, 5), (1, 5), (2, 4)], waiting)),
+            ],
+        );
+        let verdict = judge(&facts);
+        let shown: Vec<_> =
+            verdict.stops.iter().map(|stop| (stop.group, stop.operation.seq, &stop.missing[..])).collect();
+        assert_eq!(shown, [("2", 5, &[2][..]), ("1", 9, &[1, 2][..])]);
+        assert_eq!(
+            verdict.sentence,
+            "rank 2 has not entered all_to_all (number 5 of group 2, Byte [8]); ranks 0-1 have"
+        );
+    }
+
+    #[test]
+    fn a_rank_whose_dump_has_nothing_of_the_group_is_missing_and_one_without_a_dump_is_not_known() {
+        let facts = facts(2, vec![("0", group(3, &[(0, 7)], vec![pending(0, 7, "barrier", 1)]))]);
+        let verdict = judge(&facts);
+        assert_eq!((&verdict.stops[0].missing[..], &verdict.stops[0].unknown[..]), (&[1][..], &[2][..]));
+        assert!(verdict.sentence.ends_with("rank 0 has; of rank 2 there is no dump"), "{}", verdict.sentence);
+    }
+
+    #[test]
+    fn different_operations_are_told_apart_and_sizes_only_where_they_must_be_equal() {
+        let of = |kinds: [(&str, i64); 2]| {
+            let waiting = (0..).zip(kinds).map(|(rank, (kind, bytes))| pending(rank, 3, kind, bytes)).collect();
+            facts(2, vec![("0", group(2, &[(0, 3), (1, 3)], waiting))])
+        };
+        let differ = of([("all_reduce", 8), ("broadcast", 8)]);
+        let verdict = judge(&differ);
+        assert_eq!(verdict.stops[0].why, Why::Different);
+        assert!(
+            verdict.sentence.ends_with("rank 0 in all_reduce (Byte [8]), rank 1 in broadcast (Byte [8])"),
+            "{}",
+            verdict.sentence
+        );
+        assert_eq!(judge(&of([("all_reduce", 8), ("all_reduce", 4)])).stops[0].why, Why::Different);
+        assert_eq!(judge(&of([("all_to_all", 8), ("all_to_all", 4)])).stops[0].why, Why::NotFinished);
+    }
+
+    #[test]
+    fn without_anything_pending_nothing_is_accused() {
+        let facts = facts(2, vec![("0", group(2, &[(0, 3), (1, 2)], Vec::new()))]);
+        let verdict = judge(&facts);
+        assert!(verdict.stops.is_empty() && verdict.sentence.starts_with("no rank waited"), "{}", verdict.sentence);
+    }
+}
