@@ -2,11 +2,13 @@
 //! stable Rust, `cargo fuzz` with coverage (`fuzz_targets/`). They panic where something is not as it should be.
 
 mod endpoint;
+mod flight_recorder;
 mod frame;
 mod sql;
 mod trace;
 
 pub use endpoint::endpoint;
+pub use flight_recorder::flight_recorder;
 pub use frame::frame;
 pub use sql::sql;
 pub use trace::trace;

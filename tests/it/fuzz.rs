@@ -155,6 +155,11 @@ fn traces() {
     fuzz("trace", targets::trace, Vec::new());
 }
 
+#[test]
+fn dumps_of_the_flight_recorder() {
+    fuzz("flight_recorder", targets::flight_recorder, Vec::new());
+}
+
 /// Pieces of SQL, put together at random: some of it parses.
 fn statement() -> impl Strategy<Value = String> {
     let query = prop_oneof![

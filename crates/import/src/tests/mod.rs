@@ -2,6 +2,7 @@
 
 mod attribution;
 mod captured;
+mod pickles;
 
 use std::io::{Read, Write};
 
