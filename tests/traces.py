@@ -2,8 +2,8 @@
 
     python tests/traces.py [--probe PATH] [--traces DIRECTORY] [--all]
 
-Imports every trace below `shared/traces/kineto`, which lies beside the project where it is at hand, asks the tables and views,
-and prints a line a number: ours, theirs, whose. Without --all it prints the numbers that differ, and the sums. What we mean to
+Imports every trace below `shared/traces/kineto`, which lies beside the project where it is at hand, and the dumps in
+`flight_recorder` beside it; asks the tables and views, and prints a line a number: ours, theirs, whose. Without --all it prints the numbers that differ, and the sums. What we mean to
 count otherwise is in `OTHERWISE` with the reason, and in docs/import.md. Ends with 1 where any other number differs.
 """
 
@@ -464,6 +464,40 @@ def tracelens(run: Run) -> None:
                 )
 
 
+def flight_recorder(run: Run, dumps: Path) -> None:
+    """Section 8: two hangs of 16 ranks, into which somebody put faults that are known."""
+    expected = {
+        "gpu_error_1st": ("74", [12], "BFloat16", 289, {}),
+        "lock_gil_1st": ("72", [9, 14], "BFloat16", 142, {"37": [9]}),
+    }
+    for name, (group, missing, dtype, entries, others) in expected.items():
+        run.call("import", "--name", name, str(dumps / name))
+        rows = [json.loads(line) for line in run.call(name, "hang", "--format", "ndjson").splitlines()]
+        of = defaultdict(list)
+        for row in rows:
+            of[row["group_name"]].extend([row["rank"]] if row["entered"] == "missing" else [])
+        whose = "nvidia-resiliency-ext, reference output and fault_injection.log"
+        first = rows[0] if rows else {}
+        check(f"{name} group of the verdict", first.get("group_name"), group, whose)
+        check(f"{name} operation", first.get("operation_type"), "all_to_all", whose)
+        check(f"{name} missing ranks in group {group}", of[group], missing, whose)
+        for other, theirs in others.items():
+            check(f"{name} missing ranks in group {other}", of[other], theirs, "torch's fr_trace")
+        sql = f"SELECT DISTINCT input_types FROM python.flight_recorder WHERE group_name = '{group}' AND seq = {first.get('seq', 0)}"
+        types = [
+            json.loads(line)["input_types"] for line in run.call(name, "query", sql, "--format", "ndjson").splitlines()
+        ]
+        check(f"{name} type", types, [json.dumps([dtype])], whose)
+        sql = "SELECT COUNT(*) AS n, COUNT(DISTINCT state) AS states FROM python.flight_recorder"
+        counted = json.loads(run.call(name, "query", sql, "--format", "ndjson"))
+        check(f"{name} entries", counted["n"], entries, "the files")
+        check(f"{name} states", counted["states"], 1, "the files")
+        ranks = json.loads(
+            run.call(name, "query", "SELECT COUNT(DISTINCT rank) AS n FROM python.captures", "--format", "ndjson")
+        )
+        check(f"{name} ranks", ranks["n"], 16, "the files")
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--probe", default=shutil.which("probe") or "probe")
@@ -482,6 +516,8 @@ def main() -> int:
         tensorboard_units(run, steps)
         holistic(run)
         tracelens(run)
+        if (dumps := given.traces.resolve().parent / "flight_recorder").is_dir():
+            flight_recorder(run, dumps)
     for _, line in checked:
         if given.all or not line.startswith("equal"):
             print(line)

@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(shown, [("2", 5, &[2][..]), ("1", 9, &[1, 2][..])]);
         assert_eq!(
             verdict.sentence,
-            "rank 2 has not entered all_to_all (number 5 of group 2, Byte [8]); ranks 0-1 have"
+            "rank 2 has not entered all_to_all (number 5 of group 2, Byte [8]); ranks 0, 1 have"
         );
     }
 

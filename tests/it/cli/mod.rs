@@ -7,6 +7,7 @@ mod compare;
 mod crashes;
 mod diagnose;
 mod doors;
+mod dumps;
 mod errors;
 mod export;
 mod files;

@@ -553,6 +553,10 @@ pub(crate) fn store() -> Arc<Store> {
             let checkpoints = agent.checkpoints();
             agent.send(&store, checkpoints);
         }
+        let rows = agent.dumped(rank);
+        agent.send(&store, rows);
+        let row = agent.process_group(rank);
+        agent.send(&store, [row]);
         let copies = agent.copies();
         agent.send(&store, copies);
         let pause = agent.pause();

@@ -6,6 +6,7 @@ mod by_id;
 mod captures;
 pub(crate) mod data;
 mod disk;
+mod dumps;
 mod flight;
 mod large;
 mod limits;
