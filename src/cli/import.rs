@@ -15,15 +15,17 @@ use super::status::Status;
 
 /// Import traces as a recorded run
 ///
-/// Reads traces that torch.profiler (Kineto) wrote, of 2021 to today, and Chrome JSON, plain or gzip. Makes a recorded run of
-/// them that is queried like any other. All files of one call go into one run, a rank each. python.captures says what was read
-/// and what was left out.
+/// Reads traces that torch.profiler (Kineto) wrote, of 2021 to today, and Chrome JSON, plain or gzip; and dumps of PyTorch's
+/// Flight Recorder, of which probe hang then says which ranks have not entered which collective. Makes a recorded run of them
+/// that is queried like any other. All files of one call go into one run, a rank each. python.captures says what was read and
+/// what was left out.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe import [OPTIONS] <FILE|DIR>...",
     after_help = "Examples:
   probe import trace.json.gz
   probe import --name before log/
+  probe import --name stuck dumps/ && probe stuck hang
   probe before query \"SELECT * FROM gpu.kernel_profile LIMIT 10\""
 )]
 pub(super) struct Args {
@@ -33,7 +35,7 @@ pub(super) struct Args {
     /// Name of the run
     #[arg(long, value_name = "NAME", default_value = "trace")]
     name: String,
-    /// What the files are, whatever they look like
+    /// What the files are, whatever they look like: flight-recorder or kineto
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
 }

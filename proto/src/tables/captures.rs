@@ -3,7 +3,7 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    python.captures, Agent, "One row per capture and process: steps that probe capture recorded, or a trace that was imported.";
+    python.captures, Agent, "One row per capture and process: steps that probe capture recorded, or a file that was imported.";
     sort: [ts];
     examples: [
         "SELECT capture, rank, tool, steps, events, left_out, reasons, problem FROM python.captures",
@@ -12,7 +12,7 @@ crate::table! {
     capture: Text, "", "Its name in the run: capture-1/rank0 for rank 0 of the first probe capture (pid and a number without a rank); that of the file that was imported.";
     ts: Option<Time>, "", "When its first event began; NULL without events.";
     duration: Option<f64>, "s", "From there to the end of the last event.";
-    tool: Text, "", "What made it: kineto.";
+    tool: Text, "", "What made it, as --format of probe import calls it: kineto, flight-recorder.";
     file: Option<Text>, "", "File that was imported; NULL for probe capture.";
     file_bytes: i64, "B", "Size of the file that was read.";
     text_bytes: i64, "B", "Size of the text in it, unpacked.";
@@ -23,7 +23,7 @@ crate::table! {
     steps: i64, "", "ProfilerSteps in it.";
     first_step: Option<i64>, "", "Number of the first of them.";
     last_step: Option<i64>, "", "Number of the last of them.";
-    events: i64, "", "Events read.";
+    events: i64, "", "Events read; of a dump of the Flight Recorder its operations, which are rows of python.flight_recorder.";
     operators: i64, "", "Rows of python.operators.";
     kernels: i64, "", "Rows of gpu.kernels.";
     launches: i64, "", "Rows of gpu.launches.";

@@ -4,7 +4,24 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::lenient::{Name, Number, Ranks};
+use super::lenient::{AtMost, AtMostNamed, Name, Number, Ranks};
+
+/// Operations of a dump.
+const MAX_OPERATIONS: usize = 1 << 17;
+/// Groups of a dump.
+pub(super) const MAX_GROUPS: usize = 1 << 14;
+/// Tensors of an operation, and sizes of a tensor.
+const MAX_TENSORS: usize = 1024;
+const MAX_SIZES: usize = 64;
+/// Lines of a stack.
+const MAX_FRAMES: usize = 256;
+
+/// Shapes.
+pub(super) type Shapes = AtMost<AtMost<i64, MAX_SIZES>, MAX_TENSORS>;
+/// Types of tensors.
+pub(super) type Types = AtMost<String, MAX_TENSORS>;
+/// A stack.
+pub(super) type Frames = AtMost<Frame, MAX_FRAMES>;
 
 /// A dump of one process.
 #[derive(Debug, Default, Deserialize)]
@@ -14,11 +31,11 @@ pub(crate) struct Dump {
     nccl_version: Option<Name>,
     comm_lib_version: Option<Name>,
     /// Absent in a dump without collectives.
-    pub(super) entries: Option<Vec<Entry>>,
+    pub(super) entries: Option<AtMost<Entry, MAX_OPERATIONS>>,
     /// By the group's name; gloo has one for all.
-    pub(super) pg_config: Option<BTreeMap<Name, GroupConfig>>,
+    pub(super) pg_config: Option<AtMostNamed<GroupConfig, MAX_GROUPS>>,
     /// By the number that the process gives the group.
-    pub(super) pg_status: Option<BTreeMap<Name, GroupStatus>>,
+    pub(super) pg_status: Option<AtMostNamed<GroupStatus, MAX_GROUPS>>,
 }
 
 /// What a group is.
@@ -55,14 +72,14 @@ pub(super) struct Entry {
     pub time_discovered_completed_ns: Number,
     pub duration_ms: Option<f64>,
     pub timeout_ms: Number,
-    pub input_sizes: Option<Vec<Vec<i64>>>,
-    pub input_dtypes: Option<Vec<String>>,
-    pub output_sizes: Option<Vec<Vec<i64>>>,
-    pub output_dtypes: Option<Vec<String>>,
+    pub input_sizes: Option<Shapes>,
+    pub input_dtypes: Option<Types>,
+    pub output_sizes: Option<Shapes>,
+    pub output_dtypes: Option<Types>,
     pub state: Option<Name>,
     pub retired: Option<bool>,
     pub thread_name: Option<Name>,
-    pub frames: Option<Vec<Frame>>,
+    pub frames: Option<Frames>,
 }
 
 /// A line of a stack, innermost first.

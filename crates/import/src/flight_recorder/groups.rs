@@ -3,11 +3,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dump::{Dump, GroupStatus};
+use super::dump::{Dump, GroupStatus, MAX_GROUPS};
 use super::operation::{MAX_TEXT, Operation};
-
-/// Groups of a dump.
-const MAX_GROUPS: usize = 1 << 14;
 
 /// A group, as one process knows it.
 #[derive(Debug, Default)]
@@ -42,7 +39,7 @@ impl Groups {
             group.operations += 1;
             group.pending += i64::from(operation.pending);
         }
-        for (name, config) in dump.pg_config.iter().flatten() {
+        for (name, config) in dump.pg_config.iter().flat_map(|config| &config.items) {
             // gloo writes one entry without a name for all its groups: the last of them.
             let Some(group) = groups.group(&name.0).filter(|group| !group.name.is_empty()) else { continue };
             let description = config.desc.as_ref().map(|desc| &desc.0);
@@ -78,10 +75,15 @@ impl Groups {
 
     /// Gives groups their status, which is by number.
     fn take_status(&mut self, dump: &Dump, left_out: &mut BTreeMap<Cow<'static, str>, u64>) {
+        let more = dump.pg_config.as_ref().map_or(0, |config| config.more)
+            + dump.pg_status.as_ref().map_or(0, |status| status.more);
+        if more > 0 {
+            left_out.insert("past the number of groups".into(), more);
+        }
         let statuses: BTreeMap<i64, GroupStatus> = dump
             .pg_status
             .iter()
-            .flatten()
+            .flat_map(|status| &status.items)
             .filter_map(|(name, status)| Some((name.0.parse().ok()?, *status)))
             .collect();
         if let Some(inferred) = self.in_order_of_making(dump, &statuses) {
@@ -108,7 +110,7 @@ impl Groups {
     /// The number of each group, by the order in which they were made: names that are numbers count groups of the whole job, and
     /// the process counts its own. None where the lists differ in length, or operations show other numbers.
     fn in_order_of_making(&self, dump: &Dump, statuses: &BTreeMap<i64, GroupStatus>) -> Option<Vec<(String, i64)>> {
-        let config = dump.pg_config.as_ref()?;
+        let config = &dump.pg_config.as_ref()?.items;
         let mut names: Vec<(u64, &str)> =
             config.keys().map(|name| Some((name.0.parse().ok()?, name.0.as_str()))).collect::<Option<_>>()?;
         names.sort_unstable();

@@ -1,8 +1,10 @@
 //! Values that versions and forms of dumps write differently.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Ranks of a group.
 const MAX_RANKS: usize = 1 << 20;
@@ -18,6 +20,80 @@ pub(super) struct Name(pub String);
 /// The ranks of a group, as text (`[0, 1]`) or as a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Ranks(pub Vec<i32>);
+
+/// A list of which no more than `MAX` are kept: an element takes less room in a file than in memory.
+#[derive(Debug)]
+pub(crate) struct AtMost<T, const MAX: usize> {
+    pub items: Vec<T>,
+    /// How many more there were.
+    pub more: u64,
+}
+
+/// The same of values by name.
+#[derive(Debug)]
+pub(crate) struct AtMostNamed<T, const MAX: usize> {
+    pub items: BTreeMap<Name, T>,
+    pub more: u64,
+}
+
+impl<T, const MAX: usize> AtMost<T, MAX> {
+    /// All of them; None where some were not kept.
+    pub(super) fn whole(&self) -> Option<&[T]> {
+        (self.more == 0).then_some(&self.items)
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for AtMost<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Lists<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Lists<T, MAX> {
+            type Value = AtMost<T, MAX>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut found = AtMost { items: Vec::new(), more: 0 };
+                while found.items.len() < MAX {
+                    match list.next_element()? {
+                        Some(item) => found.items.push(item),
+                        None => return Ok(found),
+                    }
+                }
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    found.more += 1;
+                }
+                Ok(found)
+            }
+        }
+        deserializer.deserialize_seq(Lists(PhantomData))
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for AtMostNamed<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Maps<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Maps<T, MAX> {
+            type Value = AtMostNamed<T, MAX>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("values by name")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut found = AtMostNamed { items: BTreeMap::new(), more: 0 };
+                while found.items.len() < MAX {
+                    match map.next_entry()? {
+                        Some((name, item)) => drop(found.items.insert(name, item)),
+                        None => return Ok(found),
+                    }
+                }
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    found.more += 1;
+                }
+                Ok(found)
+            }
+        }
+        deserializer.deserialize_map(Maps(PhantomData))
+    }
+}
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

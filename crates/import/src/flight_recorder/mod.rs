@@ -23,8 +23,8 @@ use super::rows::ProcessRows;
 use dump::Dump;
 use groups::Groups;
 
-/// Size of a dump, unpacked (bytes).
-const MAX_BYTES: usize = pickle::MAX_BYTES;
+/// Size of a dump, unpacked (bytes). An operation takes two KiB with its stack.
+const MAX_BYTES: usize = 64 << 20;
 
 /// Whether a file that begins so is a dump.
 pub(crate) fn is_dump(head: &Head) -> bool {
@@ -88,7 +88,7 @@ fn write(
 ) -> Result<Capture> {
     let rank = rank_in_name(reading.path);
     let mut left_out = BTreeMap::new();
-    let operations = operation::all(dump.entries.take().unwrap_or_default(), &mut left_out);
+    let operations = dump.entries.take().map_or_else(Vec::new, |entries| operation::all(entries, &mut left_out));
     let groups = Groups::new(&dump, &operations, &mut left_out);
     let identity = Identity {
         run: reading.run.into(),
@@ -140,7 +140,7 @@ fn rank_in_name(path: &Path) -> Option<i32> {
 mod tests {
     use std::path::Path;
 
-    use super::rank_in_name;
+    use super::{parse, rank_in_name};
 
     #[test]
     fn a_rank_is_at_the_end_of_the_name() {
@@ -153,5 +153,15 @@ mod tests {
         ] {
             assert_eq!(rank_in_name(Path::new(name)), rank, "{name}");
         }
+    }
+
+    #[test]
+    fn operations_past_the_bound_are_counted() {
+        // One empty dict, named 200000 times: what takes two bytes in the file takes hundreds in memory.
+        let begin = b"\x80\x02}X\x07\x00\x00\x00versionX\x01\x00\x00\x002sX\x07\x00\x00\x00entries](}q\x01";
+        let pickle = [begin.to_vec(), b"h\x01".repeat(200_000), b"es.".to_vec()].concat();
+        let entries =
+            parse(pickle).ok().and_then(|dump| dump.entries).map(|entries| (entries.items.len(), entries.more));
+        assert_eq!(entries, Some((1 << 17, 200_001 - (1 << 17))));
     }
 }

@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 
 use probe_common::user_code::is_user_code;
 
-use super::dump::{Entry, Frame};
-use super::lenient::Number;
+use super::dump::{Entry, Frame, Shapes, Types};
+use super::lenient::{AtMost, Number};
 use crate::kinds::dtype_bytes;
 
 /// Longest name, or list of shapes in JSON, that becomes a cell (bytes).
 pub(super) const MAX_TEXT: usize = 4096;
-/// Operations of a dump.
-const MAX_OPERATIONS: usize = 1 << 17;
 
 /// An operation.
 #[derive(Debug)]
@@ -38,15 +36,19 @@ pub(super) struct Operation {
 }
 
 /// The operations of a dump. What can't be one is counted by reason.
-pub(super) fn all(entries: Vec<Entry>, left_out: &mut BTreeMap<Cow<'static, str>, u64>) -> Vec<Operation> {
-    let mut operations = Vec::with_capacity(entries.len().min(MAX_OPERATIONS));
-    for entry in entries {
-        let operation =
-            if operations.len() < MAX_OPERATIONS { of(entry) } else { Err("past the number of operations") };
-        match operation {
+pub(super) fn all<const MAX: usize>(
+    entries: AtMost<Entry, MAX>,
+    left_out: &mut BTreeMap<Cow<'static, str>, u64>,
+) -> Vec<Operation> {
+    let mut operations = Vec::with_capacity(entries.items.len());
+    for entry in entries.items {
+        match of(entry) {
             Ok(operation) => operations.push(operation),
             Err(reason) => *left_out.entry(reason.into()).or_default() += 1,
         }
+    }
+    if entries.more > 0 {
+        left_out.insert("past the number of operations".into(), entries.more);
     }
     operations
 }
@@ -85,16 +87,14 @@ fn of(mut entry: Entry) -> Result<Operation, &'static str> {
     let state = state.unwrap_or_default();
     let retired = entry.retired.unwrap_or(false);
     let is_nccl = backend.is_some_and(|backend| backend.eq_ignore_ascii_case("nccl"));
-    let sizes = |sizes: &Option<Vec<Vec<i64>>>, types: &Option<Vec<String>>| {
-        bytes(sizes.as_deref()?, types.as_deref().unwrap_or_default())
-    };
+    let sizes = |shapes: &Option<Shapes>, types: &Option<Types>| bytes(shapes.as_ref()?, types.as_ref()?);
     let bytes = match (sizes(&entry.input_sizes, &entry.input_dtypes), sizes(&entry.output_sizes, &entry.output_dtypes))
     {
         (Some(input), Some(output)) => Some(input.max(output)),
         _ => None,
     };
-    let frames = entry.frames.take().unwrap_or_default();
-    let line = frames.into_iter().find(|frame| is_user_code(&frame.filename));
+    let frames = entry.frames.take().map(|frames| frames.items);
+    let line = frames.into_iter().flatten().find(|frame| is_user_code(&frame.filename));
     Ok(Operation {
         seq: seq.0.ok_or("without a number")?,
         collective_seq: entry.collective_seq_id.0,
@@ -114,11 +114,12 @@ fn of(mut entry: Entry) -> Result<Operation, &'static str> {
     })
 }
 
-/// The size of tensors of these shapes; None where a type's is not known.
-fn bytes(shapes: &[Vec<i64>], types: &[String]) -> Option<i64> {
+/// The size of tensors of these shapes; None where that is not known of one.
+fn bytes(shapes: &Shapes, types: &Types) -> Option<i64> {
+    let (shapes, types) = (shapes.whole()?, types.whole()?);
     let mut sum = 0_i64;
     for (shape, dtype) in shapes.iter().zip(types) {
-        let elements = shape.iter().try_fold(1_i64, |product, size| product.checked_mul(*size))?;
+        let elements = shape.whole()?.iter().try_fold(1_i64, |product, size| product.checked_mul(*size))?;
         sum = sum.checked_add(elements.checked_mul(dtype_bytes(dtype)?)?)?;
     }
     (shapes.len() == types.len()).then_some(sum)
@@ -130,12 +131,16 @@ mod tests {
 
     #[test]
     fn sizes_are_known_or_not_said() {
-        let types = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(bytes(&[vec![4, 5], vec![2]], &types(&["Float", "BFloat16"])), Some(84));
-        assert_eq!(bytes(&[vec![]], &types(&["Long"])), Some(8));
-        assert_eq!(bytes(&[], &[]), Some(0));
-        assert_eq!(bytes(&[vec![1]], &types(&["Int3"])), None);
-        assert_eq!(bytes(&[vec![i64::MAX, 2]], &types(&["Byte"])), None);
-        assert_eq!(bytes(&[vec![1]], &[]), None);
+        let of = |shapes: &str, types: &str| {
+            bytes(&serde_json::from_str(shapes).unwrap(), &serde_json::from_str(types).unwrap())
+        };
+        assert_eq!(of("[[4, 5], [2]]", r#"["Float", "BFloat16"]"#), Some(84));
+        assert_eq!(of("[[]]", r#"["Long"]"#), Some(8));
+        assert_eq!(of("[]", "[]"), Some(0));
+        assert_eq!(of("[[1]]", r#"["Int3"]"#), None);
+        assert_eq!(of("[[9223372036854775807, 2]]", r#"["Byte"]"#), None);
+        assert_eq!(of("[[1]]", "[]"), None);
+        let many = format!("[{}[1]]", "[1],".repeat(1024));
+        assert_eq!(of(&many, "[]"), None);
     }
 }

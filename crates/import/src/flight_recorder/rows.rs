@@ -5,8 +5,9 @@ use probe_proto::table::Time;
 use probe_proto::tables::{flight_recorder, process_groups};
 use serde::Serialize;
 
+use super::dump::Shapes;
 use super::groups::Group;
-use super::lenient::Number;
+use super::lenient::{AtMost, Number};
 use super::operation::{MAX_TEXT, Operation, known};
 use crate::rows::ProcessRows;
 
@@ -32,9 +33,9 @@ pub(super) fn push_operation(operation: &Operation, capture: &str, rows: &mut Pr
         completed: known(entry.time_discovered_completed_ns).map(Time),
         duration_ms: entry.duration_ms.filter(|duration| duration.is_finite()),
         timeout: entry.timeout_ms.0.map(|timeout| timeout as f64 / 1e3),
-        input_sizes: json(entry.input_sizes.as_ref()).as_deref().map(&mut *id),
-        input_types: json(entry.input_dtypes.as_ref()).as_deref().map(&mut *id),
-        output_sizes: json(entry.output_sizes.as_ref()).as_deref().map(&mut *id),
+        input_sizes: shapes(entry.input_sizes.as_ref()).as_deref().map(&mut *id),
+        input_types: entry.input_dtypes.as_ref().and_then(|types| json(types.whole()?)).as_deref().map(&mut *id),
+        output_sizes: shapes(entry.output_sizes.as_ref()).as_deref().map(&mut *id),
         bytes: operation.bytes,
         function: line.map(|line| id(&line.name)),
         file: line.map(|line| id(&line.filename)),
@@ -63,8 +64,13 @@ pub(super) fn push_group(group: &Group, capture: &str, rows: &mut ProcessRows<'_
     })
 }
 
+/// Shapes as JSON, where they are short enough for a cell.
+fn shapes(shapes: Option<&Shapes>) -> Option<String> {
+    let shapes: Vec<&[i64]> = shapes?.whole()?.iter().map(AtMost::whole).collect::<Option<_>>()?;
+    json(&shapes)
+}
+
 /// A list as JSON, where it is short enough for a cell.
-fn json<T: Serialize>(list: Option<&Vec<T>>) -> Option<String> {
-    let list = list.filter(|list| list.len() <= MAX_TEXT)?;
+fn json<T: Serialize>(list: &[T]) -> Option<String> {
     serde_json::to_string(list).ok().filter(|text| text.len() <= MAX_TEXT)
 }

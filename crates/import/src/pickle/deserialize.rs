@@ -9,7 +9,7 @@ use serde::forward_to_deserialize_any;
 use super::value::{Pickle, Value};
 
 /// What may be visited, counting shared values each time: 16 a value, and one a byte of text.
-const MAX_WORK: u64 = 1 << 28;
+const MAX_WORK: u64 = 1 << 27;
 /// Work of a value, beside its text.
 const VALUE_WORK: u64 = 16;
 /// Containers within each other, as they are visited.

@@ -6,7 +6,7 @@ use super::opcode::{self as op, refusal};
 use super::value::{Pickle, Value};
 
 /// Size of a pickle (bytes). Positions in it are 32 bits.
-pub(crate) const MAX_BYTES: usize = 128 << 20;
+const MAX_BYTES: usize = 128 << 20;
 /// Values that are pushed, which bounds the stack and all that containers hold.
 const MAX_VALUES: usize = 1 << 24;
 /// Lists, tuples and dicts.

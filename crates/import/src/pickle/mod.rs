@@ -14,4 +14,4 @@ mod machine;
 mod opcode;
 mod value;
 
-pub(crate) use machine::{MAX_BYTES, read};
+pub(crate) use machine::read;
