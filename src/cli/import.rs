@@ -42,13 +42,14 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Status> {
     let forced = args.format.as_deref().map(Format::named).transpose()?;
-    let Found { files, passed_over } = probe_import::find(&args.paths, forced)?;
+    let Found { files, unknown, unreadable } = probe_import::find(&args.paths, forced)?;
     let places = Places::from_environment()?;
     let reservation = Reservation::take(&places, &args.name)?;
     let name = reservation.name().to_string();
     match fill(&files, &reservation, args) {
         Ok(imported) => {
-            tell_of_passed_over(&passed_over);
+            unreadable.iter().for_each(|error| report::note(format_args!("left out: {error}")));
+            tell_of_unknown(&unknown);
             tell(&name, &imported);
             Ok(0)
         }
@@ -115,8 +116,8 @@ fn rows_of(captures: &[Capture]) -> String {
     if each.is_empty() { "no rows".into() } else { each.join(", ") }
 }
 
-/// Says which files of directories nobody looked further into.
-fn tell_of_passed_over(files: &[PathBuf]) {
+/// Says that files of directories were passed over.
+fn tell_of_unknown(files: &[PathBuf]) {
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     match files {
         [] => {}

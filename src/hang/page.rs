@@ -36,8 +36,9 @@ pub(crate) fn page(verdict: &Verdict<'_>, of: &str) -> String {
         let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
         let _ = writeln!(
             page,
-            "\n{}{also} groups were in an operation that all ranks with a dump had entered: {}{rest}",
+            "\n{}{also} {} in an operation that all ranks with a dump had entered: {}{rest}",
             waiting.len(),
+            if waiting.len() == 1 { "group was" } else { "groups were" },
             printable(&groups.join(", ")),
         );
     }

@@ -133,7 +133,9 @@ impl<'a> Stop<'a> {
                 has(&self.entered)
             ),
             Why::NotFinished if !self.unknown.is_empty() => {
-                format!("{called} was entered by {entered} and had not finished{unknown}, and it may be missing")
+                format!(
+                    "{called} was entered by {entered} and had not finished{unknown}, and any of them may be missing"
+                )
             }
             Why::NotFinished => format!(
                 "{called} was entered by {entered}, all ranks of the group, and had not finished: a link, a device or a peer \

@@ -32,8 +32,10 @@ pub struct TraceFile {
 pub struct Found {
     /// In order of their names.
     pub files: Vec<TraceFile>,
-    /// Files of directories that can't be read, or are of no known format.
-    pub passed_over: Vec<PathBuf>,
+    /// Files of directories that are of no known format.
+    pub unknown: Vec<PathBuf>,
+    /// Why others of directories can't be read.
+    pub unreadable: Vec<Error>,
 }
 
 /// The files behind `paths`, each of the format that it shows, or of `forced`.
@@ -46,7 +48,10 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<Found> {
         let kind =
             fs::metadata(path).map_err(|error| Error::usage(format!("cannot read {}: {error}", path.display())))?;
         if !kind.is_dir() {
-            let format = format(path, forced)?;
+            let format = format(path, forced)?.ok_or_else(|| {
+                Error::failed(format!("cannot import {}: it is of no format that is known here", path.display()))
+                    .hint(Format::known())
+            })?;
             found.files.push(TraceFile { path: path.clone(), capture: String::new(), named: true, format });
             continue;
         }
@@ -56,8 +61,9 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<Found> {
         let (before, seen) = (found.files.len(), all.len());
         for path in all {
             match format(&path, forced) {
-                Ok(format) => found.files.push(TraceFile { path, capture: String::new(), named: false, format }),
-                Err(_) => found.passed_over.push(path),
+                Ok(Some(format)) => found.files.push(TraceFile { path, capture: String::new(), named: false, format }),
+                Ok(None) => found.unknown.push(path),
+                Err(error) => found.unreadable.push(error),
             }
         }
         if found.files.len() == before {
@@ -73,16 +79,12 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<Found> {
     Ok(found)
 }
 
-/// What a file is.
-fn format(path: &Path, forced: Option<Format>) -> Result<Format> {
-    if let Some(format) = forced {
-        return Ok(format);
+/// What a file is; None where that is not known here.
+fn format(path: &Path, forced: Option<Format>) -> Result<Option<Format>> {
+    match forced {
+        Some(format) => Ok(Some(format)),
+        None => Ok(Format::of(&Head::read(path)?)),
     }
-    let head = Head::read(path)?;
-    Format::of(&head).ok_or_else(|| {
-        let what = if head.bytes.is_empty() { "it is empty" } else { "it is of no format that is known here" };
-        Error::failed(format!("cannot import {}: {what}", path.display())).hint(Format::known())
-    })
 }
 
 /// Each is called by its name; by its path where another has the same name.

@@ -174,22 +174,21 @@ impl Machine {
                 self.make(Value::Tuple, items)
             }
             op::APPEND => {
-                let item = self.pop()?;
-                self.fill(&[item], false)
+                self.top()?;
+                self.fill_from(self.stack.len() - 1, false)
             }
             op::APPENDS => {
-                let items = self.since_mark()?;
-                self.fill(&items, false)
+                let mark = self.mark()?;
+                self.fill_from(mark, false)
             }
             op::SETITEM => {
-                let value = self.pop()?;
-                let key = self.pop()?;
-                self.fill(&[key, value], true)
+                let floor = self.marks.last().copied().unwrap_or(0);
+                let start = self.stack.len().checked_sub(2).filter(|start| *start >= floor);
+                self.fill_from(start.ok_or("it takes a value where there is none")?, true)
             }
             op::SETITEMS => {
-                let items = self.since_mark()?;
-                self.in_pairs(&items)?;
-                self.fill(&items, true)
+                let mark = self.mark()?;
+                self.fill_from(mark, true)
             }
             refused => Err(self.name_of_global(refused)),
         }
@@ -280,8 +279,13 @@ impl Machine {
 
     /// What was pushed since the newest MARK, which is over with that.
     fn since_mark(&mut self) -> Step<Vec<Value>> {
-        let mark = self.marks.pop().ok_or("it goes back to a MARK where there is none")?;
+        let mark = self.mark()?;
         Ok(self.stack.drain(mark..).collect())
+    }
+
+    /// How high the stack was at the newest MARK, which is over with that.
+    fn mark(&mut self) -> Step<usize> {
+        Ok(self.marks.pop().ok_or("it goes back to a MARK where there is none")?)
     }
 
     fn in_pairs(&self, items: &[Value]) -> Step {
@@ -297,13 +301,18 @@ impl Machine {
         self.push(kind(number))
     }
 
-    /// Adds to the list or dict on top.
-    fn fill(&mut self, items: &[Value], is_dict: bool) -> Step {
-        let number = match (*self.top()?, is_dict) {
-            (Value::List(number), false) | (Value::Dict(number), true) => number,
+    /// Moves what lies on the stack from `start` on into the list or dict below.
+    fn fill_from(&mut self, start: usize, is_dict: bool) -> Step {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let below = start.checked_sub(1).filter(|below| *below >= floor).map(|below| self.stack[below]);
+        let number = match (below, is_dict) {
+            (Some(Value::List(number)), false) | (Some(Value::Dict(number)), true) => number,
             _ => return Err(format!("it adds to something that is no {}", if is_dict { "dict" } else { "list" })),
         };
-        self.containers[number as usize].extend_from_slice(items);
+        if is_dict {
+            self.in_pairs(&self.stack[start..])?;
+        }
+        self.containers[number as usize].extend(self.stack.drain(start..));
         Ok(())
     }
 

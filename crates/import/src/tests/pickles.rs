@@ -108,7 +108,8 @@ fn damage_is_said_with_its_place() {
     for (bytes, what) in [
         (program(&[b"K\x01K\x02a"]), "6: it adds to something that is no list"),
         (program(&[b"}(K\x01u"]), "6: a key of a dict has no value"),
-        (program(&[b"]]s"]), "4: it takes a value where there is none"),
+        (program(&[b"]]s"]), "4: it adds to something that is no dict"),
+        (program(&[b"Ns"]), "3: it takes a value where there is none"),
         (program(&[b"N("]), "it takes a value"),
         (program(&[b"t"]), "it goes back to a MARK where there is none"),
         (program(&[b"h\x05"]), "it names value 5, and there is none"),
