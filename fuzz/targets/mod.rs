@@ -4,11 +4,13 @@
 mod endpoint;
 mod flight_recorder;
 mod frame;
+mod page;
 mod sql;
 mod trace;
 
 pub use endpoint::endpoint;
 pub use flight_recorder::flight_recorder;
 pub use frame::frame;
+pub use page::page;
 pub use sql::sql;
 pub use trace::trace;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use probe_common::error::Result;
 use probe_common::paths::Places;
-use probe_import::{Capture, Format, Found, Imported, Progress, TraceFile};
+use probe_import::{Capture, Format, Found, Imported, Progress, StepRange, TraceFile};
 use probe_proto::tables::TABLES;
 use probe_store::runs::{Reservation, RunInfo, State};
 
@@ -15,16 +15,17 @@ use super::status::Status;
 
 /// Import traces as a recorded run
 ///
-/// Reads traces that torch.profiler (Kineto) wrote, of 2021 to today, and Chrome JSON, plain or gzip; and dumps of PyTorch's
-/// Flight Recorder, of which probe hang then says which ranks have not entered which collective. Makes a recorded run of them
-/// that is queried like any other. All files of one call go into one run, a rank each. python.captures says what was read and
-/// what was left out.
+/// Reads traces that torch.profiler (Kineto) wrote, of 2021 to today, Chrome JSON, SQLite exports of Nsight Systems and CSV pages
+/// of Nsight Compute, plain or gzip; and dumps of PyTorch's Flight Recorder, of which probe hang then says which ranks have not
+/// entered which collective. Makes a recorded run of them that is queried like any other. All files of one call go into one run,
+/// a rank each. python.captures says what was read and what was left out.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe import [OPTIONS] <FILE|DIR>...",
     after_help = "Examples:
   probe import trace.json.gz
   probe import --name before log/
+  probe import report.sqlite --step-range '^iteration (\\d+)$'
   probe import --name stuck dumps/ && probe stuck hang
   probe before query \"SELECT * FROM gpu.kernel_profile LIMIT 10\""
 )]
@@ -35,18 +36,25 @@ pub(super) struct Args {
     /// Name of the run
     #[arg(long, value_name = "NAME", default_value = "trace")]
     name: String,
-    /// What the files are, whatever they look like: flight-recorder or kineto
+    /// What the files are, whatever they look like: flight-recorder, kineto, nsight-compute or nsight-systems
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
+    /// NVTX ranges of Nsight Systems that are steps: a regular expression for their text
+    ///
+    /// The number of a step is that of the first group, else the first in what matches. Where a text has none, steps are
+    /// counted from 0. Without this, ranges called ProfilerStep#N are steps.
+    #[arg(long, value_name = "REGEX")]
+    step_range: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<Status> {
+    let step_range = args.step_range.as_deref().map(StepRange::parse).transpose()?;
     let forced = args.format.as_deref().map(Format::named).transpose()?;
     let Found { files, unknown, unreadable } = probe_import::find(&args.paths, forced)?;
     let places = Places::from_environment()?;
     let reservation = Reservation::take(&places, &args.name)?;
     let name = reservation.name().to_string();
-    match fill(&files, &reservation, args) {
+    match fill(&files, &reservation, step_range.as_ref(), args) {
         Ok(imported) => {
             unreadable.iter().for_each(|error| report::note(format_args!("left out: {error}")));
             tell_of_unknown(&unknown);
@@ -61,10 +69,16 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     }
 }
 
-fn fill(files: &[TraceFile], reservation: &Reservation, args: &Args) -> Result<Imported> {
+fn fill(
+    files: &[TraceFile],
+    reservation: &Reservation,
+    step_range: Option<&StepRange>,
+    args: &Args,
+) -> Result<Imported> {
     let (directory, name) = (reservation.directory(), reservation.name());
     let mut bar = Bar::new(files.len());
-    let imported = probe_import::import(files, &name.to_string(), directory, &mut |progress| bar.show(progress));
+    let imported =
+        probe_import::import(files, &name.to_string(), directory, step_range, &mut |progress| bar.show(progress));
     bar.clear();
     let imported = imported?;
     let captures = &imported.captures;

@@ -160,6 +160,11 @@ fn dumps_of_the_flight_recorder() {
     fuzz("flight_recorder", targets::flight_recorder, Vec::new());
 }
 
+#[test]
+fn pages() {
+    fuzz("page", targets::page, Vec::new());
+}
+
 /// Pieces of SQL, put together at random: some of it parses.
 fn statement() -> impl Strategy<Value = String> {
     let query = prop_oneof![

@@ -9,6 +9,7 @@ use probe_proto::table::Time;
 use probe_proto::tables::captures;
 
 use super::rows::ProcessRows;
+use super::step_range::StepRange;
 
 /// A file to read as one format, and whose its rows are.
 pub(crate) struct Reading<'a> {
@@ -17,6 +18,8 @@ pub(crate) struct Reading<'a> {
     pub run: &'a str,
     /// What the file is called in the run.
     pub capture: &'a str,
+    /// Which ranges of the program are steps, where somebody says so.
+    pub step_range: Option<&'a StepRange>,
     /// Where temporary files may be written.
     pub scratch: &'a Path,
 }
@@ -34,6 +37,10 @@ pub struct RowCounts {
     pub frames: i64,
     /// Of python.flight_recorder.
     pub collectives: i64,
+    /// Of python.spans.
+    pub spans: i64,
+    /// Of gpu.kernel_metrics.
+    pub metrics: i64,
 }
 
 impl RowCounts {
@@ -45,6 +52,8 @@ impl RowCounts {
             ("launches", self.launches),
             ("Python frames", self.frames),
             ("collective operations", self.collectives),
+            ("spans", self.spans),
+            ("kernel metrics", self.metrics),
         ]
     }
 }
@@ -122,7 +131,11 @@ impl CaptureFacts {
             text_bytes: self.text_bytes as i64,
             versions: self.versions.as_deref().map(&mut *id),
             devices: self.devices.as_deref().map(&mut *id),
-            clock: id(if self.has_date { "unix" } else { "relative" }),
+            clock: id(match (self.window, self.has_date) {
+                (None, _) => "none",
+                (Some(_), true) => "unix",
+                (Some(_), false) => "relative",
+            }),
             rank_source: id(self.rank_source),
             steps: self.steps,
             first_step: self.first_step,
@@ -132,6 +145,8 @@ impl CaptureFacts {
             kernels: self.rows.kernels,
             launches: self.rows.launches,
             frames: self.rows.frames,
+            metrics: self.rows.metrics,
+            spans: self.rows.spans,
             without_launch: self.without_launch,
             left_out: self.left_out.values().sum::<u64>() as i64,
             reasons: reasons.as_deref().map(&mut *id),

@@ -20,6 +20,8 @@ use super::text_table::{NONE, TextTable};
 
 /// Threads and streams of hosts.
 const MAX_THREADS: usize = 1 << 16;
+/// Why text is not in its row.
+pub(crate) const TEXT_REFUSED: &str = "text past the limit, left out of its row";
 /// Steps.
 const MAX_STEPS: usize = 1 << 20;
 
@@ -75,7 +77,22 @@ impl Collected {
     /// # Errors
     /// Records can't be written to `directory`.
     pub(crate) fn read(text: impl Read, directory: &Path, max_text: u64, progress: &mut dyn FnMut()) -> Result<Self> {
-        let mut collected = Self {
+        let mut collected = Self::empty(directory);
+        let mut elements = Elements::new(text);
+        collected.read_elements(&mut elements, max_text, progress)?;
+        collected.text_bytes = elements.offset();
+        collected.steps.sort_unstable();
+        let most = collected.pids.iter().max_by_key(|(_, events)| **events);
+        collected.pid = most.and_then(|(pid, _)| i32::try_from(integer(pid)?).ok()).unwrap_or(-1);
+        if collected.texts.refused > 0 {
+            collected.leave_out(TEXT_REFUSED, collected.texts.refused);
+        }
+        Ok(collected)
+    }
+
+    /// Nothing yet. Records that find no room in memory are written to `directory`.
+    pub(crate) fn empty(directory: &Path) -> Self {
+        Self {
             host: Sorter::new(directory),
             launches: Sorter::new(directory),
             devices: Sorter::new(directory),
@@ -94,14 +111,22 @@ impl Collected {
             has_devices: false,
             thread_numbers: HashMap::new(),
             pids: HashMap::new(),
-        };
-        let mut elements = Elements::new(text);
+        }
+    }
+
+    fn read_elements(
+        &mut self,
+        elements: &mut Elements<impl Read>,
+        max_text: u64,
+        progress: &mut dyn FnMut(),
+    ) -> Result<()> {
+        let collected = self;
         loop {
             match elements.next() {
                 Ok(Some(Element::Event(text, offset))) => {
                     collected.events += 1;
                     if offset + text.len() as u64 > max_text {
-                        collected.leave_out("past the bytes of a capture");
+                        collected.leave_out("past the bytes of a capture", 1);
                     } else {
                         collected.event(text)?;
                     }
@@ -110,22 +135,14 @@ impl Collected {
                     }
                 }
                 Ok(Some(Element::Value(key, text))) => collected.metadata.take(key, text),
-                Ok(None) => break,
+                Ok(None) => return Ok(()),
                 Err(stopped) => {
                     let (what, offset, event) = (stopped.what, stopped.offset, collected.events);
                     collected.problem = Some(format!("at byte {offset} of its text, after {event} events: {what}"));
-                    break;
+                    return Ok(());
                 }
             }
         }
-        collected.text_bytes = elements.offset();
-        collected.steps.sort_unstable();
-        let most = collected.pids.iter().max_by_key(|(_, events)| **events);
-        collected.pid = most.and_then(|(pid, _)| i32::try_from(integer(pid)?).ok()).unwrap_or(-1);
-        if collected.texts.refused > 0 {
-            collected.left_out.insert("text past the limit, left out of its row".into(), collected.texts.refused);
-        }
-        Ok(collected)
     }
 
     /// Whether there is anything in it.
@@ -133,8 +150,15 @@ impl Collected {
         self.window.is_none()
     }
 
-    fn leave_out(&mut self, reason: impl Into<Cow<'static, str>>) {
-        *self.left_out.entry(reason.into()).or_default() += 1;
+    /// Counts events that become no row.
+    pub(crate) fn leave_out(&mut self, reason: impl Into<Cow<'static, str>>, events: u64) {
+        *self.left_out.entry(reason.into()).or_default() += events;
+    }
+
+    /// Makes room for an event between the first and the last.
+    pub(crate) fn widen(&mut self, ts: i64, end: i64) {
+        let window = self.window.get_or_insert((ts, end));
+        *window = (window.0.min(ts), window.1.max(end));
     }
 
     fn event(&mut self, bytes: &[u8]) -> Result<()> {
@@ -149,7 +173,7 @@ impl Collected {
                 match Event::parse(&fixed) {
                     Ok(event) => event,
                     Err(_) => {
-                        self.leave_out("unreadable");
+                        self.leave_out("unreadable", 1);
                         return Ok(());
                     }
                 }
@@ -157,10 +181,10 @@ impl Collected {
         };
         self.mended += u64::from(was_mended);
         match kinds::kind(&event.ph, &event.cat, &event.name) {
-            Kind::LeftOut(reason) => self.leave_out(reason),
+            Kind::LeftOut(reason) => self.leave_out(reason, 1),
             Kind::Overhead => {
                 *self.overhead.get_or_insert(0) += event.dur.unwrap_or(0).max(0);
-                self.leave_out("work of the profiler");
+                self.leave_out("work of the profiler", 1);
             }
             Kind::Host(kind) => return self.take_host(kind, &event),
             Kind::Device(kind) => return self.take_device(kind, &event),
@@ -171,18 +195,17 @@ impl Collected {
     /// When it began and ended; None, and counted, where it does not say.
     fn interval(&mut self, event: &Event<'_>) -> Option<(i64, i64)> {
         let Some(ts) = event.ts else {
-            self.leave_out("without a time");
+            self.leave_out("without a time", 1);
             return None;
         };
         let end = ts + event.dur.unwrap_or(0).max(0);
-        let window = self.window.get_or_insert((ts, end));
-        *window = (window.0.min(ts), window.1.max(end));
+        self.widen(ts, end);
         Some((ts, end))
     }
 
     fn take_host(&mut self, kind: u8, event: &Event<'_>) -> Result<()> {
         let Some(thread) = self.thread(&event.pid, &event.tid) else {
-            self.leave_out("past the number of threads");
+            self.leave_out("past the number of threads", 1);
             return Ok(());
         };
         let Some((ts, end)) = self.interval(event) else { return Ok(()) };
@@ -283,7 +306,8 @@ impl Collected {
         })
     }
 
-    fn thread(&mut self, pid: &str, tid: &str) -> Option<u32> {
+    /// The place of a thread; None past their number.
+    pub(crate) fn thread(&mut self, pid: &str, tid: &str) -> Option<u32> {
         // Numbers of the table would be nearly as long as the two texts.
         let key = (pid.to_owned(), tid.to_owned());
         if let Some(thread) = self.thread_numbers.get(&key) {

@@ -6,7 +6,7 @@ use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, Reading};
 use super::head::Head;
-use super::{flight_recorder, kineto};
+use super::{flight_recorder, kineto, nsight_compute, nsight_systems};
 
 /// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,17 +15,23 @@ pub enum Format {
     FlightRecorder,
     /// Traces of torch.profiler (Kineto) and Chrome JSON.
     Kineto,
+    /// CSV pages of Nsight Compute.
+    NsightCompute,
+    /// SQLite exports of Nsight Systems.
+    NsightSystems,
 }
 
 impl Format {
     /// All of them. A file is of the first that recognises it.
-    pub const ALL: &'static [Self] = &[Self::FlightRecorder, Self::Kineto];
+    pub const ALL: &'static [Self] = &[Self::FlightRecorder, Self::Kineto, Self::NsightCompute, Self::NsightSystems];
 
     /// The name that `--format` takes and `python.captures` has.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FlightRecorder => "flight-recorder",
             Self::Kineto => "kineto",
+            Self::NsightCompute => nsight_compute::NAME,
+            Self::NsightSystems => nsight_systems::NAME,
         }
     }
 
@@ -34,6 +40,8 @@ impl Format {
         match self {
             Self::FlightRecorder => "dumps of PyTorch's Flight Recorder",
             Self::Kineto => "traces of torch.profiler (Kineto) and Chrome JSON",
+            Self::NsightCompute => "CSV pages of Nsight Compute",
+            Self::NsightSystems => "SQLite exports of Nsight Systems",
         }
     }
 
@@ -43,10 +51,12 @@ impl Format {
             Self::FlightRecorder => flight_recorder::is_dump(head),
             // Other formats in JSON have keys of their own, and come before it.
             Self::Kineto => head.is_json(),
+            Self::NsightCompute => nsight_compute::recognises(&head.bytes),
+            Self::NsightSystems => nsight_systems::recognises(&head.bytes),
         }
     }
 
-    /// Reads a file and writes its rows.
+    /// Reads a file and writes its rows. A file of several processes may be several captures.
     ///
     /// # Errors
     /// It is not of the format; or rows can't be written.
@@ -55,10 +65,12 @@ impl Format {
         reading: &Reading<'_>,
         rows: &mut dyn RowSink,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Capture> {
+    ) -> Result<Vec<Capture>> {
         match self {
-            Self::FlightRecorder => flight_recorder::import_file(reading, rows, progress),
-            Self::Kineto => kineto::import_file(reading, rows, progress),
+            Self::FlightRecorder => flight_recorder::import_file(reading, rows, progress).map(|capture| vec![capture]),
+            Self::Kineto => kineto::import_file(reading, rows, progress).map(|capture| vec![capture]),
+            Self::NsightCompute => nsight_compute::import(reading, rows, progress),
+            Self::NsightSystems => nsight_systems::import(reading, rows, progress),
         }
     }
 

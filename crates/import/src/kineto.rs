@@ -9,12 +9,10 @@ use probe_store::row_files::RowSink;
 use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::collect::Collected;
 use super::input::Input;
-use super::join::join;
 use super::metadata::{self, Metadata};
-use super::row_writer::{Counts, RowWriter};
+use super::row_writer::Ranges;
 use super::rows::ProcessRows;
-use super::sorter::Sorter;
-use super::walk::Walk;
+use super::second_pass;
 
 /// Times past this are from 1970 by themselves (nanoseconds).
 const UNIX: i64 = 1_000_000_000_000_000_000;
@@ -126,7 +124,8 @@ pub(crate) fn import(
     let file = matches!(whose, Whose::File { .. }).then(|| path.display().to_string());
     let (has_date, base) = clock(&collected);
     let mut rows = ProcessRows::new(files, identity);
-    let counts = write(&mut collected, whose.capture(), base, scratch, &mut rows)?;
+    let ranges = (base, Ranges::Operators);
+    let counts = second_pass::write(&mut collected, whose.capture(), ranges, scratch, &mut rows)?;
     let steps = &collected.steps;
     let facts = CaptureFacts {
         tool: "kineto",
@@ -160,36 +159,4 @@ pub(crate) fn import(
     let capture = facts.write(whose.capture(), &mut rows)?;
     rows.finish()?;
     Ok(capture)
-}
-
-/// The second pass.
-fn write(
-    collected: &mut Collected,
-    capture: &str,
-    base: i64,
-    scratch: &Path,
-    rows: &mut ProcessRows<'_>,
-) -> Result<Counts> {
-    let host = std::mem::replace(&mut collected.host, Sorter::new(scratch)).finish()?;
-    let launches = std::mem::replace(&mut collected.launches, Sorter::new(scratch)).finish()?;
-    let devices = std::mem::replace(&mut collected.devices, Sorter::new(scratch)).finish()?;
-    let mut writer = RowWriter {
-        rows,
-        texts: &collected.texts,
-        capture,
-        base,
-        has_devices: collected.has_devices,
-        counts: Counts::default(),
-    };
-    let joined = join(&devices, &launches, scratch, |event| writer.kernel(&event, None, None, None))?;
-    devices.check()?;
-    launches.check()?;
-    drop((devices, launches));
-    let mut walk = Walk::new(&collected.texts, &collected.steps);
-    walk.run(&collected.threads, &host, &joined, &mut writer)?;
-    let (counts, too_deep) = (writer.counts, walk.too_deep);
-    if too_deep > 0 {
-        collected.left_out.insert("within more open calls than are followed".into(), too_deep);
-    }
-    Ok(counts)
 }

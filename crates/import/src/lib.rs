@@ -18,13 +18,17 @@ mod kinds;
 mod kineto;
 mod mend;
 mod metadata;
+mod nsight_compute;
+mod nsight_systems;
 mod number;
 mod pickle;
 mod python_frame;
 mod records;
 mod row_writer;
 mod rows;
+mod second_pass;
 mod sorter;
+mod step_range;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
@@ -42,6 +46,7 @@ use capture::Reading;
 pub use capture::{Capture, RowCounts};
 pub use files::{Found, TraceFile, find};
 pub use formats::Format;
+pub use step_range::StepRange;
 
 /// How far an import is.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +71,7 @@ pub struct Imported {
 }
 
 /// Writes the rows of all `files` to `directory`, as rows of the run called `run`. A file of a directory that is no trace is left
-/// out, and told of with the reason.
+/// out, and told of with the reason. `step_range` says which ranges of the program are steps.
 ///
 /// # Errors
 /// A file that was named is no trace; none of them is; rows can't be written.
@@ -74,15 +79,16 @@ pub fn import(
     files: &[TraceFile],
     run: &str,
     directory: &Path,
+    step_range: Option<&StepRange>,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Imported> {
     let mut row_files = RowFiles::new(directory, "import");
     let (mut captures, mut refused) = (Vec::new(), Vec::new());
     for (number, file) in files.iter().enumerate() {
-        let reading = Reading { path: &file.path, run, capture: &file.capture, scratch: directory };
+        let reading = Reading { path: &file.path, run, capture: &file.capture, step_range, scratch: directory };
         let mut report = |read: u64, size: u64| progress(Progress { capture: &file.capture, file: number, read, size });
         match file.format.import(&reading, &mut row_files, &mut report) {
-            Ok(capture) => captures.push(capture),
+            Ok(of_file) => captures.extend(of_file),
             Err(error) if file.named => return Err(error),
             Err(error) => refused.push((file.clone(), error)),
         }
@@ -128,4 +134,13 @@ pub fn read(text: &[u8], directory: &Path) -> Result<u64> {
 #[doc(hidden)]
 pub fn read_flight_recorder(bytes: &[u8]) -> Result<(), String> {
     flight_recorder::parse(bytes.to_vec()).map(|_| ())
+}
+
+/// Reads `text` as a page of Nsight Compute, and counts its records and the rows that they became: for `fuzz/` and tests.
+///
+/// # Errors
+/// It can't be unpacked.
+#[doc(hidden)]
+pub fn read_page(text: &[u8]) -> Result<(u64, u64)> {
+    nsight_compute::read(text)
 }

@@ -76,6 +76,8 @@ pub(crate) mod host {
     pub(crate) const MODULE: u8 = 2;
     pub(crate) const OPERATOR: u8 = 3;
     pub(crate) const LAUNCH: u8 = 4;
+    /// A range that need not end on its thread, nor within others there.
+    pub(crate) const LOOSE_RANGE: u8 = 5;
 }
 
 /// What a device event is.
@@ -84,6 +86,8 @@ pub(crate) mod device {
     pub(crate) const MEMCPY: u8 = 1;
     pub(crate) const MEMSET: u8 = 2;
     pub(crate) const SYNC: u8 = 3;
+    /// A CUDA graph as a whole, where its kernels were not recorded.
+    pub(crate) const GRAPH: u8 = 4;
 }
 
 record! {

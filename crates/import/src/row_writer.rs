@@ -2,7 +2,7 @@
 
 use probe_common::error::Result;
 use probe_proto::table::{Text, Time};
-use probe_proto::tables::{frames, kernels, launches, operators};
+use probe_proto::tables::{frames, kernels, launches, operators, spans};
 
 use super::kinds::Stage;
 use super::python_frame::PythonFrame;
@@ -39,6 +39,25 @@ pub(crate) struct FrameRow<'a> {
     pub thread: i64,
 }
 
+/// A range of the program.
+pub(crate) struct SpanRow<'a> {
+    pub event: &'a HostEvent,
+    pub depth: i32,
+    /// The number of its name.
+    pub parent: Option<u32>,
+    pub step: Option<i64>,
+    pub thread: i64,
+}
+
+/// Where ranges of the program become rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ranges {
+    /// In python.operators, as annotations: those of torch.profiler.
+    Operators,
+    /// In python.spans: those of NVTX. The innermost of them stands for the operator of a launch that is in none.
+    Spans,
+}
+
 /// A call of the runtime.
 pub(crate) struct LaunchRow<'a> {
     pub event: &'a HostEvent,
@@ -58,6 +77,7 @@ pub(crate) struct Counts {
     pub kernels: i64,
     pub launches: i64,
     pub frames: i64,
+    pub spans: i64,
     pub without_launch: i64,
 }
 
@@ -68,6 +88,7 @@ pub(crate) struct RowWriter<'a, 'f> {
     pub capture: &'a str,
     /// Added to every time (nanoseconds).
     pub base: i64,
+    pub ranges: Ranges,
     pub has_devices: bool,
     pub counts: Counts,
 }
@@ -141,6 +162,21 @@ impl RowWriter<'_, '_> {
         })
     }
 
+    pub(crate) fn span(&mut self, row: &SpanRow<'_>) -> Result<()> {
+        let (texts, base, event) = (self.texts, self.base, row.event);
+        self.counts.spans += 1;
+        self.rows.push(|id| spans::Row {
+            step: row.step,
+            ts: Time(event.ts + base),
+            duration: seconds(event.end - event.ts),
+            name: text(texts, event.name, id),
+            kind: id("nvtx"),
+            depth: row.depth,
+            parent: row.parent.map(|parent| text(texts, parent, id)),
+            thread: row.thread,
+        })
+    }
+
     pub(crate) fn launch(&mut self, row: &LaunchRow<'_>) -> Result<()> {
         let (texts, capture, base, event) = (self.texts, self.capture, self.base, row.event);
         self.counts.launches += 1;
@@ -182,6 +218,7 @@ impl RowWriter<'_, '_> {
                 device::MEMCPY => "memcpy",
                 device::MEMSET => "memset",
                 device::SYNC => "sync",
+                device::GRAPH => "graph",
                 _ => "kernel",
             }),
             category: id(match event.kind {

@@ -9,7 +9,7 @@ use super::collect::{Step, Thread};
 use super::kinds::{self, Stage};
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, UNKNOWN, device, host, known};
-use super::row_writer::{FrameRow, LaunchRow, OperatorRow, RowWriter};
+use super::row_writer::{FrameRow, LaunchRow, OperatorRow, Ranges, RowWriter, SpanRow};
 use super::sorter::{Group, Sorted};
 use super::text_table::{NONE, TextTable};
 
@@ -118,6 +118,10 @@ impl<'a> Walk<'a> {
                     host::FRAME => self.open_frame(event),
                     host::MODULE => self.open_module(event),
                     host::LAUNCH => self.launch(&event, &mut launched, rows)?,
+                    host::LOOSE_RANGE => {
+                        let (step, thread) = (step_at(self.steps, event.ts), self.thread);
+                        rows.span(&SpanRow { event: &event, depth: 0, parent: None, step, thread })?;
+                    }
                     _ => self.open_operator(event),
                 }
             }
@@ -136,6 +140,13 @@ impl<'a> Walk<'a> {
                 parent.device += open.device;
                 parent.event.name
             });
+            if open.event.kind == host::ANNOTATION && rows.ranges == Ranges::Spans {
+                let around = self.open.iter().filter(|open| open.event.kind == host::ANNOTATION);
+                let parent = around.clone().next_back().map(|open| open.event.name);
+                let (depth, step) = (around.count() as i32, step_at(self.steps, open.event.ts));
+                rows.span(&SpanRow { event: &open.event, depth, parent, step, thread: self.thread })?;
+                continue;
+            }
             let frame = self.frames.get(&open.user_frame);
             let row = OperatorRow {
                 event: &open.event,
@@ -296,8 +307,8 @@ impl<'a> Walk<'a> {
         rows: &mut RowWriter<'_, '_>,
     ) -> Result<()> {
         let around = self.open.iter().rposition(|open| open.event.end > event.ts);
-        let operator =
-            self.open.iter().rposition(|open| open.event.kind == host::OPERATOR && open.event.end > event.ts);
+        let is_operator = |open: &OpenOperator| open.event.kind == host::OPERATOR || rows.ranges == Ranges::Spans;
+        let operator = self.open.iter().rposition(|open| is_operator(open) && open.event.end > event.ts);
         let module = operator.map_or_else(|| self.running_module(), |place| self.open[place].module);
         let operator = operator.map(|place| self.open[place].event.name);
         let module = self.modules.get(module).map(|module| &**module);

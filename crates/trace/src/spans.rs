@@ -21,7 +21,7 @@ impl<N: Names> Analyser<N> {
         let kind = sink.strings.id(kind);
         let begin = clock.at(record.a);
         sink.push(spans::Row {
-            step: record.b as i64,
+            step: Some(record.b as i64),
             ts: Time(clock.unix_ns(begin)),
             duration: seconds(record.ts.saturating_sub(begin)),
             name,

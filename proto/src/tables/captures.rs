@@ -12,15 +12,15 @@ crate::table! {
     capture: Text, "", "Its name in the run: capture-1/rank0 for rank 0 of the first probe capture (pid and a number without a rank); that of the file that was imported.";
     ts: Option<Time>, "", "When its first event began; NULL without events.";
     duration: Option<f64>, "s", "From there to the end of the last event.";
-    tool: Text, "", "What made it, as --format of probe import calls it: kineto, flight-recorder.";
+    tool: Text, "", "What made it, as --format of probe import calls it: kineto, flight-recorder, nsight-compute, nsight-systems.";
     file: Option<Text>, "", "File that was imported; NULL for probe capture.";
     file_bytes: i64, "B", "Size of the file that was read.";
     text_bytes: i64, "B", "Size of the text in it, unpacked.";
     versions: Option<Text>, "", "Versions that it says, in JSON: of CUDA, CUPTI, HIP, NCCL, its schema.";
     devices: Option<Text>, "", "Names of the machine's devices, each once.";
-    clock: Text, "", "unix where times are from 1970 on, relative where the instant that they are from is not known.";
-    rank_source: Text, "", "Where the rank was found: run (it is the process's own), file (distributedInfo), name (of the file) or none.";
-    steps: i64, "", "ProfilerSteps in it.";
+    clock: Text, "", "unix where times are from 1970 on, relative where the instant that they are from is not known, none where there are no times.";
+    rank_source: Text, "", "Where the rank was found: run (it is the process's own), file (distributedInfo), name (of the file), device (each of several processes used one device alone: the number of that, which is a guess) or none.";
+    steps: i64, "", "Steps in it: ProfilerSteps, or the ranges that probe import --step-range matched.";
     first_step: Option<i64>, "", "Number of the first of them.";
     last_step: Option<i64>, "", "Number of the last of them.";
     events: i64, "", "Events read; of a dump of the Flight Recorder its operations, which are rows of python.flight_recorder.";
@@ -28,6 +28,8 @@ crate::table! {
     kernels: i64, "", "Rows of gpu.kernels.";
     launches: i64, "", "Rows of gpu.launches.";
     frames: i64, "", "Rows of python.frames.";
+    metrics: i64, "", "Rows of gpu.kernel_metrics.";
+    spans: i64, "", "Rows of python.spans.";
     without_launch: i64, "", "Rows of gpu.kernels whose launch is not in the capture.";
     left_out: i64, "", "Events that became no row.";
     reasons: Option<Text>, "", "Their number by reason, in JSON.";

@@ -13,12 +13,12 @@ crate::table! {
     step: Option<i64>, "", "Number of the ProfilerStep that launched it; NULL where its launch is not in the capture, or outside all steps.";
     ts: Time, "", "When it began on the device.";
     duration: f64, "s", "How long it took on the device.";
-    kind: Text, "", "kernel, memcpy, memset or sync (a stream that waits).";
+    kind: Text, "", "kernel, memcpy, memset, sync (a stream that waits) or graph (a CUDA graph of which only the whole was recorded).";
     category: Text, "", "communication (kernels of NCCL, RCCL, oneCCL and HCCL, and those with a collective's name), memory (copies and sets), sync, else computation.";
     name: Text, "", "Name of the kernel, or Memcpy HtoD (Pageable -> Device).";
     device: Option<i32>, "", "Number of the device; NULL where the capture does not say.";
     stream: Option<i64>, "", "Stream of the device; -1 where a wait is of the whole context.";
-    operator: Option<Text>, "", "Innermost operator around the launch; NULL where the launch is not in the capture, or in no operator.";
+    operator: Option<Text>, "", "Innermost operator around the launch, with Nsight Systems the innermost NVTX range; NULL where the launch is not in the capture, or in none.";
     module: Option<Text>, "", "Module of that operator.";
     correlation: Option<i64>, "", "Number that it shares with its launch in gpu.launches.";
     launch_ts: Option<Time>, "", "When its launch began on the host; NULL where the launch is not in the capture.";
@@ -33,7 +33,7 @@ crate::table! {
     warps_per_sm: Option<f64>, "", "Warps of the grid over the multiprocessors of the device.";
     occupancy: Option<f64>, "%", "Achieved occupancy as the profiler estimates it.";
     bytes: Option<i64>, "B", "Bytes copied or set; for a collective the larger of what goes in and what comes out.";
-    bandwidth: Option<f64>, "GB/s", "Of a copy or set, as the profiler says.";
+    bandwidth: Option<f64>, "GB/s", "Of a copy or set, as the profiler says; with Nsight Systems bytes over duration.";
     collective: Option<Text>, "", "Name of the collective: allreduce, _allgather_base.";
     group_name: Option<Text>, "", "Name of its process group.";
     ranks: Option<Text>, "", "Ranks of the group, as the capture says them.";

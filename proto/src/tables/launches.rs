@@ -14,7 +14,7 @@ crate::table! {
     ts: Time, "", "When it began on the host.";
     duration: f64, "s", "How long it took on the host.";
     name: Text, "", "cudaLaunchKernel, hipMemcpyAsync, cuLaunchKernelEx.";
-    operator: Option<Text>, "", "Innermost operator around it; NULL outside all of them.";
+    operator: Option<Text>, "", "Innermost operator around it, with Nsight Systems the innermost NVTX range; NULL outside all of them.";
     module: Option<Text>, "", "Module of that operator.";
     thread: i64, "", "Thread, as the capture numbers it.";
     correlation: Option<i64>, "", "Number that it shares with what it launched in gpu.kernels.";

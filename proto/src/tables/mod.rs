@@ -16,6 +16,7 @@ pub mod exceptions;
 pub mod flight_recorder;
 pub mod frames;
 pub mod gpu_metrics;
+pub mod kernel_metrics;
 pub mod kernels;
 pub mod launches;
 pub mod memory;
@@ -53,6 +54,7 @@ pub static TABLES: &[&Table] = &[
     &launches::TABLE,
     &flight_recorder::TABLE,
     &process_groups::TABLE,
+    &kernel_metrics::TABLE,
     &captures::TABLE,
     &environment::TABLE,
     &exceptions::TABLE,

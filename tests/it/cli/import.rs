@@ -177,3 +177,84 @@ fn a_file_that_ends_too_early_is_read_to_there_and_one_that_is_no_trace_leaves_n
         "{said}"
     );
 }
+
+#[test]
+fn a_page_of_nsight_compute_is_metrics_and_advice() {
+    let home = Home::empty();
+    let page = home.path().join("gemm.csv");
+    let kernel =
+        "\"0\",\"41\",\"python3\",\"node\",\"gemm\",\"1\",\"7\",\"(256, 1, 1)\",\"(1024, 1, 1)\",\"0\",\"9.0\"";
+    let text = format!(
+        "==PROF== Connected to process 41\nstep 1\n\
+         \"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\
+         \"Device\",\"CC\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"Rule Name\",\"Rule Type\",\
+         \"Rule Description\",\"Estimated Speedup Type\",\"Estimated Speedup\"\n\
+         {kernel},\"Speed Of Light\",\"Duration\",\"ns\",\"21,058,944\",\n\
+         {kernel},\"Speed Of Light\",\"Memory Throughput\",\"%\",\"61.84\",\n\
+         {kernel},\"SpeedOfLight\",\"\",\"\",\"\",\"SOLBottleneck\",\"OPT\",\"Memory is busy.\",\"global\",\"45.14\"\n"
+    );
+    std::fs::write(&page, text).unwrap();
+    let output = home.probe(["import", "--name", "gemm", page.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && said.contains("1 trace with 3 events became run gemm@1: 3 kernel metrics"),
+        "{said}"
+    );
+    let metrics = asked(
+        &home,
+        "gemm",
+        "SELECT kernel, metric, value, unit, grid FROM gpu.kernel_metrics WHERE value > 0 ORDER BY value",
+    );
+    assert_eq!(metrics.len(), 2);
+    assert_eq!(metrics[1][..4], ["gemm", "Duration", "21058944.0", "ns"]);
+    let advice = asked(
+        &home,
+        "gemm",
+        "SELECT pid, rule, rule_type, advice, speedup FROM gpu.kernel_metrics WHERE metric IS NULL",
+    );
+    assert_eq!(advice, [["41", "SOLBottleneck", "OPT", "Memory is busy.", "45.14"]]);
+    let captures =
+        asked(&home, "gemm", "SELECT tool, clock, events, metrics, left_out, reasons, complete FROM python.captures");
+    assert_eq!(captures[0][..5], ["nsight-compute", "none", "3", "3", "2"]);
+}
+
+#[test]
+fn an_export_of_nsight_systems_is_kernels_calls_and_spans_with_steps_by_a_pattern() {
+    let home = Home::empty();
+    let export = home.path().join("report.sqlite");
+    let thread = 1_i64 << 48 | 41 << 24 | 42;
+    let sql = format!(
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+         INSERT INTO StringIds VALUES (1, 'gemm'), (2, 'cudaLaunchKernel_v7000'), (3, 'iteration 7');
+         CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER);
+         INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (1767225600000000000);
+         CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,
+             correlationId INTEGER, globalPid INTEGER, demangledName INTEGER);
+         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (5000, 7000, 0, 7, 1, {pid}, 1);
+         CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER);
+         INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (2000, 3000, {thread}, 1, 2);
+         CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, globalTid INTEGER, text TEXT, textId INTEGER);
+         INSERT INTO NVTX_EVENTS VALUES (1000, 9000, 59, {thread}, NULL, 3), (1500, 4000, 59, {thread}, 'forward', NULL);",
+        pid = thread >> 24 << 24
+    );
+    rusqlite::Connection::open(&export).unwrap().execute_batch(&sql).unwrap();
+    let import = |name: &str, pattern: &str| {
+        home.probe(["import", "--name", name, "--step-range", pattern, export.to_str().unwrap()])
+    };
+    let output = import("nsys", r"^iteration (\d+)$");
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = "1 trace with 4 events became run nsys@1: 1 device activities, 1 launches, 2 spans";
+    assert!(output.status.success() && said.contains(expected), "{said}");
+    let kernels = asked(&home, "nsys", "SELECT name, operator, step, launch_delay * 1e6, pid FROM gpu.kernels");
+    assert_eq!(kernels, [["gemm", "forward", "7", "2.0", "41"]]);
+    let spans = asked(&home, "nsys", "SELECT name, parent, depth, step, ts FROM python.spans ORDER BY ts");
+    assert_eq!(spans[0], ["iteration 7", "", "0", "7", "2026-01-01T00:00:00.000001Z"]);
+    assert_eq!(spans[1][..4], ["forward", "iteration 7", "1", "7"]);
+    let captures = asked(&home, "nsys", "SELECT tool, steps, spans, kernels, launches, clock FROM python.captures");
+    assert_eq!(captures, [["nsight-systems", "1", "2", "1", "1", "unix"]]);
+
+    let output = import("broken", "(");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("( is no regular expression") && said.contains("hint:"), "{said}");
+}

@@ -1,7 +1,7 @@
 //! A capture of rank 0: two steps, a module, four activities of a device, one of them a collective.
 
 use probe_proto::table::{Text, Time};
-use probe_proto::tables::{captures, frames, kernels, launches, operators};
+use probe_proto::tables::{captures, frames, kernel_metrics, kernels, launches, operators};
 
 use super::data::{Agent, START};
 
@@ -158,6 +158,40 @@ impl Agent {
         ]
     }
 
+    /// Two metrics of a kernel, one of them no number, and an advice.
+    pub(super) fn kernel_metrics(&mut self) -> [kernel_metrics::Row; 3] {
+        let mut row = |metric: Option<&str>, value: Option<f64>, text: Option<&str>, rule: Option<&str>| {
+            let (capture, kernel) = (self.strings.id("gemm.csv"), self.strings.id("gemm"));
+            let mut id = |text: Option<&str>| text.map(|text| self.strings.id(text));
+            kernel_metrics::Row {
+                capture,
+                id: 0,
+                kernel,
+                section: id(Some("Occupancy")),
+                metric: id(metric),
+                unit: id(value.map(|_| "%")),
+                value,
+                text: id(text),
+                rule: id(rule),
+                rule_type: id(rule.map(|_| "OPT")),
+                advice: id(rule.map(|_| "use fewer registers")),
+                speedup: rule.map(|_| 12.5),
+                speedup_type: id(rule.map(|_| "global")),
+                process: id(Some("python3")),
+                device: Some(0),
+                compute_capability: id(Some("9.0")),
+                stream: Some(7),
+                grid: id(Some("[1024,1,1]")),
+                block: id(Some("[256,1,1]")),
+            }
+        };
+        [
+            row(Some("Achieved Occupancy"), Some(50.0), None, None),
+            row(Some("Cluster Scheduling Policy"), None, Some("PolicySpread"), None),
+            row(None, None, None, Some("TheoreticalOccupancy")),
+        ]
+    }
+
     pub(super) fn capture(&mut self) -> captures::Row {
         captures::Row {
             capture: self.text("trace.json"),
@@ -179,6 +213,8 @@ impl Agent {
             kernels: 4,
             launches: 4,
             frames: 3,
+            metrics: 0,
+            spans: 0,
             without_launch: 0,
             left_out: 4,
             reasons: Some(self.text("{\"flow\":4}")),

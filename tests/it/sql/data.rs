@@ -425,7 +425,7 @@ impl Agent {
     fn spans(&mut self, step: i64) -> [spans::Row; 2] {
         let outer = self.strings.id("train_step");
         let mut span = |name: &str, kind: &str, depth: i32| spans::Row {
-            step,
+            step: Some(step),
             ts: Time(START + step * 1_000_000_000 + i64::from(depth)),
             duration: if depth == 0 { 2.0 } else { 0.5 },
             name: self.strings.id(name),
@@ -545,6 +545,8 @@ pub(crate) fn store() -> Arc<Store> {
             let rows = agent.kernels();
             agent.send(&store, rows);
             let rows = agent.launches();
+            agent.send(&store, rows);
+            let rows = agent.kernel_metrics();
             agent.send(&store, rows);
             let rows = agent.frames();
             agent.send(&store, rows);

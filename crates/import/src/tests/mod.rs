@@ -2,7 +2,10 @@
 
 mod attribution;
 mod captured;
+mod nsight_compute;
+mod nsight_systems;
 mod pickles;
+mod table_rows;
 
 use std::io::{Read, Write};
 
@@ -10,6 +13,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use table_rows::table_rows;
 
 use crate::collect::Collected;
 use crate::elements::{Element, Elements};

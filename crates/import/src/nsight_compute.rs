@@ -1,0 +1,142 @@
+//! CSV pages of Nsight Compute (`ncu --csv`), details and raw, as rows of `gpu.kernel_metrics`.
+//!
+//! A page is read twice: first for the processes that it is of and for the mark between whole and fraction, which is the
+//! language's of whoever printed it, and then once for each process.
+
+mod decimal;
+mod page;
+mod records;
+mod rows;
+mod survey;
+
+use probe_common::error::{Error, Result};
+use probe_store::Identity;
+use probe_store::row_files::RowSink;
+
+use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::input::Input;
+use super::metadata::rank_in_name;
+use super::rows::ProcessRows;
+use records::Records;
+use rows::MetricRows;
+use survey::{Process, Survey};
+
+/// What `--format` and `python.captures` call it.
+pub(crate) const NAME: &str = "nsight-compute";
+
+/// Whether a file that begins so is a page: by its header, or by what the tool says before that.
+pub(crate) fn recognises(text: &[u8]) -> bool {
+    let text = text.strip_prefix(records::BYTE_ORDER_MARK).unwrap_or(text);
+    let mut lines = text.split(|byte| *byte == b'\n');
+    lines.any(|line| line.starts_with(b"==PROF==") || line.starts_with(b"\"ID\",\"Process ID\","))
+}
+
+/// Reads a file and writes its rows: a capture a process.
+///
+/// # Errors
+/// It is no such page; or rows can't be written.
+pub(crate) fn import(
+    reading: &Reading<'_>,
+    files: &mut dyn RowSink,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<Capture>> {
+    let open = || -> Result<Records> {
+        Records::open(reading.path)?.ok_or_else(|| {
+            refused(reading, "no line of it begins with \"ID\", as the header of the details and the raw page does")
+        })
+    };
+    let survey = Survey::of(open()?, progress);
+    if survey.processes.is_empty() {
+        return Err(refused(reading, survey.problem.as_deref().unwrap_or("there is no kernel in it")));
+    }
+    let mut captures = Vec::new();
+    for process in &survey.processes {
+        captures.push(of_process(reading, open()?, &survey, process, captures.is_empty(), files, progress)?);
+    }
+    Ok(captures)
+}
+
+fn refused(reading: &Reading<'_>, why: &str) -> Error {
+    Error::failed(format!("{} has no metrics to import: {why}", reading.path.display()))
+        .hint("print the page with ncu --import REPORT --csv, or ncu --import REPORT --csv --page raw")
+}
+
+/// Takes rows and does nothing with them.
+struct Nowhere;
+
+impl RowSink for Nowhere {
+    fn write(
+        &mut self,
+        _: &std::sync::Arc<Identity>,
+        _: &'static probe_proto::table::Table,
+        builder: &mut probe_proto::encode::BatchBuilder,
+        _: &probe_proto::encode::StringTable,
+    ) -> Result<()> {
+        drop(builder.take());
+        Ok(())
+    }
+}
+
+/// Reads a text without a file; how many records it has, and how many rows those of its first process are.
+pub(crate) fn read(text: &[u8]) -> Result<(u64, u64)> {
+    let open = || Records::of(Input::of(std::io::Cursor::new(text.to_vec()), text.len() as u64)?);
+    let Some(records) = open()? else { return Ok((0, 0)) };
+    let survey = Survey::of(records, &mut |_, _| ());
+    let (Some(process), Some(records)) = (survey.processes.first(), open()?) else { return Ok((survey.records, 0)) };
+    let mut nowhere = Nowhere;
+    let mut rows = ProcessRows::new(&mut nowhere, identity("fuzz", process, None));
+    let mut written = MetricRows { capture: "", mark: survey.mark, pid: process.pid, rows: &mut rows, written: 0 };
+    written.write(records, survey.records, &mut |_, _| ())?;
+    Ok((survey.records, written.written as u64))
+}
+
+fn identity(run: &str, process: &Process, rank: Option<i32>) -> Identity {
+    Identity {
+        run: run.into(),
+        host: process.host.as_deref().unwrap_or("unknown").into(),
+        pid: process.pid,
+        rank,
+        local_rank: None,
+        world_size: None,
+        role: "trainer".into(),
+    }
+}
+
+/// One process. `is_first`: it takes what is counted of the whole file.
+fn of_process(
+    reading: &Reading<'_>,
+    records: Records,
+    survey: &Survey,
+    process: &Process,
+    is_first: bool,
+    files: &mut dyn RowSink,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Capture> {
+    let file_bytes = records.file_bytes;
+    let name = match survey.processes.len() {
+        1 => reading.capture.to_owned(),
+        _ => format!("{}/{}", reading.capture, process.pid),
+    };
+    let rank = reading.path.file_name().and_then(|name| rank_in_name(name.to_str()?));
+    let rank = rank.filter(|_| survey.processes.len() == 1);
+    let mut rows = ProcessRows::new(files, identity(reading.run, process, rank));
+    let mut metric_rows =
+        MetricRows { capture: &name, mark: survey.mark, pid: process.pid, rows: &mut rows, written: 0 };
+    metric_rows.write(records, survey.records, progress)?;
+    let facts = CaptureFacts {
+        tool: NAME,
+        rank,
+        rank_source: if rank.is_some() { "name" } else { "none" },
+        file: Some(reading.path.display().to_string()),
+        file_bytes,
+        text_bytes: survey.text_bytes,
+        events: if is_first { survey.records - survey.records_of_others() } else { process.records },
+        rows: RowCounts { metrics: metric_rows.written, ..RowCounts::default() },
+        left_out: if is_first { survey.left_out.clone() } else { Default::default() },
+        problem: survey.problem.clone(),
+        ..CaptureFacts::default()
+    };
+    let capture = facts.write(&name, &mut rows)?;
+    rows.finish()?;
+    Ok(capture)
+}

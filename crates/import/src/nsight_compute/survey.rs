@@ -1,0 +1,159 @@
+//! The first pass over a page: which processes it is of, and how its numbers are written.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use csv::ByteRecord;
+
+use super::decimal::DecimalMark;
+use super::page::{Page, PageKind, text};
+use super::records::Records;
+
+/// Processes of a page; those past it are counted.
+const MAX_PROCESSES: usize = 64;
+/// Why the last record of a text that ends within it is left out.
+const CUT: &str = "cut short";
+/// Records between two reports of progress.
+const REPORT: u64 = 4096;
+
+/// A process whose kernels were profiled.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    /// -1 where the page does not say.
+    pub pid: i32,
+    pub host: Option<String>,
+    pub records: u64,
+}
+
+/// What the first pass found.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub mark: DecimalMark,
+    /// In the order in which they come.
+    pub processes: Vec<Process>,
+    /// Records after the header.
+    pub records: u64,
+    pub text_bytes: u64,
+    pub left_out: BTreeMap<Cow<'static, str>, u64>,
+    /// Why the page was not read to its end.
+    pub problem: Option<String>,
+}
+
+/// What a record is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RecordKind {
+    /// Of a kernel.
+    Kernel,
+    /// The units of a raw page, or another header.
+    Header,
+    /// No row, for this reason.
+    LeftOut(&'static str),
+}
+
+/// What the record is that was read last. Takes headers and units into `page`.
+pub(crate) fn kind(page: &mut Page, record: &ByteRecord, records: &Records) -> RecordKind {
+    if records.is_cut(record, page.least_fields()) {
+        return RecordKind::LeftOut(CUT);
+    }
+    let first = record.get(0).unwrap_or_default();
+    if first == b"ID"
+        && let Some(another) = Page::of(record)
+    {
+        *page = another;
+        return RecordKind::Header;
+    }
+    if page.take_units(record) {
+        return RecordKind::Header;
+    }
+    if first.starts_with(b"==") || record.len() <= page.kernel {
+        return RecordKind::LeftOut("no record of the page");
+    }
+    if record.len() < page.least_fields() {
+        return RecordKind::LeftOut("with fewer fields than the page has");
+    }
+    match text(record, page.id).is_some_and(|id| id.parse::<i64>().is_ok()) {
+        true => RecordKind::Kernel,
+        false => RecordKind::LeftOut("no record of the page"),
+    }
+}
+
+/// The process of a record.
+pub(crate) fn pid(page: &Page, record: &ByteRecord) -> i32 {
+    page.process_id.and_then(|place| text(record, place)?.parse().ok()).unwrap_or(-1)
+}
+
+impl Survey {
+    /// Reads all records. What stops it is in `problem`.
+    pub(crate) fn of(mut records: Records, progress: &mut dyn FnMut(u64, u64)) -> Self {
+        let mut survey = Self::default();
+        if records.lines_before > 0 {
+            survey.left_out.insert("line before the header".into(), records.lines_before);
+        }
+        let (mut page, mut record) = (None, ByteRecord::new());
+        loop {
+            match records.next(&mut record) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(what) => {
+                    let (offset, read) = (records.offset(), survey.records);
+                    survey.problem = Some(format!("at byte {offset} of its text, after {read} records: {what}"));
+                    break;
+                }
+            }
+            let Some(page) = &mut page else {
+                page = Page::of(&record);
+                if page.is_none() {
+                    survey.problem = Some("its header has no ID and Kernel Name".into());
+                    break;
+                }
+                continue;
+            };
+            survey.records += 1;
+            if survey.records.is_multiple_of(REPORT) {
+                progress(records.consumed() / 2, records.file_bytes);
+            }
+            match kind(page, &record, &records) {
+                RecordKind::Kernel => survey.take(page, &record),
+                RecordKind::Header => survey.records -= 1,
+                RecordKind::LeftOut(reason) => {
+                    *survey.left_out.entry(reason.into()).or_default() += 1;
+                }
+            }
+        }
+        survey.text_bytes = records.offset();
+        if survey.left_out.contains_key(CUT) {
+            let (offset, read) = (survey.text_bytes, survey.records);
+            survey.problem =
+                Some(format!("at byte {offset} of its text, after {read} records: the text ends within one"));
+        }
+        survey
+    }
+
+    fn take(&mut self, page: &Page, record: &ByteRecord) {
+        let pid = pid(page, record);
+        match self.processes.iter().position(|process| process.pid == pid) {
+            Some(place) => self.processes[place].records += 1,
+            None if self.processes.len() < MAX_PROCESSES => {
+                let host = page.host.and_then(|place| text(record, place));
+                self.processes.push(Process { pid, host, records: 1 });
+            }
+            None => {
+                *self.left_out.entry("past the number of processes".into()).or_default() += 1;
+                return;
+            }
+        }
+        let mut see = |place: usize| self.mark.see(&String::from_utf8_lossy(record.get(place).unwrap_or_default()));
+        match &page.kind {
+            PageKind::Details(details) => {
+                see(details.value);
+                details.speedup.into_iter().for_each(&mut see);
+            }
+            PageKind::Raw(metrics) => metrics.iter().for_each(|metric| see(metric.place)),
+        }
+    }
+
+    /// Records of all processes but the first.
+    pub(crate) fn records_of_others(&self) -> u64 {
+        self.processes.iter().skip(1).map(|process| process.records).sum()
+    }
+}

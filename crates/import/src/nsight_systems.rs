@@ -1,0 +1,173 @@
+//! Nsight Systems' SQLite exports, of 2022 to 2026, as rows of the tables that captures have.
+//!
+//! A file can have several processes, whose numbers of launches repeat. Each is read for itself and is a capture of its own.
+
+mod about;
+mod activities;
+mod blank_records;
+mod database;
+mod events;
+mod names;
+mod processes;
+mod range_text;
+mod steps;
+mod tables;
+
+use probe_common::error::{Error, Result};
+use probe_store::Identity;
+use probe_store::row_files::RowSink;
+
+use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::collect::Collected;
+use super::row_writer::Ranges;
+use super::rows::ProcessRows;
+use super::second_pass;
+use about::About;
+use database::Database;
+use events::Events;
+use processes::{Processes, pid};
+
+/// What `--format` and `python.captures` call it.
+pub(crate) const NAME: &str = "nsight-systems";
+
+/// Whether a file that begins so is a database.
+pub(crate) fn recognises(head: &[u8]) -> bool {
+    head.starts_with(database::MAGIC)
+}
+
+/// Reads a file and writes its rows: a capture a process.
+///
+/// # Errors
+/// It is no export of Nsight Systems with events; or rows can't be written.
+pub(crate) fn import(
+    reading: &Reading<'_>,
+    files: &mut dyn RowSink,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<Capture>> {
+    let database = Database::open(reading.path, reading.scratch)?;
+    if tables::EVENTS.iter().all(|(table, _)| database.table(table).is_none()) {
+        return Err(refused(reading, "it has none of the tables that an export of Nsight Systems has"));
+    }
+    let about = About::read(&database)?;
+    let processes = Processes::find(&database)?;
+    if processes.found.is_empty() {
+        let why = processes.problem.as_deref().unwrap_or("no kernel, call or range of the program is in it");
+        return Err(refused(reading, why));
+    }
+    let rows: u64 = processes.found.values().map(|process| process.rows).sum();
+    let mut before = 0;
+    let mut captures = Vec::new();
+    for (key, process) in &processes.found {
+        let mut report = |read: u64| {
+            let share = (before + read) as f64 / rows.max(1) as f64;
+            progress((share * database.file_bytes as f64) as u64, database.file_bytes);
+        };
+        let of_file = OfFile { reading, database: &database, about: &about, processes: &processes };
+        captures.push(of_file.process(*key, captures.is_empty(), files, &mut report)?);
+        before += process.rows;
+    }
+    Ok(captures)
+}
+
+fn refused(reading: &Reading<'_>, why: &str) -> Error {
+    Error::failed(format!("{} has no events to import: {why}", reading.path.display()))
+        .hint("export a report with nsys export --type sqlite, and import what that writes")
+}
+
+/// What is the same for all processes of a file.
+struct OfFile<'a> {
+    reading: &'a Reading<'a>,
+    database: &'a Database,
+    about: &'a About,
+    processes: &'a Processes,
+}
+
+impl OfFile<'_> {
+    /// One process. `is_first`: it takes what is counted of the whole file.
+    fn process(
+        &self,
+        key: Option<i64>,
+        is_first: bool,
+        files: &mut dyn RowSink,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Capture> {
+        let Self { reading, database, about, processes } = *self;
+        let is_alone = processes.found.len() == 1;
+        let name = match is_alone {
+            true => reading.capture.to_owned(),
+            false => format!("{}/{}", reading.capture, pid(key)),
+        };
+        let (rank, rank_source) = processes.rank(key, reading.path);
+        let collected = Collected::empty(reading.scratch);
+        let process = (!is_alone).then_some(key);
+        let mut collected = Events::new(database, collected, process, reading.step_range, progress).read()?;
+        if is_first {
+            self.count_left_out(&mut collected)?;
+            collected.problem = collected.problem.take().or(processes.problem.clone());
+        }
+        let identity = Identity {
+            run: reading.run.into(),
+            host: about.host.as_deref().unwrap_or("unknown").into(),
+            pid: pid(key),
+            rank,
+            local_rank: None,
+            world_size: None,
+            role: "trainer".into(),
+        };
+        let base = about.start.unwrap_or(0);
+        let mut rows = ProcessRows::new(files, identity);
+        let counts = second_pass::write(&mut collected, &name, (base, Ranges::Spans), reading.scratch, &mut rows)?;
+        let steps = &collected.steps;
+        let facts = CaptureFacts {
+            tool: NAME,
+            rank,
+            rank_source,
+            file: Some(reading.path.display().to_string()),
+            file_bytes: database.file_bytes,
+            text_bytes: database.bytes,
+            versions: about.versions(),
+            devices: about.devices(),
+            has_date: about.start.is_some(),
+            window: collected.window.map(|(first, last)| (first + base, last + base)),
+            steps: steps.len() as i64,
+            first_step: steps.iter().map(|step| step.number).min(),
+            last_step: steps.iter().map(|step| step.number).max(),
+            events: collected.events,
+            rows: RowCounts {
+                operators: counts.operators,
+                kernels: counts.kernels,
+                launches: counts.launches,
+                spans: counts.spans,
+                ..RowCounts::default()
+            },
+            without_launch: counts.without_launch,
+            left_out: std::mem::take(&mut collected.left_out),
+            problem: collected.problem.take(),
+            ..CaptureFacts::default()
+        };
+        let capture = facts.write(&name, &mut rows)?;
+        rows.finish()?;
+        Ok(capture)
+    }
+
+    /// Counts the rows that no table here is for.
+    fn count_left_out(&self, collected: &mut Collected) -> Result<()> {
+        if self.processes.past > 0 {
+            collected.events += self.processes.past;
+            collected.leave_out("past the number of processes", self.processes.past);
+        }
+        for (table, what) in tables::LEFT_OUT {
+            let mut rows = 0;
+            let stopped = self.database.scan(table, &[], None, &mut |_| {
+                rows += 1;
+                Ok(())
+            })?;
+            if rows > 0 {
+                collected.events += rows;
+                collected.leave_out(*what, rows);
+            }
+            collected.problem = collected.problem.take().or(stopped);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! The events of one process, table by table, as the records that every capture is sorted by.
+
+use std::collections::HashMap;
+
+use probe_common::error::Result;
+use rusqlite::Row;
+
+use super::activities::{call_name, copy_name, set_name, wait_name};
+use super::blank_records::{Activity, device_event, host_event};
+use super::database::{Database, Stopped, integer};
+use super::names::Names;
+use super::range_text::RangeText;
+use super::steps::StepRanges;
+use super::tables;
+use crate::collect::{Collected, TEXT_REFUSED};
+use crate::kinds;
+use crate::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
+use crate::step_range::StepRange;
+
+/// Most nanoseconds either way, so that sums and differences stay within 64 bits.
+const MAX_TIME: i64 = i64::MAX / 4;
+/// Rows between two reports of progress.
+const REPORT: u64 = 4096;
+
+/// Streams of waits that are of a whole context.
+const WHOLE_CONTEXT: i64 = u32::MAX as i64;
+
+/// Types of NVTX events.
+mod nvtx {
+    pub(super) const MARK: i64 = 34;
+    pub(super) const PUSH_POP: i64 = 59;
+    pub(super) const START_END: i64 = 60;
+}
+
+/// Reads the events of a process.
+pub(crate) struct Events<'a> {
+    database: &'a Database,
+    names: Names<'a>,
+    steps: StepRanges<'a>,
+    /// None: all rows are of this process.
+    process: Option<Option<i64>>,
+    threads: HashMap<i64, Option<u32>>,
+    pub collected: Collected,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+/// Columns of what all activities of devices have.
+const ACTIVITY: [&str; 5] = ["start", "end", "deviceId", "streamId", "correlationId"];
+
+impl<'a> Events<'a> {
+    pub(crate) fn new(
+        database: &'a Database,
+        collected: Collected,
+        process: Option<Option<i64>>,
+        pattern: Option<&'a StepRange>,
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Self {
+        let (names, steps) = (Names::new(database), StepRanges::new(pattern));
+        Self { database, names, steps, process, threads: HashMap::new(), collected, progress }
+    }
+
+    /// Reads all of them. What stopped a table is in `collected.problem`, and the others are read.
+    ///
+    /// # Errors
+    /// Records can't be written.
+    pub(crate) fn read(mut self) -> Result<Collected> {
+        for (table, whose) in tables::EVENTS {
+            let stopped = match *table {
+                tables::KERNELS => self.kernels(whose)?,
+                tables::CALLS => self.calls(whose)?,
+                tables::RANGES => self.ranges(whose)?,
+                _ => self.others(table, whose)?,
+            };
+            self.collected.problem = self.collected.problem.take().or(stopped);
+        }
+        self.collected.steps = self.steps.finish();
+        if self.collected.texts.refused > 0 {
+            self.collected.leave_out(TEXT_REFUSED, self.collected.texts.refused);
+        }
+        Ok(self.collected)
+    }
+
+    fn scan(
+        &mut self,
+        table: &str,
+        whose: &str,
+        columns: &[&str],
+        each: &mut dyn FnMut(&mut Self, &Row<'_>) -> Result<()>,
+    ) -> Result<Stopped> {
+        let (database, process) = (self.database, self.process.map(|process| (whose, process)));
+        database.scan(table, columns, process, &mut |row| {
+            self.collected.events += 1;
+            if self.collected.events.is_multiple_of(REPORT) {
+                (self.progress)(self.collected.events);
+            }
+            each(self, row)
+        })
+    }
+
+    /// When a row's event began and ended; None, and counted, where it does not say.
+    fn interval(&mut self, row: &Row<'_>) -> Option<(i64, i64)> {
+        let time = |place: usize| integer(row, place).filter(|time| time.abs() <= MAX_TIME);
+        let (Some(ts), Some(end)) = (time(0), time(1)) else {
+            self.collected.leave_out("without a time", 1);
+            return None;
+        };
+        let end = end.max(ts);
+        self.collected.widen(ts, end);
+        Some((ts, end))
+    }
+
+    fn activity(&mut self, row: &Row<'_>) -> Option<Activity> {
+        let (ts, end) = self.interval(row)?;
+        let number = |place: usize| integer(row, place).unwrap_or(UNKNOWN);
+        let stream = if number(3) == WHOLE_CONTEXT { -1 } else { number(3) };
+        let correlation = integer(row, 4).filter(|correlation| *correlation != 0).unwrap_or(UNKNOWN);
+        Some(Activity { ts, end, device: number(2), stream, correlation })
+    }
+
+    fn kernels(&mut self, whose: &str) -> Result<Stopped> {
+        const MORE: [&str; 13] = [
+            "demangledName",
+            "shortName",
+            "mangledName",
+            "registersPerThread",
+            "gridX",
+            "gridY",
+            "gridZ",
+            "blockX",
+            "blockY",
+            "blockZ",
+            "staticSharedMemory",
+            "dynamicSharedMemory",
+            "graphNodeId",
+        ];
+        let columns: Vec<&str> = ACTIVITY.into_iter().chain(MORE).collect();
+        self.scan(tables::KERNELS, whose, &columns, &mut |events, row| {
+            let Some(activity) = events.activity(row) else { return Ok(()) };
+            let of = |place: usize| integer(row, ACTIVITY.len() + place);
+            let name = events.first_name(&[of(0), of(1), of(2)]);
+            let list = |place: usize| {
+                let [Some(x), Some(y), Some(z)] = [of(place), of(place + 1), of(place + 2)] else { return None };
+                Some(format!("[{x},{y},{z}]"))
+            };
+            let shared = of(10).zip(of(11)).and_then(|(a, b)| a.checked_add(b));
+            let texts = &mut events.collected.texts;
+            let event = DeviceEvent {
+                grid: texts.optional(list(4).as_deref()),
+                block: texts.optional(list(7).as_deref()),
+                registers: of(3).unwrap_or(UNKNOWN),
+                shared_memory: shared.unwrap_or(UNKNOWN),
+                communication: u8::from(kinds::is_communication(&name)),
+                graph: u8::from(of(12).is_some_and(|node| node != 0)),
+                ..device_event(&activity, device::KERNEL)
+            };
+            events.push(event, &name)
+        })
+    }
+
+    /// Copies, sets, waits, and CUDA graphs that were recorded as a whole.
+    fn others(&mut self, table: &str, whose: &str) -> Result<Stopped> {
+        const MORE: [&str; 7] = ["bytes", "copyKind", "srcKind", "dstKind", "memKind", "syncType", "graphId"];
+        let columns: Vec<&str> = ACTIVITY.into_iter().chain(MORE).collect();
+        self.scan(table, whose, &columns, &mut |events, row| {
+            let Some(activity) = events.activity(row) else { return Ok(()) };
+            let of = |place: usize| integer(row, ACTIVITY.len() + place);
+            let (kind, name) = match table {
+                tables::COPIES => (device::MEMCPY, copy_name(of(1), of(2), of(3))),
+                tables::SETS => (device::MEMSET, set_name(of(4))),
+                tables::WAITS => (device::SYNC, wait_name(of(5)).to_owned()),
+                _ => (device::GRAPH, of(6).map_or_else(|| "CUDA graph".to_owned(), |id| format!("CUDA graph {id}"))),
+            };
+            let bytes = of(0).filter(|bytes| *bytes >= 0 && kind != device::SYNC);
+            let duration = activity.end - activity.ts;
+            let bandwidth = bytes.filter(|_| duration > 0).map(|bytes| bytes as f64 / duration as f64);
+            let event = DeviceEvent {
+                bytes: bytes.unwrap_or(UNKNOWN),
+                bandwidth: bandwidth.unwrap_or(f64::NAN),
+                graph: u8::from(kind == device::GRAPH),
+                ..device_event(&activity, kind)
+            };
+            events.push(event, &name)
+        })
+    }
+
+    fn push(&mut self, event: DeviceEvent, name: &str) -> Result<()> {
+        self.collected.has_devices |= event.kind != device::SYNC;
+        let name = self.collected.texts.number(name);
+        self.collected.devices.push(DeviceEvent { name, ..event })
+    }
+
+    fn calls(&mut self, whose: &str) -> Result<Stopped> {
+        let columns = ["start", "end", "globalTid", "correlationId", "nameId"];
+        self.scan(tables::CALLS, whose, &columns, &mut |events, row| {
+            let Some(thread) = events.thread(integer(row, 2)) else { return Ok(()) };
+            let Some((ts, end)) = events.interval(row) else { return Ok(()) };
+            let name = events.first_name(&[integer(row, 4)]);
+            let (name, number) = (call_name(&name), events.collected.events as i64);
+            let correlation = integer(row, 3).filter(|correlation| *correlation != 0);
+            let event =
+                HostEvent { id: correlation.unwrap_or(UNKNOWN), ..host_event(thread, host::LAUNCH, ts, end, number) };
+            events.push_host(event, name)?;
+            if let Some(correlation) = correlation {
+                let graph = u8::from(name.contains("GraphLaunch"));
+                events.collected.launches.push(Launch { correlation, thread, ts, end, number, graph })?;
+            }
+            Ok(())
+        })
+    }
+
+    fn ranges(&mut self, whose: &str) -> Result<Stopped> {
+        let columns = ["start", "end", "eventType", "globalTid", "text", "textId"];
+        self.scan(tables::RANGES, whose, &columns, &mut |events, row| {
+            let kind = match integer(row, 2) {
+                Some(nvtx::PUSH_POP) => host::ANNOTATION,
+                Some(nvtx::START_END) => host::LOOSE_RANGE,
+                Some(nvtx::MARK) => {
+                    events.collected.leave_out("NVTX mark", 1);
+                    return Ok(());
+                }
+                _ => {
+                    events.collected.leave_out("NVTX name of a thread, category or domain", 1);
+                    return Ok(());
+                }
+            };
+            if integer(row, 1).is_none() {
+                events.collected.leave_out("NVTX range without an end", 1);
+                return Ok(());
+            }
+            let Some(thread) = events.thread(integer(row, 3)) else { return Ok(()) };
+            let Some((ts, end)) = events.interval(row) else { return Ok(()) };
+            let text = match events.database.text(row, 4) {
+                Some(text) => text.into_owned(),
+                None => events.first_name(&[integer(row, 5)]),
+            };
+            let said = RangeText::of(&text);
+            let is_operator = said.is_operator && kind == host::ANNOTATION;
+            let number = events.collected.events as i64;
+            let texts = &mut events.collected.texts;
+            let event = HostEvent {
+                external_id: said.op_id.unwrap_or(UNKNOWN),
+                id: said.sequence.filter(|sequence| *sequence >= 0).unwrap_or(UNKNOWN),
+                shapes: texts.optional(said.sizes),
+                ..host_event(thread, if is_operator { host::OPERATOR } else { kind }, ts, end, number)
+            };
+            let name = if is_operator { said.name } else { &text };
+            let named = texts.number(name);
+            events.steps.take(named, name, ts, end);
+            events.push_host(event, name)
+        })
+    }
+
+    fn push_host(&mut self, event: HostEvent, name: &str) -> Result<()> {
+        let name = self.collected.texts.number(name);
+        self.collected.host.push(HostEvent { name, ..event })
+    }
+
+    /// The first string that is there.
+    fn first_name(&mut self, ids: &[Option<i64>]) -> String {
+        let found = ids.iter().flatten().find_map(|id| self.names.get(*id));
+        found.map_or_else(|| "(no name in the file)".to_owned(), |name| name.to_string())
+    }
+
+    /// The thread of a global id; None, and counted, past their number. Rows that do not say have one of their own.
+    fn thread(&mut self, id: Option<i64>) -> Option<u32> {
+        let number = id.map_or(-1, |id| id & 0xff_ffff);
+        let collected = &mut self.collected;
+        let thread = *self.threads.entry(number).or_insert_with(|| collected.thread("", &number.to_string()));
+        if thread.is_none() {
+            collected.leave_out("past the number of threads", 1);
+        }
+        thread
+    }
+}

@@ -1,0 +1,48 @@
+//! From sorted records to rows: device activities find their launches, and each thread is gone through in order of time.
+
+use std::path::Path;
+
+use probe_common::error::Result;
+
+use super::collect::Collected;
+use super::join::join;
+use super::row_writer::{Counts, Ranges, RowWriter};
+use super::rows::ProcessRows;
+use super::sorter::Sorter;
+use super::walk::Walk;
+
+/// Writes the rows of `collected`, with `base` added to all times.
+///
+/// # Errors
+/// Records can't be read again; rows can't be written.
+pub(crate) fn write(
+    collected: &mut Collected,
+    capture: &str,
+    (base, ranges): (i64, Ranges),
+    scratch: &Path,
+    rows: &mut ProcessRows<'_>,
+) -> Result<Counts> {
+    let host = std::mem::replace(&mut collected.host, Sorter::new(scratch)).finish()?;
+    let launches = std::mem::replace(&mut collected.launches, Sorter::new(scratch)).finish()?;
+    let devices = std::mem::replace(&mut collected.devices, Sorter::new(scratch)).finish()?;
+    let mut writer = RowWriter {
+        rows,
+        texts: &collected.texts,
+        capture,
+        base,
+        ranges,
+        has_devices: collected.has_devices,
+        counts: Counts::default(),
+    };
+    let joined = join(&devices, &launches, scratch, |event| writer.kernel(&event, None, None, None))?;
+    devices.check()?;
+    launches.check()?;
+    drop((devices, launches));
+    let mut walk = Walk::new(&collected.texts, &collected.steps);
+    walk.run(&collected.threads, &host, &joined, &mut writer)?;
+    let (counts, too_deep) = (writer.counts, walk.too_deep);
+    if too_deep > 0 {
+        collected.leave_out("within more open calls than are followed", too_deep);
+    }
+    Ok(counts)
+}

@@ -1,0 +1,56 @@
+//! Which ranges of a program are its steps, where somebody says so by a pattern.
+
+use probe_common::error::{Error, Result};
+use regex::{Regex, RegexBuilder};
+
+/// Memory of a compiled pattern (bytes).
+const MAX_PATTERN: usize = 1 << 20;
+
+/// A pattern for the text of ranges.
+#[derive(Debug, Clone)]
+pub struct StepRange(Regex);
+
+impl StepRange {
+    /// Of a regular expression.
+    ///
+    /// # Errors
+    /// It is none, or too large.
+    pub fn parse(pattern: &str) -> Result<Self> {
+        RegexBuilder::new(pattern).size_limit(MAX_PATTERN).build().map(Self).map_err(|error| {
+            Error::usage(format!("{pattern} is no regular expression: {error}"))
+                .hint("an example is --step-range '^iteration (\\d+)$'")
+        })
+    }
+
+    /// Whether a text is that of a step, and its number: that of the first group, else the first in what matches.
+    pub(crate) fn matches(&self, text: &str) -> Option<Option<i64>> {
+        let found = self.0.captures(text)?;
+        let group = found.iter().skip(1).flatten().next().map(|group| group.as_str());
+        let whole = found.get(0).map_or("", |whole| whole.as_str());
+        Some(group.and_then(|group| group.parse().ok()).or_else(|| first_number(whole)))
+    }
+}
+
+fn first_number(text: &str) -> Option<i64> {
+    let begin = text.find(|c: char| c.is_ascii_digit())?;
+    let rest = &text[begin..];
+    rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_s_number_is_that_of_its_group_or_the_first_in_what_matches() {
+        let number = |pattern: &str, text: &str| StepRange::parse(pattern).unwrap().matches(text);
+        assert_eq!(number(r"^iteration (\d+)$", "iteration 12"), Some(Some(12)));
+        assert_eq!(number(r"^epoch \d+ step (\d+)", "epoch 3 step 7 of 9"), Some(Some(7)));
+        assert_eq!(number("iteration", "iteration12"), Some(None), "the number is not in what matches");
+        assert_eq!(number(r"iteration\d+", "iteration12"), Some(Some(12)));
+        assert_eq!(number("^train_step$", "train_step"), Some(None));
+        assert_eq!(number("^train_step$", "eval"), None);
+        let error = StepRange::parse("(").unwrap_err();
+        assert_eq!(error.kind(), probe_common::error::Kind::Usage);
+    }
+}
