@@ -191,7 +191,7 @@ mod tests {
             ("SELECT a.b.c.d, b FROM s.t /* + + + */ -- + +", 0),
             ("SELECT a.b.c.d.e.f", 2),
             ("SELECT x IN (-1, -2, 3, NULL, 'a + b', TIMESTAMP '2026-01-01', TRUE) AS y", 1),
-            ("SELECT 1 - 1, x::int::text", 5),
+            ("SELECT 1 - 1, x::int::varchar", 5),
             ("SELECT step, rank, pid FROM python.steps", 0),
             ("SELECT NOT NOT - - x[1][2]", 6),
             ("SELECT CASE WHEN a = 1 THEN b END, COUNT(*) FROM t LEFT JOIN u ON a = b GROUP BY c ORDER BY 1 DESC", 3),

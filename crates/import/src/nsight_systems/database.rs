@@ -34,13 +34,13 @@ const MAX_TEXT: usize = 64 << 10;
 /// Steps of SQLite's machine that a byte of the file may cost, all questions together, and what any file may. A row of an
 /// honest file has more bytes than it takes steps; one page that many others point at has rows without end.
 const STEPS_PER_BYTE: u64 = 64;
-const LEAST_STEPS: u64 = 20_000_000;
+const MIN_STEPS: u64 = 20_000_000;
 /// Steps between two looks at how many are left.
 const STEPS_AT_ONCE: i32 = 4096;
 
 /// Bytes of text that are read, as a multiple of the file's; and what any file may.
 const TEXT_PER_BYTE: u64 = 64;
-const LEAST_TEXT: u64 = 64 << 20;
+const MIN_TEXT_BYTES: u64 = 64 << 20;
 
 /// A database to be read.
 pub(crate) struct Database {
@@ -82,7 +82,7 @@ impl Database {
         let mut database = Self {
             connection,
             tables: HashMap::new(),
-            text_left: Cell::new(LEAST_TEXT.max(bytes.saturating_mul(TEXT_PER_BYTE))),
+            text_left: Cell::new(MIN_TEXT_BYTES.max(bytes.saturating_mul(TEXT_PER_BYTE))),
             file_bytes: input.file_bytes,
             bytes,
             _unpacked: unpacked,
@@ -215,7 +215,7 @@ fn unpack(begun: &[u8], mut rest: Box<dyn Read + Send>, scratch: &Path) -> std::
 fn connect(path: &Path, bytes: u64) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(uri(path), flags)?;
-    let mut left = LEAST_STEPS.saturating_add(bytes.saturating_mul(STEPS_PER_BYTE)) / STEPS_AT_ONCE as u64;
+    let mut left = MIN_STEPS.saturating_add(bytes.saturating_mul(STEPS_PER_BYTE)) / STEPS_AT_ONCE as u64;
     connection.progress_handler(
         STEPS_AT_ONCE,
         Some(move || {
