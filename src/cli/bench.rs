@@ -7,27 +7,24 @@ mod page;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::Int32Type;
 use futures::StreamExt;
-use probe_client::{Client, collect};
+use probe_client::Client;
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, eval_event::Event};
 use serde_json::json;
 
 use self::answer::{Answer, Found, Output};
 use super::connect::{Connection, with_client};
-use super::eval::{At, Rank, call};
-use super::report;
+use super::eval::printer::Printer;
+use super::eval::{At, Rank, before_deadline, call};
 use super::status::Status;
 use crate::output;
+use crate::small_rows::rows;
 
 /// Boundaries at which a module may not have been called yet.
 const MAX_BOUNDARIES: u32 = 4;
 /// What a process may print: its timings, and what the expressions print.
 const MAX_OUTPUT: u64 = 16 << 20;
-/// How much longer than its deadline the collector may take to say how it ended.
-const GRACE: Duration = Duration::from_secs(15);
 
 /// Time an expression in the training process
 ///
@@ -109,17 +106,13 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 
 /// The lowest rank that is live; None where there are no ranks.
 async fn lowest_rank(client: &mut Client) -> Result<Option<i32>> {
-    let sql = "SELECT MIN(rank) AS rank FROM probe.agents WHERE state = 'live'";
-    let (_, batches) = collect(client.query(sql).await?).await?;
-    let Some(batch) = batches.first().filter(|batch| batch.num_rows() > 0) else { return Ok(None) };
-    let ranks = batch.column(0).as_primitive_opt::<Int32Type>();
-    Ok(ranks.filter(|ranks| ranks.is_valid(0)).map(|ranks| ranks.value(0)))
+    let found = rows(client, "SELECT MIN(rank) FROM probe.agents WHERE state = 'live'").await?;
+    Ok(found.first().and_then(|row| row.int(0)).and_then(|rank| i32::try_from(rank).ok()))
 }
 
 /// Runs the snippet. None where the expression raised something, which was shown.
 async fn evaluate(client: &mut Client, call: v1::EvalCall) -> Result<Option<Found>> {
-    let deadline = Duration::try_from_secs_f64(call.timeout_s).unwrap_or(Duration::MAX).saturating_add(GRACE);
-    let evaluated = async {
+    before_deadline(call.timeout_s, async {
         let mut events = client.eval(call).await?;
         let mut printed = Output::default();
         let mut step = 0;
@@ -133,18 +126,11 @@ async fn evaluate(client: &mut Client, call: v1::EvalCall) -> Result<Option<Foun
                     printed.raised(&done);
                 }
                 Some(Event::Finished(finished)) => return printed.finish(&finished, rank, step),
-                Some(Event::Notice(notice)) => {
-                    report::note(&notice.text);
-                    if !notice.hint.is_empty() {
-                        report::hint(&notice.hint);
-                    }
-                }
+                Some(Event::Notice(notice)) => Printer::notice(&notice),
                 Some(Event::Placement(_)) | None => {}
             }
         }
         Err(Error::failed("the collector went away before it said how the timing ended"))
-    };
-    tokio::time::timeout(deadline, evaluated).await.unwrap_or_else(|_| {
-        Err(Error::limit("the collector has not said how the timing ended, long after its deadline"))
     })
+    .await
 }

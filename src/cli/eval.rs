@@ -155,8 +155,13 @@ pub(super) async fn show(client: &mut Client, call: v1::EvalCall) -> Result<Stat
 }
 
 async fn show_by(client: &mut Client, call: v1::EvalCall, printer: Printer) -> Result<Status> {
-    let deadline = Duration::try_from_secs_f64(call.timeout_s).unwrap_or(Duration::MAX).saturating_add(GRACE);
-    tokio::time::timeout(deadline, evaluate(client, call, printer)).await.unwrap_or_else(|_| {
+    before_deadline(call.timeout_s, evaluate(client, call, printer)).await
+}
+
+/// Waits for the end of a snippet that may take so many seconds.
+pub(super) async fn before_deadline<T>(timeout_s: f64, evaluated: impl Future<Output = Result<T>>) -> Result<T> {
+    let deadline = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX).saturating_add(GRACE);
+    tokio::time::timeout(deadline, evaluated).await.unwrap_or_else(|_| {
         Err(Error::limit("the collector has not said how the snippet ended, long after its deadline"))
     })
 }

@@ -1,6 +1,6 @@
 //! What a diagnosis says.
 
-use super::finding::{Finding, Severity};
+use super::finding::Finding;
 use super::recording::Recording;
 use super::reference::Against;
 use super::replay::FITS;
@@ -41,7 +41,7 @@ impl Diagnosis {
 
     /// The finding that is worth a verdict: the first of the worst.
     pub(crate) fn verdict(&self) -> Option<&Finding> {
-        let worth = self.findings.iter().filter(|of| of.severity >= Severity::Warn && of.confidence != "possible");
+        let worth = self.findings.iter().filter(|of| of.is_warning());
         worth.rev().max_by_key(|of| of.severity)
     }
 }

@@ -79,6 +79,11 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
+    /// Whether it is worth a verdict, or an event: more than a note, and more than possible.
+    pub(crate) fn is_warning(&self) -> bool {
+        self.severity >= Severity::Warn && self.confidence != "possible"
+    }
+
     /// "rank 1", "ranks 1, 2", "every rank"; "the process" where there are no ranks.
     pub(crate) fn who(&self) -> String {
         let list = || self.ranks.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");

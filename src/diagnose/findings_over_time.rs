@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::diagnosis::Diagnosis;
-use super::finding::{Finding, Severity};
+use super::finding::Finding;
 
 /// Diagnoses in a row that have to be without a finding until it is gone.
 const GONE_AFTER: u32 = 2;
@@ -81,7 +81,7 @@ impl FindingsOverTime {
 
     fn update(&mut self, findings: &[Finding], undecided: impl Fn(&str) -> bool) -> Vec<Change> {
         let mut changes = Vec::new();
-        for of in findings.iter().filter(|of| of.severity >= Severity::Warn && of.confidence != "possible") {
+        for of in findings.iter().filter(|of| of.is_warning()) {
             let key = (of.rule.clone(), of.subject.clone());
             if self.0.insert(key, Current { says: of.says.clone(), absent: 0 }).is_none() {
                 changes.push(Change::New(Box::new(of.clone())));
@@ -108,6 +108,7 @@ impl FindingsOverTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::Severity;
 
     fn finding(rule: &str, severity: Severity, rank: i64) -> Finding {
         Finding {

@@ -12,7 +12,7 @@ mod ranking;
 mod recording;
 mod reference;
 mod replay;
-pub(crate) mod rows;
+mod rows;
 pub(crate) mod rule;
 mod statistics;
 mod steps;

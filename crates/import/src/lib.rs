@@ -1,7 +1,8 @@
 //! Traces that other tools made, as rows of a run directory.
 //!
-//! [`formats`](self) says which there are and who reads each. A trace of torch.profiler ([`kineto`](self)) is read as a stream and its events sorted on disk where they are many, so that memory stays bounded whatever the
-//! size: [`elements`](self) cuts the text, [`collect`](self) keeps a record of each event, [`join`](self) gives device
+//! [`formats`](self) says which there are and who reads each. A trace of torch.profiler ([`kineto`](self)) is read as a
+//! stream, and its events are sorted on disk where they are many, so that memory stays bounded whatever the size:
+//! [`elements`](self) cuts the text, [`collect`](self) keeps a record of each event, [`join`](self) gives device
 //! activities their launches, and [`walk`](self) goes through threads in order of time and writes rows.
 
 mod capture;

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from probe_agent.benchmark.refused import RefusedError
 from probe_agent.eval.ended import SnippetEnded
 
 #: Entries of one container of an object that is looked into; a larger one is data, and stays as it is.
@@ -26,14 +27,6 @@ MAX_DEPTH = 6
 MAX_SHARE = 0.5
 
 _CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque)
-
-
-class StateError(Exception):
-    """Training's state can't be kept, so nothing was run; `hint` says what to do."""
-
-    def __init__(self, text: str, hint: str) -> None:
-        super().__init__(text)
-        self.hint = hint
 
 
 class _Tensor(NamedTuple):
@@ -62,7 +55,7 @@ class KeptState:
         for kept in objects:
             self._look(vars(kept), 0)
         self._copy()
-        self._undo = [*self._of_generators()]
+        self._undo = self._of_generators()
         #: Seconds that this took.
         self.seconds = time.perf_counter() - began
 
@@ -193,13 +186,11 @@ def training_objects(torch: Any) -> list[Any]:
 
 
 def _has_memory(tensor: Any) -> bool:
-    if tensor.device.type == "meta" or tensor.layout is not _strided():
+    import torch
+
+    if tensor.device.type == "meta" or tensor.layout is not torch.strided:
         return False
     return bool(tensor.numel() > 0 and tensor.untyped_storage().size() > 0)
-
-
-def _strided() -> Any:
-    return sys.modules["torch"].strided
 
 
 def _version(tensor: Any) -> int | None:
@@ -213,11 +204,11 @@ def _copied(tensor: Any, places: dict[Any, Any]) -> Any:
         return tensor.detach().clone() if place == tensor.device else tensor.detach().to(place, copy=True)
     except Exception as error:
         text = f"a tensor of {type(tensor).__name__} can't be copied ({error}), so it could not be put back"
-        raise StateError(text, "probe eval --at step runs Python there and puts nothing back") from None
+        raise RefusedError(text, "probe eval --at step runs Python there and puts nothing back") from None
 
 
 def _places(torch: Any, tensors: list[Any]) -> dict[Any, Any]:
-    """Where copies of each device's tensors go: to the device, else to the host. Raises StateError without room."""
+    """Where copies of each device's tensors go: to the device, else to the host. Raises RefusedError without room."""
     needed: dict[Any, int] = collections.defaultdict(int)
     for tensor in tensors:
         if _has_memory(tensor):
@@ -231,7 +222,7 @@ def _places(torch: Any, tensors: list[Any]) -> dict[Any, Any]:
     free = _free_memory()
     if free is not None and on_host > MAX_SHARE * free:
         text = f"copies of training's state need {on_host / 1e9:.3g} GB, and {free / 1e9:.3g} GB of memory are free"
-        raise StateError(text, "probe eval --at step runs Python there and puts nothing back")
+        raise RefusedError(text, "probe eval --at step runs Python there and puts nothing back")
     return places
 
 

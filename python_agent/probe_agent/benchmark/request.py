@@ -7,14 +7,14 @@ import itertools
 import json
 import linecache
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import CodeType
 from typing import Any, NamedTuple
 
 from probe_agent.benchmark import inputs
-from probe_agent.benchmark.kept_state import KeptState, StateError, training_objects
+from probe_agent.benchmark.kept_state import KeptState, training_objects
+from probe_agent.benchmark.refused import RefusedError
 from probe_agent.benchmark.timing import Repeat, time_calls
 from probe_agent.eval import guard
 from probe_agent.eval.ended import SnippetEnded
@@ -24,14 +24,6 @@ ALONE = (
     "DistributedDataParallel"
 )
 _TALKING_OPERATORS = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
-
-
-class RefusedError(Exception):
-    """What was asked for can't be timed here; nothing was run."""
-
-    def __init__(self, text: str, hint: str = "") -> None:
-        super().__init__(text)
-        self.hint = hint
 
 
 class _Call(NamedTuple):
@@ -59,7 +51,7 @@ def answer(request: str, names: dict[str, Any]) -> None:
         if torch is None:
             raise RefusedError("this process has not imported torch")
         said = _measure(torch, asked, names)
-    except (RefusedError, StateError) as error:
+    except RefusedError as error:
         said = {"error": str(error), "hint": error.hint}
     print(json.dumps(said))
 
@@ -78,16 +70,18 @@ def _measure(torch: Any, asked: dict[str, Any], names: dict[str, Any]) -> dict[s
         unseen.extend(each for each in values if _is_module(torch, each) and not inputs.has_seen(each))
         if unseen:
             return
-        seen = [inputs.forget(value) if _is_module(torch, value) else None for value in values]
-        calls = [
-            call for index, code in enumerate(codes) for call in _calls(torch, index, code, values[index], seen, names)
-        ]
+        # Both expressions may be the same module.
+        seen: dict[Any, Any] = {each: inputs.forget(each) for each in values if _is_module(torch, each)}
+        calls: list[_Call] = []
+        for index, (code, value) in enumerate(zip(codes, values)):
+            if _is_module(torch, value):
+                calls += _calls_of_module(torch, index, value, seen[value])
+            else:
+                calls.append(_Call(index, "", _repeated(code, names), ""))
         for call in calls:
             with _talk_refused(torch, by_operator=True):
                 call.repeat(1)
-        began = time.perf_counter()
         timings = time_calls([call.repeat for call in calls], float(asked["seconds"]), _synchronize(torch))
-        said["seconds"] = time.perf_counter() - began
         said["timings"] = [
             {"index": call.expression, "part": call.part, "inputs": call.inputs, **timing._asdict()}
             for call, timing in zip(calls, timings)
@@ -155,19 +149,13 @@ def _is_module(torch: Any, value: Any) -> bool:
     return issubclass(type(value), torch.nn.Module)
 
 
-def _calls(
-    torch: Any, index: int, code: CodeType, value: Any, seen: list[Any], names: dict[str, Any]
-) -> Iterator[_Call]:
-    if not _is_module(torch, value):
-        yield _Call(index, "", _repeated(code, names), "")
-        return
-    how = seen[index] or next(other for other in seen if other is not None)
+def _calls_of_module(torch: Any, index: int, module: Any, how: inputs.Seen) -> Iterator[_Call]:
     if how.problem:
         raise RefusedError(
-            f"a call of this {type(value).__name__} can't be made again: {how.problem}",
+            f"a call of this {type(module).__name__} can't be made again: {how.problem}",
             "time an expression that calls it with arguments of its own",
         )
-    forward, backward = _passes(torch, value, how)
+    forward, backward = _passes(torch, module, how)
     yield _Call(index, "forward", forward, how.words)
     if backward is not None:
         yield _Call(index, "forward and backward", backward, how.words)

@@ -6,6 +6,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, Outcome};
 use serde::Deserialize;
 
+use crate::cli::eval::printer::failure;
 use crate::output;
 
 /// How one thing was timed.
@@ -124,16 +125,4 @@ impl Output {
                 .hint("training has to be started with the wheel of this probe")),
         }
     }
-}
-
-/// What an end means that is not the expression's own.
-fn failure(finished: &v1::Finished) -> Error {
-    let make = match finished.outcome() {
-        Outcome::Timeout | Outcome::OutputLimit | Outcome::NoBoundary => Error::limit,
-        Outcome::Refused => Error::denied,
-        _ => Error::failed,
-    };
-    let text = if finished.error.is_empty() { "the timing did not end in order" } else { finished.error.trim_end() };
-    let error = make(text.to_owned());
-    if finished.hint.is_empty() { error } else { error.hint(finished.hint.clone()) }
 }

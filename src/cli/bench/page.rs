@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::Timed;
 use super::figures::{All, Figures};
+use crate::cli::eval::printer::place_between;
 
 /// Seconds in the unit that people would choose.
 fn time(seconds: f64) -> String {
@@ -26,10 +27,7 @@ fn or_dash(seconds: Option<f64>) -> String {
 pub(super) fn text(all: &All, timed: &Timed, rank: Option<i32>, step: i64, waited: f64) -> String {
     let mut out = String::new();
     let rank = rank.map(|rank| format!("rank {rank}, ")).unwrap_or_default();
-    let place = match step {
-        ..=0 => "before step 0".to_owned(),
-        step => format!("between steps {} and {step}", step - 1),
-    };
+    let place = place_between(step);
     let _ = writeln!(out, "{rank}{place}; training waited {waited:.2} s");
     let mut shown = None;
     for of in &all.each {

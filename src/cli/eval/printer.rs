@@ -15,7 +15,7 @@ use crate::output;
 type Source = (Option<i32>, bool);
 
 /// Writes a snippet's output and remembers what to say at its end.
-pub(super) struct Printer {
+pub(in crate::cli) struct Printer {
     /// Whether events are written as JSON, an object a line.
     json: bool,
     /// Whether lines say which rank they are of.
@@ -56,7 +56,7 @@ impl Printer {
         Ok(())
     }
 
-    pub(super) fn notice(notice: &v1::Notice) {
+    pub(in crate::cli) fn notice(notice: &v1::Notice) {
         report::note(&notice.text);
         if !notice.hint.is_empty() {
             report::hint(&notice.hint);
@@ -124,12 +124,6 @@ impl Printer {
         if let Some(text) = self.between_steps(finished.training_waited_s).filter(|_| !self.json) {
             report::note(text);
         }
-        let error = |make: fn(String) -> Error, otherwise: &str| {
-            let text =
-                if finished.error.is_empty() { otherwise.to_owned() } else { finished.error.trim_end().to_owned() };
-            let error = make(text);
-            Err(if finished.hint.is_empty() { error } else { error.hint(finished.hint.clone()) })
-        };
         match finished.outcome() {
             Outcome::Ok => Ok(0),
             Outcome::Error => {
@@ -141,12 +135,7 @@ impl Printer {
                 }
                 Ok(1)
             }
-            Outcome::Timeout => error(Error::limit, "the snippet did not end in time"),
-            Outcome::OutputLimit => error(Error::limit, "the snippet printed too much"),
-            Outcome::NoBoundary => error(Error::limit, "no step boundary came in time"),
-            Outcome::Refused => error(Error::denied, "the snippet was refused"),
-            Outcome::Cancelled => error(Error::failed, "the snippet was cancelled"),
-            Outcome::Unspecified => error(Error::failed, "the collector did not say how the snippet ended"),
+            _ => Err(failure(&finished)),
         }
     }
 
@@ -155,17 +144,36 @@ impl Printer {
         if self.placement.at() != v1::At::Step {
             return None;
         }
-        let place = match self.step? {
-            // So many steps are finished, and the first one is number 0.
-            ..=0 => "before step 0".to_owned(),
-            step => format!("between steps {} and {step}", step - 1),
-        };
+        let place = place_between(self.step?);
         let ranks = match self.placement.ranks.len() {
             0 | 1 => String::new(),
             several => format!(" on {several} ranks"),
         };
         Some(format!("ran {place}{ranks}; training waited {waited:.2} s"))
     }
+}
+
+/// Where a snippet ran when so many steps were finished, of which the first one is number 0.
+pub(in crate::cli) fn place_between(step: i64) -> String {
+    match step {
+        ..=0 => "before step 0".to_owned(),
+        step => format!("between steps {} and {step}", step - 1),
+    }
+}
+
+/// What an end means that is neither a good one nor the snippet's own error.
+pub(in crate::cli) fn failure(finished: &v1::Finished) -> Error {
+    let (make, otherwise): (fn(String) -> Error, _) = match finished.outcome() {
+        Outcome::Timeout => (Error::limit, "the snippet did not end in time"),
+        Outcome::OutputLimit => (Error::limit, "the snippet printed too much"),
+        Outcome::NoBoundary => (Error::limit, "no step boundary came in time"),
+        Outcome::Refused => (Error::denied, "the snippet was refused"),
+        Outcome::Cancelled => (Error::failed, "the snippet was cancelled"),
+        _ => (Error::failed, "the collector did not say how the snippet ended"),
+    };
+    let text = if finished.error.is_empty() { otherwise } else { finished.error.trim_end() };
+    let error = make(text.to_owned());
+    if finished.hint.is_empty() { error } else { error.hint(finished.hint.clone()) }
 }
 
 fn outcome_name(outcome: Outcome) -> &'static str {

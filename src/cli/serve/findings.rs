@@ -13,7 +13,8 @@ use probe_proto::env::PROBE_DIAGNOSE_EVERY;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::super::connect;
-use crate::diagnose::{self, Asked, Change, Diagnosis, FindingsOverTime, rows};
+use crate::diagnose::{self, Asked, Change, Diagnosis, FindingsOverTime};
+use crate::small_rows::rows;
 
 /// Between two diagnoses, where nobody says.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -62,8 +63,7 @@ struct Watch {
 impl Watch {
     async fn run(mut self) {
         let noted =
-            texts(&mut self.client, "SELECT details AS text FROM probe.events WHERE kind = 'finding' ORDER BY id")
-                .await;
+            texts(&mut self.client, "SELECT details FROM probe.events WHERE kind = 'finding' ORDER BY id").await;
         let mut over_time = FindingsOverTime::restore(noted.iter().map(String::as_str));
         let mut newest = None;
         let mut pause = self.interval;
@@ -71,7 +71,7 @@ impl Watch {
             tokio::time::sleep(pause).await;
             let began = Instant::now();
             // Without a new step there is nothing new to say.
-            let last = texts(&mut self.client, "SELECT CAST(MAX(ts) AS VARCHAR) AS text FROM python.steps").await.pop();
+            let last = texts(&mut self.client, "SELECT CAST(MAX(ts) AS VARCHAR) FROM python.steps").await.pop();
             if last.is_some() && last != newest {
                 // Too few steps, or a limit of queries: the next one tells.
                 if let Ok(diagnosis) = diagnose::diagnose(&mut self.client, &self.run, &Asked::default()).await {
@@ -86,10 +86,10 @@ impl Watch {
     }
 }
 
-/// The column `text` of an answer, without NULLs; nothing where the query fails.
+/// The first column of an answer, without NULLs; nothing where the query fails.
 async fn texts(client: &mut Client, sql: &str) -> Vec<String> {
-    let Ok(rows) = rows::ask(client, sql).await else { return Vec::new() };
-    (0..rows.count).filter_map(|row| rows.text("text", row)).collect()
+    let rows = rows(client, sql).await.unwrap_or_default();
+    rows.iter().filter_map(|row| row.text(0)).collect()
 }
 
 fn event(change: &Change, diagnosis: &Diagnosis) -> Event {
@@ -98,10 +98,8 @@ fn event(change: &Change, diagnosis: &Diagnosis) -> Event {
             let saving = finding.saving.map(|of| format!(" ({:.1} ms a step, {:.0} %)", of.ms, of.percent));
             let message = format!("{}{}; {}", finding.says, saving.unwrap_or_default(), finding.remedy);
             let event = Event::new("finding", Severity::Warning, message);
-            match finding.ranks[..] {
-                [rank] => i32::try_from(rank).map_or_else(|_| event.clone(), |rank| event.clone().at_rank(rank)),
-                _ => event,
-            }
+            let rank = if let [rank] = finding.ranks[..] { i32::try_from(rank).ok() } else { None };
+            if let Some(rank) = rank { event.at_rank(rank) } else { event }
         }
         Change::Gone { says, .. } => Event::new("finding", Severity::Info, format!("gone: {says}")),
     };
