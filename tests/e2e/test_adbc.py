@@ -1,4 +1,4 @@
-"""The Flight SQL driver that others use asks a collector, with values for parameters."""
+"""Other people's clients of Flight SQL ask a collector: ADBC with values for parameters, and pyarrow."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime
 import re
 
 import adbc_driver_flightsql.dbapi as adbc
+import pyarrow.flight
 import pytest
 import trainprobe as probe
 from reader import environment_of
@@ -32,6 +33,27 @@ def test_adbc_binds_parameters(home: Home) -> None:
             cursor.execute("SELECT ?", (1, 2))
         with pytest.raises(adbc.Error, match="queries only read"):
             cursor.executemany("SELECT ?", [(1,), (2,)])
+
+
+def test_grpc_s_c_core_asks_on_a_socket_as_it_comes(home: Home) -> None:
+    """pyarrow (and Python's grpcio, and C++) sends the path of the socket as the authority of each call."""
+    _, address = home.serve("flight")
+    with pyarrow.flight.connect(f"grpc+unix://{address.removeprefix('unix:')}") as client:
+        for n in range(3):
+            descriptor = pyarrow.flight.FlightDescriptor.for_command(statement_query(f"SELECT {n} AS n"))
+            info = client.get_flight_info(descriptor)
+            assert client.do_get(info.endpoints[0].ticket).read_all().to_pylist() == [{"n": n}]
+
+
+def statement_query(sql: str) -> bytes:
+    """Flight SQL's CommandStatementQuery in an Any, as protobuf."""
+
+    def field(number: int, value: bytes) -> bytes:
+        assert len(value) < 128, "a length of one byte"
+        return bytes([number << 3 | 2, len(value)]) + value
+
+    kind = b"type.googleapis.com/arrow.flight.protocol.sql.CommandStatementQuery"
+    return field(1, kind) + field(2, field(1, sql.encode()))
 
 
 def test_a_user_and_a_password_are_a_token(home: Home) -> None:

@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
+use super::authority::ValidAuthority;
 use super::quota::{Quota, Refused};
 
 /// A handshake that takes longer is none.
@@ -31,9 +32,9 @@ pub(super) trait Accept: Send + Unpin + 'static {
 }
 
 impl Accept for UnixListener {
-    type Io = UnixStream;
-    async fn accept(&self) -> io::Result<UnixStream> {
-        Ok(Self::accept(self).await?.0)
+    type Io = ValidAuthority<UnixStream>;
+    async fn accept(&self) -> io::Result<Self::Io> {
+        Ok(ValidAuthority::new(Self::accept(self).await?.0))
     }
 }
 

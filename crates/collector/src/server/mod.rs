@@ -4,6 +4,7 @@
 //! and root, by the kernel's word; over TCP every call carries a token.
 
 pub mod audit;
+mod authority;
 mod connections;
 pub mod flight;
 mod gate;
