@@ -80,9 +80,11 @@ test: test-rust test-python ## what holds every promise of docs/testing.md, in t
 test-rust: setup
 	PROBE_TEST_PYTHON=$(BIN)/python $(if $(NEXTEST),cargo nextest run,cargo test --quiet)
 
-# What compares clocks or measures costs has the machine to itself.
+# Three workers keep two processors busy, because many tests wait for other processes. What compares clocks or measures costs has
+# the machine to itself.
+WORKERS ?= 3
 test-python: setup
-	$(PYTEST) -m "not extended and not timing" -n 2 --dist loadgroup --junitxml=$(RESULTS)/python.xml
+	$(PYTEST) -m "not extended and not timing" -n $(WORKERS) --dist loadgroup --junitxml=$(RESULTS)/python.xml
 	$(PYTEST) -m "not extended and timing" --junitxml=$(RESULTS)/python-timing.xml
 
 traces: build ## holds `probe import` to the numbers that other tools computed for traces of others, where ../shared/traces lies beside the project
@@ -96,7 +98,7 @@ exports: build ## has what `probe export` writes read by HolisticTraceAnalysis a
 
 # Without Chromium (Debian: apt install chromium) the tests in a browser are skipped.
 test-all: test $(VENV)/.browser ## and all that `make test` leaves out: second parameters, whole compiled loops, notebooks in a browser, 200 attachments, the version matrix
-	$(PYTEST) -m extended -n 2 --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
+	$(PYTEST) -m extended -n $(WORKERS) --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
 	$(MAKE) test-attach test-matrix exports
 
 testing-page: ## how long steps and tests took in the last .ci/run, written into docs/testing.md

@@ -1,4 +1,4 @@
-"""How all Python tests are shared out between processes (`pytest -n 2 --dist loadgroup`)."""
+"""How all Python tests are shared out between processes (`pytest -n 3 --dist loadgroup`)."""
 
 from __future__ import annotations
 
