@@ -12,6 +12,7 @@ use probe_proto::tables::exceptions;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use super::clock::unix_ns;
 use super::fork;
 use super::policy::{Layer, is_on};
 use crate::shared::{self, ENABLED, STEP};
@@ -129,7 +130,7 @@ fn record_exception(py: Python<'_>, raised: Raised, wait_s: f64) -> bool {
         }
         all.fatal += u64::from(fatal);
         all.kept += 1;
-        all.waiting.push((STEP.load(Ordering::Relaxed), crate::uplink::unix_ns(), raised));
+        all.waiting.push((STEP.load(Ordering::Relaxed), unix_ns(), raised));
         all.kept
     };
     match Duration::try_from_secs_f64(wait_s) {

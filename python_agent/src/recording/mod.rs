@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use probe_proto::config::Layers;
 use pyo3::prelude::*;
 
-use crate::shared::{self, ATTACHED, ENABLED};
-use crate::uplink::link::MAX_PROBLEM_LENGTH;
+use crate::shared::{self, ATTACHED, ENABLED, MAX_PROBLEM_LENGTH};
 use crate::words::Words;
 
 mod analyser;

@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::fork;
+use crate::address::Address;
 use crate::shared;
-use crate::uplink::connect::Address;
 use probe_trace::known::Learned;
 use probe_trace::mapping::{
     CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MAX_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,

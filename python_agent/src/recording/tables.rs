@@ -14,11 +14,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
+use super::clock::unix_ns;
 use super::policy::{Layer, is_on};
 use super::thread::{self, RECORD};
 use super::{fork, shape, spans};
 use crate::shared::{self, ENABLED, STEP, lock};
-use crate::uplink::say;
+use crate::terminal::say;
 use probe_trace::custom::{Value, Waiting};
 use probe_trace::sink::Sink;
 
@@ -252,7 +253,7 @@ fn keep(place: usize, step: i64, row: Result<Vec<Value>, usize>) {
     if waiting + bytes > MAX_WAITING {
         return mine.dropped[TOO_MANY] += 1;
     }
-    mine.rows.push(Waiting { step, unix_ns: crate::uplink::unix_ns(), values });
+    mine.rows.push(Waiting { step, unix_ns: unix_ns(), values });
     all.bytes += bytes;
 }
 
