@@ -14,6 +14,7 @@ use probe_proto::tables::{memory, process_metrics};
 use crate::recording::policy::{Layer, is_on};
 use crate::recording::usage::{Usage, page_size};
 use crate::shared;
+use probe_trace::payload::MB;
 use probe_trace::sink::Sink;
 
 mod cgroup;
@@ -28,8 +29,6 @@ pub static MEMORY: AtomicBool = AtomicBool::new(false);
 
 /// Between two rows of `process.metrics`, between two looks at children, and between rows of memory without steps.
 const SECOND: Duration = Duration::from_secs(1);
-
-pub(crate) use probe_trace::payload::MB;
 
 /// What was measured last.
 #[derive(Debug, Default)]

@@ -20,11 +20,7 @@ use super::clock::ticks;
 use super::policy::{self, Layer};
 use cost::Cost;
 use driver::Driver;
-
-/// Devices of a process, at most.
-const DEVICES: usize = 16;
-/// Says that an event was wanted and could not be had.
-const FAILED: u16 = u16::MAX;
+use pool::{DEVICES, FAILED};
 
 /// The slot of the event that a mark names.
 fn slot_of(mark: u16) -> Option<u16> {
