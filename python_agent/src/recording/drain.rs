@@ -8,7 +8,7 @@ use super::analyser::ANALYSER;
 use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
-use super::{checkpoints, exceptions, fork, names, overhead, shared_memory, slot, spans, tables};
+use super::{checkpoints, exceptions, names, overhead, process_flag, shared_memory, slot, spans, tables};
 use crate::sampling::Sampler;
 use crate::shared;
 use probe_trace::sink::Sink;
@@ -73,10 +73,10 @@ pub fn drain(sink: &mut Sink) {
 
 /// The same; with `last` everything there is, however young.
 pub(super) fn drain_now(sink: &mut Sink, last: bool) {
-    if !PREPARED.load(Ordering::Acquire) || fork::is_child() {
+    if !PREPARED.load(Ordering::Acquire) || process_flag::is_child() {
         return;
     }
-    fork::begun();
+    process_flag::begun();
     let mut analyser = shared::lock(&ANALYSER);
     let mut sample = clock::sample();
     if analyser.is_new_at(sample) {

@@ -13,8 +13,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::clock::unix_ns;
-use super::fork;
 use super::policy::{Layer, is_on};
+use super::process_flag;
 use crate::shared::{self, ENABLED, STEP};
 use probe_trace::sink::Sink;
 
@@ -117,7 +117,7 @@ pub fn stored(count: u64) {
 /// Keeps an exception. With `wait_s` it waits so long at most until the collector has it; False where it has not by then.
 #[pyfunction]
 fn record_exception(py: Python<'_>, raised: Raised, wait_s: f64) -> bool {
-    if fork::is_child() || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Exceptions) {
+    if process_flag::is_child() || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Exceptions) {
         return false;
     }
     let number = {
@@ -158,7 +158,7 @@ fn set_passing(callback: Option<Py<PyAny>>) {
 /// on at once.
 #[cold]
 pub(super) fn passing() {
-    if fork::is_child() || !is_on(Layer::Exceptions) {
+    if process_flag::is_child() || !is_on(Layer::Exceptions) {
         return;
     }
     // SAFETY: slots are called with the GIL held, and an exception is set.

@@ -43,6 +43,7 @@ mod overhead;
 mod pauses;
 mod pending_call;
 pub mod policy;
+mod process_flag;
 mod processor;
 mod profiled_ranges;
 mod program_errors;
@@ -63,17 +64,18 @@ pub(crate) mod usage;
 
 pub use boundary::unit;
 pub use drain::{drain, flush_open};
-pub(crate) use fork::{begin_in_child, begun, may_begin};
+pub(crate) use fork::begin_in_child;
 pub use overhead::{cost, set_budget, set_buffer_bytes};
 pub use probe_trace::record;
 use probe_trace::record::{Kind, Record};
+pub(crate) use process_flag::{begun, may_begin};
 
 /// Whether recording has ever been on.
 static EVER_ON: AtomicBool = AtomicBool::new(false);
 
 /// Switches recording on or off. Off, everything of ours passes straight through. Stays off in a forked child.
 pub fn switch(on: bool) {
-    if on && fork::is_child() {
+    if on && process_flag::is_child() {
         return;
     }
     if on && !ENABLED.load(Ordering::Relaxed) {

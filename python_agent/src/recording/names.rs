@@ -125,7 +125,7 @@ fn name_modules(modules: Vec<Described>) {
 /// The module at `address` is gone.
 #[pyfunction]
 fn forget_module(address: u64) {
-    if super::fork::is_child() {
+    if super::process_flag::is_child() {
         return;
     }
     let mut registry = shared::lock(&REGISTRY);
@@ -142,7 +142,7 @@ fn forget_module(address: u64) {
 /// Remembers the class name of a module type, for modules that no walk finds.
 #[pyfunction]
 pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
-    if super::fork::is_child() {
+    if super::process_flag::is_child() {
         return Ok(());
     }
     let name: Arc<str> = class.name()?.to_string().into();

@@ -9,7 +9,7 @@ use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::Turns;
-use super::{device, first_use, fork, forward_hooks, module_memory, record_function, slot};
+use super::{device, first_use, forward_hooks, module_memory, process_flag, record_function, slot};
 use crate::shared::{ENABLED, STEP};
 use probe_trace::known::Learned;
 use probe_trace::record::Kind;
@@ -111,7 +111,7 @@ fn is_primary(optimizer: u64) -> bool {
 #[pyfunction]
 fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) {
-        if fork::may_begin() {
+        if process_flag::may_begin() {
             // A forked child that trains.
             first_use::happened(py);
             if ENABLED.load(Ordering::Relaxed) {

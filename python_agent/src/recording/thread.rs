@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::clock::ticks;
 use super::ring::{LOST, Ring};
 use super::spans::OpenSpans;
-use super::{fork, record_function};
+use super::{process_flag, record_function};
 use crate::shared::ENABLED;
 use probe_trace::record::{Kind, Record, RecordTable};
 
@@ -217,7 +217,7 @@ impl ThreadState {
 
     #[cold]
     fn acquire(&self) -> Option<&'static Ring> {
-        if self.inert.get() || fork::is_child() {
+        if self.inert.get() || process_flag::is_child() {
             return None;
         }
         let ring = Ring::acquire();
