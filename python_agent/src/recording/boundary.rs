@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use pyo3::prelude::*;
 
 use super::clock::ticks;
-use super::thread::{self, RECORD, SUSPENDED, ThreadState};
-use super::{module_memory, operators, pauses, policy, processor, program_errors, record_function, slot};
+use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
+use super::{module_memory, operators, pauses, policy, processor, program_errors, slot, torch_callbacks};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNTOLD};
 use probe_trace::record::{Kind, Record};
@@ -19,8 +19,6 @@ static DETAIL_SAID: AtomicU64 = AtomicU64::new(UNSAID);
 const UNSAID: u64 = u64::MAX;
 /// Whether torch.profiler is on for a capture in the step that is under way.
 static IS_CAPTURED: AtomicBool = AtomicBool::new(false);
-/// Threads that run a snippet between two steps: while there is one, autograd's threads record nothing.
-pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
 /// Whether a training step has ever ended.
 pub(crate) static STEPPED: AtomicBool = AtomicBool::new(false);
 
@@ -174,7 +172,7 @@ fn say(state: &ThreadState, wanted: bool) {
         if state.instant(Record::new(Kind::Detail, said, ticks(), 0, 0)) {
             DETAIL_SAID.store(said, Ordering::Relaxed);
             DETAIL.store(wanted, Ordering::Relaxed);
-            record_function::watch_nodes(wanted && policy::is_on(policy::Layer::Backward));
+            torch_callbacks::watch_nodes(wanted && policy::is_on(policy::Layer::Backward));
         }
     }
 }

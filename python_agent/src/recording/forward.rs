@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 
 use super::boundary::{self, DETAIL};
 use super::clock::ticks;
+use super::libtorch::peek;
 use super::policy::{self, Layer};
-use super::record_function::peek;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
 use super::{call_mode, capture, device, exceptions, fast_call, first_use, module_memory, names, shape, slot};
 use crate::shared::{self, ENABLED};

@@ -1,6 +1,6 @@
 //! Optimizer steps: whose, and which of them ends a training step.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -9,7 +9,7 @@ use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::Turns;
-use super::{device, first_use, forward_hooks, module_memory, process_flag, record_function, slot};
+use super::{device, first_use, forward_hooks, module_memory, process_flag, slot};
 use crate::shared::{ENABLED, STEP};
 use probe_trace::known::Learned;
 use probe_trace::record::Kind;
@@ -61,6 +61,9 @@ pub(crate) fn class_name(id: u64) -> Option<String> {
     let bytes: Vec<u8> = place.bytes.iter().take(length).map(|byte| byte.load(Ordering::Relaxed)).collect();
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
+
+/// Whether torch's RecordFunction callbacks record optimizers' steps.
+pub(super) static OPTIMIZERS: AtomicBool = AtomicBool::new(false);
 
 /// Whose steps are the training steps: those of the first that finished one.
 static TURNS: Turns = Turns::new();
@@ -125,7 +128,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| match state.mode.get() {
         RECORD => {
             first_use::happened(py);
-            if !record_function::OPTIMIZERS.load(Ordering::Relaxed) {
+            if !OPTIMIZERS.load(Ordering::Relaxed) {
                 begin(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
             }
             if state.optimizer.get() == 0 {
