@@ -25,7 +25,7 @@ KNOWN = {
     "crates/store": 0,
     "crates/trace": 0,
     "proto": 0,
-    "python_agent": 12,
+    "python_agent": 0,
     ".": 0,
 }
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use super::clock::ticks;
 use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
-use super::{module_memory, operators, pauses, policy, processor, program_errors, slot, torch_callbacks};
+use super::{module_memory, operators, pauses, policy, processor, program_errors, torch_callbacks};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNTOLD};
 use probe_trace::record::{Kind, Record};
@@ -126,6 +126,12 @@ fn call_may_end(py: Python<'_>, state: &ThreadState) {
     } else if is_told(py, &UNTOLD_CALLS, &ASK_AT_CALL, CALL) {
         end_without_optimizer(state, BY_CALL | UNTOLD);
     }
+}
+
+/// The program says that a step has ended: from here on it does.
+pub(super) fn program_ends(state: &ThreadState) {
+    UNIT.store(MARKED, Ordering::Relaxed);
+    end_without_optimizer(state, 0);
 }
 
 fn end_without_optimizer(state: &ThreadState, payload: u64) {
@@ -249,18 +255,6 @@ fn thread_mode(mode: u8) -> u8 {
     })
 }
 
-/// Ends a training step here and now; for loops in which no optimizer of torch steps.
-#[pyfunction]
-fn mark_step(py: Python<'_>) {
-    thread::with(|state| {
-        if state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed) {
-            slot::put_back(py, state, may_lack_forward(state));
-            UNIT.store(MARKED, Ordering::Relaxed);
-            end_without_optimizer(state, 0);
-        }
-    });
-}
-
 /// `threading.get_ident()` of the training thread; 0 before anything was trained.
 #[pyfunction]
 fn training_thread() -> u64 {
@@ -287,7 +281,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_idle, module)?)?;
     module.add_function(wrap_pyfunction!(set_captured, module)?)?;
     module.add_function(wrap_pyfunction!(thread_mode, module)?)?;
-    module.add_function(wrap_pyfunction!(mark_step, module)?)?;
     module.add_function(wrap_pyfunction!(training_thread, module)?)?;
     module.add_function(wrap_pyfunction!(step, module)?)?;
     module.add_function(wrap_pyfunction!(set_boundary_callback, module)?)

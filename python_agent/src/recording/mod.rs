@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::shared::{self, ATTACHED, ENABLED, MAX_PROBLEM_LENGTH};
 use crate::words::Words;
 
+mod allocator;
 mod analyser;
 mod autograd_passes;
 mod backward;
@@ -37,6 +38,7 @@ mod hook_table;
 mod interned;
 pub mod keep;
 mod libtorch;
+mod marked_step;
 pub(crate) mod memory;
 mod module_memory;
 mod names;
@@ -59,12 +61,14 @@ mod shim;
 mod slot;
 pub(crate) mod spans;
 mod standstill;
+mod symbolizer;
 pub mod tables;
 mod test_mode;
 mod thin;
 mod thread;
 mod torch_callbacks;
 mod turns;
+mod type_slot;
 pub(crate) mod usage;
 
 pub use boundary::unit;
@@ -176,6 +180,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::register(module)?;
     forward::register(module)?;
     forward_hooks::register(module)?;
+    marked_step::register(module)?;
     memory::register(module)?;
     module_memory::register(module)?;
     names::register(module)?;
@@ -186,6 +191,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     record_function::register(module)?;
     shape::register(module)?;
     slot::register(module)?;
+    type_slot::register(module)?;
     spans::register(module)?;
     standstill::register(module)?;
     hook_table::register(module)?;
