@@ -26,6 +26,7 @@ mod cost;
 mod cost_measurement;
 pub(crate) mod data;
 mod debug;
+#[path = "device/marks.rs"]
 mod device;
 mod drain;
 pub mod exceptions;
