@@ -11,7 +11,6 @@ use pyo3::prelude::*;
 pub mod address;
 mod frame_locals;
 pub mod recording;
-#[path = "sampling/sampler.rs"]
 pub mod sampling;
 pub mod shared;
 mod terminal;

@@ -1,5 +1,4 @@
-//! What the background thread asks the operating system for: `process.metrics` once a second, and the host's rows of
-//! `python.memory`. It never takes the GIL, and training's threads have no part in it.
+//! `process.metrics` and the host's rows of `python.memory`, as they become due.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,16 +10,12 @@ use std::time::{Duration, Instant};
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{memory, process_metrics};
 
+use super::{cgroup, children, environment, proc};
 use crate::recording::policy::{Layer, is_on};
 use crate::recording::usage::{Usage, page_size};
 use crate::shared;
 use probe_trace::payload::MB;
 use probe_trace::sink::Sink;
-
-mod cgroup;
-mod children;
-pub(crate) mod environment;
-mod proc;
 
 /// Whether `process.metrics` is wanted.
 pub static PROCESS: AtomicBool = AtomicBool::new(false);

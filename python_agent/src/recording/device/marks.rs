@@ -1,26 +1,14 @@
-//! When a GPU came to a point: CUDA events that training's threads record on the current stream beside their own
-//! records, and that the background thread reads when they are done. Nobody ever waits for a device.
-//!
-//! A record names its event in the upper 16 bits of its second word ([`Record::marked`](super::record::Record::marked)).
-//! Nothing is recorded on a stream that is being captured into a graph, and on ROCm there is no libcuda, so nothing is
-//! recorded at all. Nothing here makes a process use CUDA: until the program has initialised it, everything is off.
-
-mod cost;
-mod driver;
-mod harvest;
-mod pool;
+//! Events that training's threads record, and the marks that name them in records.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub(super) use harvest::{Harvest, Resolved};
-
 use pyo3::prelude::*;
 
-use super::clock::ticks;
-use super::policy::{self, Layer};
-use cost::Cost;
-use driver::Driver;
-use pool::{DEVICES, FAILED};
+use super::super::clock::ticks;
+use super::super::policy::{self, Layer};
+use super::cost::Cost;
+use super::driver::{self, Driver};
+use super::pool::{self, DEVICES, FAILED};
 
 /// The slot of the event that a mark names.
 fn slot_of(mark: u16) -> Option<u16> {
@@ -28,7 +16,7 @@ fn slot_of(mark: u16) -> Option<u16> {
 }
 
 /// Whether it names an event at all.
-pub(super) fn is_event(mark: u16) -> bool {
+pub(crate) fn is_event(mark: u16) -> bool {
     slot_of(mark).is_some()
 }
 
@@ -46,13 +34,13 @@ static COST: Cost = Cost::new();
 
 /// Records an event on the current stream. 0 where there is nothing to be recorded on, [`FAILED`] where it could not be.
 #[inline(always)]
-pub(super) fn mark() -> u16 {
+pub(crate) fn mark() -> u16 {
     if ON.load(Ordering::Relaxed) { mark_now() } else { 0 }
 }
 
 /// The same for a record that is wanted only if `wanted`.
 #[inline(always)]
-pub(super) fn mark_if(wanted: bool) -> u16 {
+pub(crate) fn mark_if(wanted: bool) -> u16 {
     if wanted { mark() } else { 0 }
 }
 
@@ -84,7 +72,7 @@ fn record(driver: &Driver) -> u16 {
 }
 
 /// Runs `work`, in which events are asked for.
-pub(super) fn relaxed<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn relaxed<T>(work: impl FnOnce() -> T) -> T {
     match driver::loaded() {
         Some(driver) => driver.relaxed(work),
         None => work(),
@@ -93,19 +81,19 @@ pub(super) fn relaxed<T>(work: impl FnOnce() -> T) -> T {
 
 /// The record of a mark was not written.
 #[cold]
-pub(super) fn take_back(mark: u16) {
+pub(crate) fn take_back(mark: u16) {
     if let Some(slot) = slot_of(mark) {
         pool::give(slot);
     }
 }
 
 /// What an event costs, in ticks; 0 before the first.
-pub(super) fn cost() -> u64 {
+pub(crate) fn cost() -> u64 {
     COST.ticks()
 }
 
 /// Looks whether CUDA is in use by now, and makes events for the devices that want some. For the background thread.
-pub(super) fn prepare() {
+pub(crate) fn prepare() {
     if INSTALLED.load(Ordering::Relaxed)
         && let Some(driver) = driver::find()
         && pool::fill(driver)
@@ -124,6 +112,6 @@ fn use_device_events(on: bool) {
 }
 
 /// Adds this file's functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(use_device_events, module)?)
 }

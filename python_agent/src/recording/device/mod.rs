@@ -1,0 +1,15 @@
+//! When a GPU came to a point: CUDA events that training's threads record on the current stream beside their own
+//! records, and that the background thread reads when they are done. Nobody ever waits for a device.
+//!
+//! A record names its event in the upper 16 bits of its second word ([`Record::marked`](super::record::Record::marked)).
+//! Nothing is recorded on a stream that is being captured into a graph, and on ROCm there is no libcuda, so nothing is
+//! recorded at all. Nothing here makes a process use CUDA: until the program has initialised it, everything is off.
+
+mod cost;
+mod driver;
+mod harvest;
+mod marks;
+mod pool;
+
+pub(super) use harvest::{Harvest, Resolved};
+pub(super) use marks::{cost, is_event, mark, mark_if, prepare, register, relaxed, take_back};
