@@ -23,9 +23,9 @@ KNOWN = {
     "crates/inspect": 0,
     "crates/query": 0,
     "crates/store": 0,
-    "crates/trace": 13,
+    "crates/trace": 0,
     "proto": 0,
-    "python_agent": 52,
+    "python_agent": 0,
     ".": 0,
 }
 

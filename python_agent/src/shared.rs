@@ -27,7 +27,17 @@ pub static LAYERS: Mutex<BTreeMap<&'static str, String>> = Mutex::new(BTreeMap::
 /// The newest thing that went wrong, in words; empty when nothing did.
 pub static PROBLEM: Mutex<String> = Mutex::new(String::new());
 
+/// What went wrong is cut here (bytes, or characters of Python's).
+pub(crate) const MAX_PROBLEM_LENGTH: usize = 4096;
+
 /// Locks `mutex` whatever a thread that held it did: what we keep in locks stays valid at every point.
 pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Keeps what went wrong where `probe.agents` and `probe_agent.status()` show it. Every report has it.
+pub fn set_problem(problem: impl Into<String>) {
+    let mut problem = problem.into();
+    problem.truncate(problem.floor_char_boundary(MAX_PROBLEM_LENGTH));
+    *lock(&PROBLEM) = problem;
 }

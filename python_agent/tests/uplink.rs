@@ -7,8 +7,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use probe_agent_native::address::Address;
 use probe_agent_native::uplink::buffer::CAPACITY;
-use probe_agent_native::uplink::connect::Address;
 use probe_agent_native::uplink::link::{Identity, Phase};
 use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::collector_frame::Frame as Down;

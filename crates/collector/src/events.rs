@@ -4,14 +4,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use arrow::array::RecordBatch;
 use probe_common::clock;
-use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_common::error::Result;
+use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::events;
 use probe_proto::v1::{self, record};
-use probe_store::Identity;
 use probe_store::journal::{Journal, Newest};
-use probe_store::{SystemRows, SystemTable};
+use probe_store::{Identity, RecordBatchBuilder, SystemTable};
 
 use crate::truncate::truncate;
 
@@ -128,8 +129,8 @@ impl SystemTable for Events {
         &events::TABLE
     }
 
-    fn rows(&self) -> SystemRows {
-        let mut builder = BatchBuilder::new(&events::TABLE);
+    fn rows(&self) -> Result<RecordBatch> {
+        let mut builder = RecordBatchBuilder::new(&events::TABLE);
         let mut strings = StringTable::default();
         for event in self.lock().iter() {
             builder.push(events::Row {
@@ -146,7 +147,7 @@ impl SystemTable for Events {
                 details: event.details.as_deref().map(|details| strings.id(details)),
             });
         }
-        SystemRows { batch: builder.take(), strings }
+        builder.finish(&strings)
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use probe_proto::encode::{BatchBuilder, StringTable};
+use arrow::array::RecordBatch;
+use probe_common::error::Result;
+use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::nccl_trace;
 use probe_proto::v1::GroupState;
-use probe_store::Identity;
-use probe_store::{SystemRows, SystemTable};
+use probe_store::{Identity, RecordBatchBuilder, SystemTable};
 
 use super::agent::Presence;
 use super::registry::Registry;
@@ -24,26 +25,26 @@ impl SystemTable for PendingCollectivesTable {
         &nccl_trace::TABLE
     }
 
-    fn rows(&self) -> SystemRows {
-        SystemRows { batch: BatchBuilder::new(&nccl_trace::TABLE).take(), strings: StringTable::default() }
+    fn rows(&self) -> Result<RecordBatch> {
+        RecordBatchBuilder::new(&nccl_trace::TABLE).finish(&StringTable::default())
     }
 
-    fn beside(&self) -> Vec<(Arc<Identity>, SystemRows)> {
+    fn beside(&self) -> Result<Vec<(Arc<Identity>, RecordBatch)>> {
         let mut found = Vec::new();
         for agent in self.registry.all() {
             let state = agent.state();
             // One that said goodbye has made rows of what it had.
             let under_way = state.groups.iter().any(|group| !group.pending.is_empty());
             if state.presence != Presence::Ended && under_way {
-                found.push((Arc::clone(&state.identity), rows(&state.groups)));
+                found.push((Arc::clone(&state.identity), rows(&state.groups)?));
             }
         }
-        found
+        Ok(found)
     }
 }
 
-fn rows(groups: &[GroupState]) -> SystemRows {
-    let mut builder = BatchBuilder::new(&nccl_trace::TABLE);
+fn rows(groups: &[GroupState]) -> Result<RecordBatch> {
+    let mut builder = RecordBatchBuilder::new(&nccl_trace::TABLE);
     let mut strings = StringTable::default();
     for group in groups {
         for operation in &group.pending {
@@ -65,5 +66,5 @@ fn rows(groups: &[GroupState]) -> SystemRows {
             });
         }
     }
-    SystemRows { batch: builder.take(), strings }
+    builder.finish(&strings)
 }

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use probe_common::clock;
-use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_common::error::Result;
+use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Text, Time};
 use probe_proto::tables::{agents, drops};
-use probe_store::{Evicted, Identity, Store};
-use probe_store::{SystemRows, SystemTable};
+use probe_store::{Evicted, Identity, RecordBatchBuilder, Store, SystemTable};
 
 use super::agent::{AgentState, Life, Presence};
 use super::registry::Registry;
@@ -28,8 +29,8 @@ impl SystemTable for AgentsTable {
         &agents::TABLE
     }
 
-    fn rows(&self) -> SystemRows {
-        let mut builder = BatchBuilder::new(&agents::TABLE);
+    fn rows(&self) -> Result<RecordBatch> {
+        let mut builder = RecordBatchBuilder::new(&agents::TABLE);
         let mut strings = StringTable::default();
         let evicted = evicted_rows(self.store.evicted());
         let disk = self.store.problem().map(|problem| format!("rows are in memory only: {problem}"));
@@ -39,7 +40,7 @@ impl SystemTable for AgentsTable {
             let evicted = evicted.get(&process).copied().unwrap_or_default();
             builder.push(agent_row(&state, evicted, disk.as_deref(), &mut strings));
         }
-        SystemRows { batch: builder.take(), strings }
+        builder.finish(&strings)
     }
 }
 
@@ -105,8 +106,8 @@ impl SystemTable for DropsTable {
         &drops::TABLE
     }
 
-    fn rows(&self) -> SystemRows {
-        let mut rows = Drops { builder: BatchBuilder::new(&drops::TABLE), strings: StringTable::default() };
+    fn rows(&self) -> Result<RecordBatch> {
+        let mut rows = Drops { builder: RecordBatchBuilder::new(&drops::TABLE), strings: StringTable::default() };
         for agent in self.registry.all() {
             let state = agent.state();
             for ((table, reason), loss) in &state.lost_there {
@@ -129,12 +130,12 @@ impl SystemTable for DropsTable {
             let last = clock::ns_of(loss.last);
             rows.push(&loss.identity, &loss.table.full_name(), "evicted", "collector", loss.rows, last);
         }
-        SystemRows { batch: rows.builder.take(), strings: rows.strings }
+        rows.builder.finish(&rows.strings)
     }
 }
 
 struct Drops {
-    builder: BatchBuilder,
+    builder: RecordBatchBuilder,
     strings: StringTable,
 }
 

@@ -42,7 +42,7 @@ pub enum Cells {
     },
     /// Ids of strings, unsigned, in as few bytes as the largest needs.
     Text(ArrayRef),
-    /// As SQL sees it: floats, booleans, integers that are too far apart.
+    /// As SQL sees it: floats, booleans, integers that are too far apart, and every column of the collector's own tables.
     Array(ArrayRef),
 }
 
@@ -63,6 +63,11 @@ impl Cells {
             }
             Values::Ints(values) => Self::ints(values, validity, kind),
         }
+    }
+
+    /// From values as SQL sees them.
+    pub fn of_array(array: &ArrayRef) -> Self {
+        if array.null_count() == array.len() { Self::Nulls } else { Self::Array(Arc::clone(array)) }
     }
 
     /// Integers of whatever kind; of rows that are NULL any value between the others'.

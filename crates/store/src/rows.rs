@@ -1,5 +1,6 @@
-//! Batches as they arrive, checked and made ready for the store.
+//! Batches, as they arrive or as the collector makes them, checked and made ready for the store.
 
+use arrow::array::RecordBatch;
 use probe_proto::decode::{self, Malformed};
 use probe_proto::table::Table;
 use probe_proto::v1;
@@ -7,6 +8,7 @@ use probe_proto::v1;
 use super::cells::Cells;
 use super::mapping::Mapping;
 use super::range::Range;
+use super::schema::own_schema;
 use super::strings::{Dictionary, Strings};
 
 /// The rows of one batch of one table. A column that is NULL or the same in every row costs no bytes a row.
@@ -55,6 +57,19 @@ impl Rows {
             cells.push(unpacked);
         }
         Ok(Self { table, batch: Batch::new(rows, cells, ranges.clone()), ranges, strings: strings.dictionary() })
+    }
+
+    /// Those of a record batch with the table's own columns, as they are; None where it has others.
+    pub fn of_record_batch(table: &'static Table, batch: &RecordBatch) -> Option<Self> {
+        if batch.schema_ref().fields() != own_schema(table).fields() {
+            return None;
+        }
+        let rows = batch.num_rows();
+        let cells: Vec<Cells> = batch.columns().iter().map(Cells::of_array).collect();
+        let kinds = table.columns.iter().map(|column| column.kind);
+        let ranges: Vec<Range> = cells.iter().zip(kinds).map(|(cells, kind)| Range::of(cells, kind, rows)).collect();
+        let batch = Batch::new(rows, cells, ranges.clone());
+        Some(Self { table, batch, ranges, strings: Strings::default().dictionary() })
     }
 
     /// The table they are for.

@@ -19,6 +19,15 @@ pub fn arrow_schema(table: &'static Table) -> SchemaRef {
     place(table).map_or_else(|| build(table), |place| Arc::clone(&SCHEMAS[place]))
 }
 
+/// The table's own columns, without those of an identity.
+pub(crate) fn own_schema(table: &'static Table) -> SchemaRef {
+    let all = arrow_schema(table);
+    match identity_columns(table) {
+        0 => all,
+        identity => Arc::new(Schema::new(all.fields()[identity..].to_vec())),
+    }
+}
+
 /// How many of the columns come before the table's own.
 pub fn identity_columns(table: &Table) -> usize {
     match table.source {

@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use probe_proto::encode::{BatchBuilder, StringTable};
+use arrow::array::RecordBatch;
+use probe_common::error::Result;
+use probe_proto::encode::StringTable;
 use probe_proto::table::{Source, Table};
 use probe_proto::tables::store;
 
 use super::store::Store;
 use super::table::TableSnapshot;
-use crate::system::{SystemRows, SystemTable};
+use crate::record_batch_builder::RecordBatchBuilder;
+use crate::system::SystemTable;
 
 /// What the journal's row is called, and that of the strings that rows in memory refer to.
 const JOURNAL: &str = "(journal)";
@@ -34,8 +37,8 @@ impl SystemTable for StorageStats {
         &store::TABLE
     }
 
-    fn rows(&self) -> SystemRows {
-        let mut builder = BatchBuilder::new(&store::TABLE);
+    fn rows(&self) -> Result<RecordBatch> {
+        let mut builder = RecordBatchBuilder::new(&store::TABLE);
         let mut strings = StringTable::default();
         let mut evicted: HashMap<String, u64> = HashMap::new();
         for gone in self.store.evicted() {
@@ -70,7 +73,7 @@ impl SystemTable for StorageStats {
                 ..no_rows
             });
         }
-        SystemRows { batch: builder.take(), strings }
+        builder.finish(&strings)
     }
 }
 

@@ -9,13 +9,16 @@ use std::collections::HashMap;
 use probe_proto::table::Time;
 use probe_proto::tables::torch_trace;
 
+use super::analyser::{Analyser, Times, word};
 use super::calls::{CallId, NO_CALL};
 use super::clock::seconds;
+use super::drops::{INCOMPLETE, RING_FULL};
 use super::forward::More;
+use super::frame::{Frame, Pass, Work};
+use super::kind::TORCH_TRACE;
 use super::modules::IntMap;
 use super::names::Names;
-use super::thread::{Frame, Pass, Thread, Work};
-use super::{Analyser, INCOMPLETE, RING_FULL, TORCH_TRACE, Times, word};
+use super::thread::Thread;
 use crate::record::Record;
 use crate::sink::Sink;
 

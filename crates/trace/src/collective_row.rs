@@ -4,23 +4,11 @@ use probe_proto::bus_factor::bus_factor;
 use probe_proto::table::Time;
 use probe_proto::tables::nccl_trace;
 
-use super::Analyser;
+use super::analyser::Analyser;
 use super::clock::seconds;
-use super::collectives::Issued;
 use super::names::Names;
+use super::pending_collectives::{End, Issued};
 use crate::sink::Sink;
-
-/// When an operation was complete.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum End {
-    At(u64),
-    /// So long after the device came to its issue.
-    After(u64),
-    /// Some time before it was looked at.
-    Unknown,
-    /// Its completion was not watched.
-    NotSeen,
-}
 
 impl<N: Names> Analyser<N> {
     pub(super) fn push_operation(&self, issued: &Issued, end: End, failed: bool, sink: &mut Sink) {

@@ -1,16 +1,13 @@
 //! Collectives: issued here, completed there, one row each.
 
-use std::collections::HashMap;
-
 use probe_proto::v1;
 
+use super::analyser::Analyser;
 use super::clock::SECOND;
-use super::collective_row::End;
 use super::device::Device;
-use super::keep::keep;
-use super::modules::IntMap;
+use super::kind::NCCL_TRACE;
 use super::names::{Names, Operation};
-use super::{Analyser, NCCL_TRACE};
+use super::pending_collectives::{End, Group, Issued, Operations};
 use crate::record::{Kind, Record};
 use crate::sink::Sink;
 
@@ -23,53 +20,6 @@ pub(super) const PENDING: u64 = SECOND;
 const REPORTED: usize = 16;
 /// Operations that may wait; beyond it new ones are not kept.
 const WAITING: usize = 1 << 16;
-
-/// An operation that was issued.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Issued {
-    thread: usize,
-    pub(super) at: u64,
-    pub(super) step: i64,
-    pub(super) seq: i64,
-    pub(super) kind: u64,
-    pub(super) bytes: u64,
-    /// Nothing else was open on its thread, which waits for it: that is communication time.
-    waited_for: bool,
-    /// When the device came to its issue, of one that a stream waits for.
-    device: Device,
-}
-
-/// Operations under way.
-#[derive(Debug, Default)]
-pub(super) struct Operations {
-    waiting: IntMap<u64, Issued>,
-    handles: IntMap<u64, u64>,
-    pub(super) kinds: HashMap<u64, Operation>,
-    /// By the number of the group.
-    groups: HashMap<u32, Group>,
-}
-
-/// How far this process is on a process group.
-#[derive(Debug)]
-struct Group {
-    name: String,
-    size: i32,
-    /// Newest operation issued.
-    issued: i64,
-    /// Newest operation that was seen to be complete.
-    completed: i64,
-}
-
-keep!(Issued { thread, at, step, seq, kind, bytes, waited_for, device });
-keep!(Operations { waiting, handles, kinds, groups });
-keep!(Group { name, size, issued, completed });
-
-impl Operations {
-    fn under_way(&self, key: u64) -> Option<(&Issued, &Operation)> {
-        let issued = self.waiting.get(&key)?;
-        Some((issued, self.kinds.get(&issued.kind)?))
-    }
-}
 
 impl<N: Names> Analyser<N> {
     pub(super) fn collective(&mut self, number: usize, kind: Kind, record: Record, device: Device, sink: &mut Sink) {

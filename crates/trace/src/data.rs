@@ -3,10 +3,12 @@
 use probe_proto::table::Time;
 use probe_proto::tables::data_trace;
 
+use super::analyser::Analyser;
 use super::clock::seconds;
+use super::drops::INCOMPLETE;
+use super::frame::Frame;
+use super::kind::TORCH_TRACE;
 use super::names::Names;
-use super::thread::Frame;
-use super::{Analyser, INCOMPLETE, TORCH_TRACE};
 use crate::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use crate::record::Record;
 use crate::sink::Sink;

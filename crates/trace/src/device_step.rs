@@ -6,33 +6,11 @@
 //! reached before it is recorded, so the smallest difference ever seen is the one of a queue that was empty. Where it never
 //! was, work counts as waiting for too short a time, which leaves the bound a bound.
 
-use super::device::{Device, DeviceTime};
+use super::device::Device;
 use super::keep::keep;
-use super::parts::Part;
 
 /// The clocks may drift apart by one in so many.
 const DRIFT: u64 = 5_000;
-
-/// What a step's device time went into, on one thread.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct DeviceParts {
-    pub(super) forward: DeviceTime,
-    pub(super) backward: DeviceTime,
-    pub(super) optimizer: DeviceTime,
-}
-
-keep!(DeviceParts { forward, backward, optimizer });
-
-impl DeviceParts {
-    pub(super) fn credit(&mut self, part: Part, time: Option<u64>) {
-        match part {
-            Part::Forward => self.forward.add(time),
-            Part::Backward => self.backward.add(time),
-            Part::Optimizer => self.optimizer.add(time),
-            Part::Data | Part::Checkpoint | Part::Suspended | Part::Other => {}
-        }
-    }
-}
 
 /// What the device did in a step.
 #[derive(Debug, Clone, Copy)]

@@ -3,13 +3,17 @@
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace;
 
+use super::analyser::{Analyser, Times, word};
+use super::call_memory::Measured;
 use super::calls::{Call, CallId, NO_CALL};
 use super::clock::seconds;
+use super::device::Device;
 use super::device::DeviceTime;
-use super::module_memory::Measured;
+use super::drops::{INCOMPLETE, RING_FULL};
+use super::frame::Frame;
+use super::kind::TORCH_TRACE;
 use super::names::Names;
-use super::thread::Frame;
-use super::{Analyser, Device, INCOMPLETE, RING_FULL, TORCH_TRACE, Times, payload, word};
+use super::payload;
 use crate::record::Record;
 use crate::sink::Sink;
 

@@ -3,31 +3,19 @@
 use probe_proto::table::Time;
 use probe_proto::tables::memory;
 
-use super::Analyser;
-use super::keep::keep;
+use super::analyser::Analyser;
+use super::memory_sample::MemorySample;
 use super::names::Names;
 use crate::payload::{MB, MEMORY_VALUES as COUNT};
 use crate::record::Record;
 use crate::sink::Sink;
-
-/// A device's values on their way, two a record.
-#[derive(Debug, Default)]
-pub(super) struct Sample {
-    /// The part that comes next; 0: none is on its way.
-    next: usize,
-    device: u64,
-    ts: u64,
-    values: [u64; COUNT],
-}
-
-keep!(Sample { next, device, ts, values });
 
 impl<N: Names> Analyser<N> {
     pub(super) fn memory(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let (part, device) = ((record.payload() & 0xff) as usize, record.payload() >> 8);
         let sample = &mut self.threads[number].memory;
         if part == 0 {
-            *sample = Sample { device, ts: record.ts, ..Sample::default() };
+            *sample = MemorySample { device, ts: record.ts, ..MemorySample::default() };
         } else if part != sample.next || device != sample.device {
             sample.next = 0;
             return;

@@ -2,9 +2,12 @@
 
 use probe_proto::encode::StringTable;
 
+use super::analyser::Analyser;
+use super::drops::INCOMPLETE;
+use super::frame::Frame;
+use super::kind::TORCH_TRACE;
 use super::names::Names;
-use super::thread::{Frame, Thread};
-use super::{Analyser, INCOMPLETE, TORCH_TRACE};
+use super::thread::Thread;
 use crate::sink::Sink;
 
 /// The innermost thing that is open on a thread.

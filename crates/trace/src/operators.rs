@@ -3,10 +3,10 @@
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{copies, sync_points};
 
-use super::Analyser;
+use super::analyser::Analyser;
 use super::clock::seconds;
-use super::keep::{Keep, Kept};
 use super::names::Names;
+use super::tensor_read::TensorRead;
 use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA};
 use crate::record::Record;
 use crate::sink::Sink;
@@ -16,52 +16,6 @@ const PLACES: usize = 1024;
 
 /// Payloads have 54 bits.
 const PART: u32 = 54;
-
-/// What was read at one place of the program in a step.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Read {
-    /// Operator, line, stride and part of the step; device.
-    key: (u64, u8),
-    thread: usize,
-    row: sync_points::Row,
-}
-
-impl Keep for Read {
-    fn put(&self, to: &mut Vec<u8>) {
-        let row = self.row;
-        self.key.put(to);
-        self.thread.put(to);
-        (row.step, row.ts).put(to);
-        row.stride.put(to);
-        (row.operation, row.device).put(to);
-        row.count.put(to);
-        row.waited.put(to);
-        (row.file, row.line).put(to);
-        row.thread.put(to);
-        row.part.put(to);
-    }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
-        let (key, thread) = (Keep::get(from)?, Keep::get(from)?);
-        let ((step, ts), stride) = (Keep::get(from)?, Keep::get(from)?);
-        let ((operation, device), count) = (Keep::get(from)?, Keep::get(from)?);
-        let (waited, (file, line)) = (Keep::get(from)?, Keep::get(from)?);
-        let (os_thread, part) = (Keep::get(from)?, Keep::get(from)?);
-        let row = sync_points::Row {
-            step,
-            stride,
-            ts,
-            operation,
-            device,
-            count,
-            waited,
-            part,
-            file,
-            line,
-            thread: os_thread,
-        };
-        Some(Self { key, thread, row })
-    }
-}
 
 fn operator(payload: u64) -> &'static str {
     match OPERATORS.get((payload & 15) as usize) {
@@ -155,7 +109,7 @@ impl<N: Names> Analyser<N> {
         if self.reads.len() >= PLACES {
             return sink.push(row);
         }
-        self.reads.push(Read { key, thread: number, row });
+        self.reads.push(TensorRead { key, thread: number, row });
     }
 
     /// The step is over.

@@ -1,7 +1,6 @@
 //! What a step's time went into, on one thread.
 
 use super::device::DeviceTime;
-use super::device_step::DeviceParts;
 use super::keep::keep;
 use super::meter::Counts;
 
@@ -27,6 +26,27 @@ impl Part {
             Self::Checkpoint => "checkpoint",
             Self::Suspended => "suspended",
             Self::Other => "other",
+        }
+    }
+}
+
+/// What a step's device time went into, on one thread.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct DeviceParts {
+    pub(super) forward: DeviceTime,
+    pub(super) backward: DeviceTime,
+    pub(super) optimizer: DeviceTime,
+}
+
+keep!(DeviceParts { forward, backward, optimizer });
+
+impl DeviceParts {
+    pub(super) fn credit(&mut self, part: Part, time: Option<u64>) {
+        match part {
+            Part::Forward => self.forward.add(time),
+            Part::Backward => self.backward.add(time),
+            Part::Optimizer => self.optimizer.add(time),
+            Part::Data | Part::Checkpoint | Part::Suspended | Part::Other => {}
         }
     }
 }

@@ -6,7 +6,7 @@
 use probe_proto::table::Time;
 use probe_proto::tables::pauses;
 
-use super::Analyser;
+use super::analyser::Analyser;
 use super::clock::seconds;
 use super::names::Names;
 use super::parts::Part;

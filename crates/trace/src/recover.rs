@@ -8,14 +8,15 @@ use probe_proto::encode::StringTable;
 use probe_proto::v1::{Batch, Drop, Status, TableSchema};
 use prost::Message;
 
+use super::analyser::Analyser;
 use super::cut::cut;
+use super::device::Device;
 use super::keep::{Keep, Kept, keep};
 use super::known::KnownNames;
 use super::mapping::{CAPACITY, MAX_RINGS, Part, Reader};
 use super::open::Open;
 use super::record::Record;
 use super::sink::{Counted, Sink};
-use super::{Analyser, Device};
 
 #[cfg(test)]
 mod tests;

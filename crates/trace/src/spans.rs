@@ -3,7 +3,7 @@
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{metrics, spans};
 
-use super::Analyser;
+use super::analyser::Analyser;
 use super::clock::seconds;
 use super::names::Names;
 use crate::payload::{REASONS, SPAN_KINDS};

@@ -1,9 +1,9 @@
 //! What the analysis knows between two drains, put down and taken up again.
 
+use super::analyser::{Analyser, Words};
 use super::keep::{Keep, Kept};
 use super::meter::Meter;
 use super::names::Names;
-use super::{Analyser, Words};
 
 impl<N: Names> Analyser<N> {
     /// Appends all that a successor needs to go on: everything but the names, and what the meter of overhead has seen.

@@ -3,14 +3,18 @@
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{steps, torch_trace};
 
+use super::analyser::{Analyser, Times, word};
+use super::call_memory::Measured;
 use super::clock::seconds;
+use super::device::Device;
 use super::device::DeviceTime;
 use super::device_step::StepOnDevice;
-use super::module_memory::Measured;
+use super::drops::{CLOCK_STOPPED, INCOMPLETE, RING_FULL};
+use super::frame::Frame;
+use super::kind::{STEPS, TORCH_TRACE};
 use super::names::Names;
 use super::parts::Parts;
-use super::thread::{Frame, Thread};
-use super::{Analyser, CLOCK_STOPPED, Device, INCOMPLETE, RING_FULL, STEPS, TORCH_TRACE, Times, word};
+use super::thread::Thread;
 use crate::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
 use crate::record::Record;
 use crate::sink::Sink;

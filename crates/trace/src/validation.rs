@@ -11,62 +11,17 @@
 //!
 //! A process in which nothing has ever trained does not validate: it infers, and its calls are forward passes.
 
-use super::Analyser;
-use super::keep::keep;
+use super::analyser::Analyser;
+use super::analyser::word;
+use super::frame::Frame;
 use super::meter::Counts;
 use super::names::Names;
-use super::parts::Parts;
-use super::thread::{Frame, Thread};
-use super::word;
-use crate::payload::{EVAL_MODE, NO_GRADIENTS};
+use super::section::{Mark, Section};
+use super::thread::Thread;
 use crate::sink::Sink;
 
 /// Different modules of a section that are remembered.
 const MODULES: usize = 16;
-
-/// What was counted up to a point in time.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Mark {
-    at: u64,
-    parts: Parts,
-    counts: Counts,
-}
-
-/// A section of a thread's time that is either training or validation as a whole.
-#[derive(Debug, Default)]
-pub(crate) struct Section {
-    from: Mark,
-    /// The end of the last call.
-    until: Mark,
-    /// Intervals that had been recorded when it began.
-    rows: u64,
-    /// The iterator that its batches come from; 0 is none.
-    iterator: u64,
-    trains: bool,
-    /// Outermost modules with parameters that were called and did not train, and how: what is true of all the calls.
-    modules: Vec<u64>,
-    mode: u64,
-}
-
-keep!(Mark { at, parts, counts });
-keep!(Section { from, until, rows, iterator, trains, modules, mode });
-
-impl Section {
-    fn has_calls(&self) -> bool {
-        !self.modules.is_empty()
-    }
-
-    /// Whether it is validation, as it stands now.
-    fn validates(&self) -> bool {
-        !self.trains && self.has_calls()
-    }
-
-    /// Whether a call of `module` in this `mode` trains what was validated until now.
-    fn was_validation_of(&self, module: u64, mode: u64) -> bool {
-        let changed = mode & EVAL_MODE == 0 || mode & NO_GRADIENTS == 0 && self.mode & NO_GRADIENTS != 0;
-        self.validates() && self.mode & EVAL_MODE != 0 && changed && self.modules.contains(&module)
-    }
-}
 
 impl Thread {
     /// Whether what ends now is validation, as far as can be told yet.

@@ -2,8 +2,8 @@
 
 use std::sync::{LazyLock, Mutex};
 
-use super::names;
+use super::symbolizer::Symbolizer;
 use probe_trace::Analyser;
 
-pub(super) static ANALYSER: LazyLock<Mutex<Analyser<names::Known>>> =
-    LazyLock::new(|| Mutex::new(Analyser::new(names::Known)));
+pub(super) static ANALYSER: LazyLock<Mutex<Analyser<Symbolizer>>> =
+    LazyLock::new(|| Mutex::new(Analyser::new(Symbolizer)));

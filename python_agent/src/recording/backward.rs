@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::boundary::{self, DETAIL, SUSPENSIONS};
+use super::autograd_passes::{FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, PASSES, WATCHED};
+use super::boundary::{self, DETAIL};
 use super::clock::ticks;
 use super::forward::beside_error;
 use super::policy::{self, Layer};
-use super::record_function::{self, FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, WATCHED};
 use super::slot;
-use super::thread::{self, BESIDE, RECORD};
+use super::thread::{self, BESIDE, RECORD, SUSPENSIONS};
 use crate::shared::ENABLED;
 use probe_trace::record::{Kind, Record};
 
@@ -52,7 +52,7 @@ fn backward_begin() -> PyResult<()> {
             return Err(beside_error());
         }
         if state.backward.depth() == 0 {
-            record_function::PASSES.fetch_add(1, Ordering::Relaxed);
+            PASSES.fetch_add(1, Ordering::Relaxed);
             state.first_node.set(0);
             state.last_node.set(0);
             FIRST_ELSEWHERE.store(0, Ordering::Relaxed);
@@ -73,7 +73,7 @@ fn backward_end() -> bool {
         let watched = WATCHED.load(Ordering::Relaxed) || !NODES.load(Ordering::Relaxed);
         state.close(&state.backward, Kind::BackwardEnd, u64::from(!watched), first, last);
         if state.backward.depth() == 0 {
-            record_function::PASSES.fetch_sub(1, Ordering::Relaxed);
+            PASSES.fetch_sub(1, Ordering::Relaxed);
         }
         watched
             && NODES.load(Ordering::Relaxed)

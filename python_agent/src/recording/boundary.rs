@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use pyo3::prelude::*;
 
 use super::clock::ticks;
-use super::thread::{self, RECORD, SUSPENDED, ThreadState};
-use super::{module_memory, operators, pauses, policy, processor, program_errors, record_function, slot};
+use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
+use super::{module_memory, operators, pauses, policy, processor, program_errors, torch_callbacks};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNTOLD};
 use probe_trace::record::{Kind, Record};
@@ -19,8 +19,6 @@ static DETAIL_SAID: AtomicU64 = AtomicU64::new(UNSAID);
 const UNSAID: u64 = u64::MAX;
 /// Whether torch.profiler is on for a capture in the step that is under way.
 static IS_CAPTURED: AtomicBool = AtomicBool::new(false);
-/// Threads that run a snippet between two steps: while there is one, autograd's threads record nothing.
-pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
 /// Whether a training step has ever ended.
 pub(crate) static STEPPED: AtomicBool = AtomicBool::new(false);
 
@@ -130,6 +128,12 @@ fn call_may_end(py: Python<'_>, state: &ThreadState) {
     }
 }
 
+/// The program says that a step has ended: from here on it does.
+pub(super) fn program_ends(state: &ThreadState) {
+    UNIT.store(MARKED, Ordering::Relaxed);
+    end_without_optimizer(state, 0);
+}
+
 fn end_without_optimizer(state: &ThreadState, payload: u64) {
     let steps = end_step(state);
     state.instant(Record::new(Kind::MarkStep, payload, ticks(), 0, steps as u64));
@@ -174,7 +178,7 @@ fn say(state: &ThreadState, wanted: bool) {
         if state.instant(Record::new(Kind::Detail, said, ticks(), 0, 0)) {
             DETAIL_SAID.store(said, Ordering::Relaxed);
             DETAIL.store(wanted, Ordering::Relaxed);
-            record_function::watch_nodes(wanted && policy::is_on(policy::Layer::Backward));
+            torch_callbacks::watch_nodes(wanted && policy::is_on(policy::Layer::Backward));
         }
     }
 }
@@ -251,18 +255,6 @@ fn thread_mode(mode: u8) -> u8 {
     })
 }
 
-/// Ends a training step here and now; for loops in which no optimizer of torch steps.
-#[pyfunction]
-fn mark_step(py: Python<'_>) {
-    thread::with(|state| {
-        if state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed) {
-            slot::put_back(py, state, may_lack_forward(state));
-            UNIT.store(MARKED, Ordering::Relaxed);
-            end_without_optimizer(state, 0);
-        }
-    });
-}
-
 /// `threading.get_ident()` of the training thread; 0 before anything was trained.
 #[pyfunction]
 fn training_thread() -> u64 {
@@ -289,7 +281,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_idle, module)?)?;
     module.add_function(wrap_pyfunction!(set_captured, module)?)?;
     module.add_function(wrap_pyfunction!(thread_mode, module)?)?;
-    module.add_function(wrap_pyfunction!(mark_step, module)?)?;
     module.add_function(wrap_pyfunction!(training_thread, module)?)?;
     module.add_function(wrap_pyfunction!(step, module)?)?;
     module.add_function(wrap_pyfunction!(set_boundary_callback, module)?)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
 
-use super::record_function::symbol;
+use super::libtorch::symbol;
 use probe_trace::payload::{EVAL_MODE, NO_GRADIENTS};
 
 /// `bool c10::GradMode::is_enabled()`: false in `no_grad` and in `inference_mode`.

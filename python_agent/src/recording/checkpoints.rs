@@ -9,6 +9,7 @@ use probe_proto::tables::checkpoints;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::clock::unix_ns;
 use super::policy::{self, Layer};
 use super::program_errors;
 use super::thread::{self, RECORD};
@@ -88,7 +89,7 @@ fn run_checkpoint<'py>(
         }
     };
     let is_distributed = u32::from(kind != "torch.save");
-    let (step, unix_ns, began) = (STEP.load(Ordering::Relaxed), crate::uplink::unix_ns(), Instant::now());
+    let (step, unix_ns, began) = (STEP.load(Ordering::Relaxed), unix_ns(), Instant::now());
     DISTRIBUTED.fetch_add(is_distributed, Ordering::Relaxed);
     thread::with(|state| state.open(&state.checkpoints, Kind::CheckpointBegin, 0));
     let result = save.call(args, Some(kwargs));

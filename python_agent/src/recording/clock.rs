@@ -4,6 +4,7 @@
 //! the background thread, which compares both from time to time ([`sample`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) use probe_trace::clock::Sample;
 
@@ -49,6 +50,11 @@ fn nanoseconds(clock: libc::clockid_t) -> u64 {
     // SAFETY: `time` is a timespec of ours; both clocks exist on every Linux.
     unsafe { libc::clock_gettime(clock, &mut time) };
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn unix_ns() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
 /// Reads all clocks as closely together as a few tries allow.

@@ -21,7 +21,7 @@ static SINK: LazyLock<Mutex<Sink>> = LazyLock::new(Mutex::default);
 #[pyfunction]
 #[pyo3(signature = (last = true))]
 fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
-    if super::fork::is_child() {
+    if super::process_flag::is_child() {
         return Err(PyRuntimeError::new_err("a forked child records nothing"));
     }
     let mut sink = shared::lock(&SINK);
@@ -77,7 +77,7 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
 /// Analyses what has been recorded, as the background thread does, and keeps the rows for [`take_rows`].
 #[pyfunction]
 fn analyse(py: Python<'_>) {
-    if !super::fork::is_child() {
+    if !super::process_flag::is_child() {
         py.detach(|| drain::drain(&mut shared::lock(&SINK)));
     }
 }

@@ -8,7 +8,8 @@ use super::analyser::ANALYSER;
 use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
-use super::{checkpoints, exceptions, fork, names, overhead, shared_memory, slot, spans, tables};
+use super::symbolizer::Symbolizer;
+use super::{checkpoints, exceptions, overhead, process_flag, shared_memory, slot, spans, tables};
 use crate::sampling::Sampler;
 use crate::shared;
 use probe_trace::sink::Sink;
@@ -73,10 +74,10 @@ pub fn drain(sink: &mut Sink) {
 
 /// The same; with `last` everything there is, however young.
 pub(super) fn drain_now(sink: &mut Sink, last: bool) {
-    if !PREPARED.load(Ordering::Acquire) || fork::is_child() {
+    if !PREPARED.load(Ordering::Acquire) || process_flag::is_child() {
         return;
     }
-    fork::begun();
+    process_flag::begun();
     let mut analyser = shared::lock(&ANALYSER);
     let mut sample = clock::sample();
     if analyser.is_new_at(sample) {
@@ -122,7 +123,7 @@ struct Cursor {
 
 /// Takes what is at most as young as `until`, up to the first record that waits for a device; where that is older than
 /// `given_up`, it is not waited for. Returns how far that was.
-fn merge(analyser: &mut Analyser<names::Known>, readers: &[Reader], until: u64, given_up: u64, sink: &mut Sink) -> u64 {
+fn merge(analyser: &mut Analyser<Symbolizer>, readers: &[Reader], until: u64, given_up: u64, sink: &mut Sink) -> u64 {
     let mut harvest = shared::lock(&HARVEST);
     let mut cursors = Vec::new();
     for (number, reader) in readers.iter().enumerate() {

@@ -12,8 +12,9 @@ use probe_proto::tables::exceptions;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::fork;
+use super::clock::unix_ns;
 use super::policy::{Layer, is_on};
+use super::process_flag;
 use crate::shared::{self, ENABLED, STEP};
 use probe_trace::sink::Sink;
 
@@ -116,7 +117,7 @@ pub fn stored(count: u64) {
 /// Keeps an exception. With `wait_s` it waits so long at most until the collector has it; False where it has not by then.
 #[pyfunction]
 fn record_exception(py: Python<'_>, raised: Raised, wait_s: f64) -> bool {
-    if fork::is_child() || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Exceptions) {
+    if process_flag::is_child() || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Exceptions) {
         return false;
     }
     let number = {
@@ -129,7 +130,7 @@ fn record_exception(py: Python<'_>, raised: Raised, wait_s: f64) -> bool {
         }
         all.fatal += u64::from(fatal);
         all.kept += 1;
-        all.waiting.push((STEP.load(Ordering::Relaxed), crate::uplink::unix_ns(), raised));
+        all.waiting.push((STEP.load(Ordering::Relaxed), unix_ns(), raised));
         all.kept
     };
     match Duration::try_from_secs_f64(wait_s) {
@@ -157,7 +158,7 @@ fn set_passing(callback: Option<Py<PyAny>>) {
 /// on at once.
 #[cold]
 pub(super) fn passing() {
-    if fork::is_child() || !is_on(Layer::Exceptions) {
+    if process_flag::is_child() || !is_on(Layer::Exceptions) {
         return;
     }
     // SAFETY: slots are called with the GIL held, and an exception is set.

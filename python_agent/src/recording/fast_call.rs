@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use pyo3::{ffi, intern};
 
-use super::record_function::symbol;
+use super::libtorch::symbol;
 
 /// What torch's functions look at, as it was when the layer was put in.
 struct Torch {

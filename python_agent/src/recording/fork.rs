@@ -8,23 +8,19 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{MutexGuard, Once};
 use std::time::Instant;
 
 use pyo3::prelude::*;
 
+use super::process_flag::{BEGUN, IN_CHILD, MAY_BEGIN, is_child, may_begin};
 use super::{
     boundary, collectives, drain, first_use, forward, names, processor, profiled_ranges, ring, shared_memory, thread,
 };
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
 static ONCE: Once = Once::new();
-static IN_CHILD: AtomicBool = AtomicBool::new(false);
-/// This process is an agent: its uplink was started, or its rings were read.
-static BEGUN: AtomicBool = AtomicBool::new(false);
-/// A forked child of a process that was none: nobody had read its rings, and no thread of ours was lost in the fork.
-static MAY_BEGIN: AtomicBool = AtomicBool::new(false);
 /// How long the fork before this one waited for our locks, in nanoseconds.
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -63,11 +59,6 @@ thread_local! {
     static HELD: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
-/// Whether this process is a forked child of the one that recorded.
-pub(super) fn is_child() -> bool {
-    IN_CHILD.load(Ordering::Relaxed)
-}
-
 extern "C" fn before() {
     let begun = Instant::now();
     // A thread so near its end that it has no storage of its own any more forks without them.
@@ -89,17 +80,6 @@ extern "C" fn in_child() {
     let _ = HELD.try_with(|held| drop(held.take()));
     thread::retire();
     shared_memory::leave();
-}
-
-/// This process is an agent from now on: what its children inherit may be half read.
-pub(crate) fn begun() {
-    BEGUN.store(true, Ordering::Relaxed);
-}
-
-/// Whether this forked child may become an agent itself.
-#[inline]
-pub(crate) fn may_begin() -> bool {
-    MAY_BEGIN.load(Ordering::Relaxed)
 }
 
 /// Begins anew in a forked child: what the parent had recorded and not sent is the parent's, and stays there. False where

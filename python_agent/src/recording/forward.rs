@@ -1,4 +1,4 @@
-//! Module calls: what the slot runs before and after each.
+//! Module calls: what is recorded before and after each.
 
 use std::sync::atomic::Ordering;
 
@@ -8,69 +8,12 @@ use pyo3::prelude::*;
 
 use super::boundary::{self, DETAIL};
 use super::clock::ticks;
+use super::libtorch::peek;
 use super::policy::{self, Layer};
-use super::record_function::peek;
-use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
-use super::{call_mode, capture, device, exceptions, fast_call, first_use, module_memory, names, shape, slot};
-use crate::shared::{self, ENABLED};
+use super::thread::{self, BESIDE, TESTING, ThreadState};
+use super::{call_mode, device, first_use, module_memory, names};
+use crate::shared;
 use probe_trace::record::{Kind, Record, RecordTable};
-
-/// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
-/// returned, NULL with its exception included, is returned untouched.
-pub(super) unsafe extern "C" fn module_call(
-    module: *mut ffi::PyObject,
-    args: *mut ffi::PyObject,
-    kwargs: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    let original = slot::original();
-    let call = || {
-        // SAFETY: the interpreter called us with these arguments for the same slot.
-        unsafe { original(module, args, kwargs) }
-    };
-    if !ENABLED.load(Ordering::Relaxed) {
-        return call();
-    }
-    let call = || {
-        // SAFETY: the same.
-        let call = || unsafe { fast_call::call(module, args, kwargs) }.unwrap_or_else(call);
-        // SAFETY: slots are called with the GIL held, and the caller has the module.
-        unsafe { capture::ranged(module, call) }
-    };
-    thread::with(|state| {
-        if state.mode.get() != RECORD {
-            return if may_call(state, module) { call() } else { std::ptr::null_mut() };
-        }
-        let outermost = state.depth.get() == 0;
-        if outermost {
-            enter_outermost(state, module);
-        } else if !state.detail.get() {
-            return call();
-        }
-        let recorded = (!outermost || policy::is_on(Layer::Forward)) && enter(state, module, outermost);
-        if outermost && recorded {
-            shape::record(state, args, kwargs);
-        }
-        state.depth.set(state.depth.get() + 1);
-        let result = call();
-        state.depth.set(state.depth.get().saturating_sub(1));
-        if recorded {
-            // An exception under way is nothing to ask Python beside.
-            leave(state, module as u64, !result.is_null());
-        }
-        if outermost && result.is_null() {
-            exceptions::passing();
-        } else if outermost {
-            // torch.compile resets slots while it compiles what the call has come to.
-            // SAFETY: the interpreter calls slots with the GIL held.
-            let py = unsafe { Python::assume_attached() };
-            slot::put_back(py, state, false);
-            if recorded {
-                boundary::call_ended(py, state);
-            }
-        }
-        result
-    })
-}
 
 /// Records the beginning of a call. False where it was not recorded: then its end must not be either.
 #[inline(always)]
@@ -139,7 +82,7 @@ pub(super) fn enter_outermost(state: &ThreadState, module: *mut ffi::PyObject) {
 
 /// On a thread that does not record: whether the call may go on; if not, an exception is set.
 #[cold]
-fn may_call(state: &ThreadState, module: *mut ffi::PyObject) -> bool {
+pub(super) fn may_call(state: &ThreadState, module: *mut ffi::PyObject) -> bool {
     match state.mode.get() {
         TESTING => state.test_calls.set(state.test_calls.get() + 1),
         BESIDE => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::analyser::ANALYSER;
 use super::ring::{self, Reader};
 use super::shared_memory::{self, writer};
-use super::{names, overhead};
+use super::{overhead, symbolizer};
 use crate::shared::lock;
 use probe_trace::keep::Keep;
 use probe_trace::mapping::Part;
@@ -27,7 +27,7 @@ struct State {
     /// Not again before.
     next: Option<Instant>,
     /// What the names were when they were put down.
-    names: Option<names::Version>,
+    names: Option<symbolizer::Version>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State { next: None, names: None });
@@ -54,10 +54,10 @@ pub fn put_down(sink: &Sink, outgoing: impl FnOnce(Vec<recover::Place>) -> Outgo
     let Some(writer) = writer() else { return };
     let before = overhead::cpu();
     let (mut writer, mut state) = (lock(writer), lock(&STATE));
-    let version = names::version();
+    let version = symbolizer::version();
     if state.names != Some(version) {
         // Without names there still are rows, of modules whose name is not known.
-        let put = writer.put(Part::Names, |to| names::dump().put(to));
+        let put = writer.put(Part::Names, |to| symbolizer::dump().put(to));
         state.names = put.is_ok().then_some(version);
     }
     let rings = Reader::all().iter().map(Reader::place).collect();

@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+use super::allocator;
 use super::clock::ticks;
-use super::memory;
 use super::policy::{Layer, is_on};
 use super::program_errors;
 use super::thin::Thin;
@@ -69,7 +69,7 @@ pub(super) struct Looked {
 
 impl Looked {
     /// As a device's allocator says by its first values, all of them or none.
-    fn of(device: u8, values: [u64; memory::OF_MODULES]) -> Option<Self> {
+    fn of(device: u8, values: [u64; allocator::OF_MODULES]) -> Option<Self> {
         let [allocated, peak, reserved] = values;
         let looked = Self { allocated, reserved, payload: u64::from(device) | peak << PEAK };
         (!values.contains(&u64::MAX)).then_some(looked)
@@ -107,7 +107,7 @@ fn asked(py: Python<'_>) -> PyResult<Option<Looked>> {
     // References that know that the GIL is held: others, let go of in here, wait for pyo3 to be entered by its own door.
     let device = source.device.bind(py).call0()?;
     let statistics = source.statistics.bind(py).call1((&device,))?;
-    Ok(Looked::of(device.extract()?, memory::values(statistics.cast::<PyDict>()?)?))
+    Ok(Looked::of(device.extract()?, allocator::values(statistics.cast::<PyDict>()?)?))
 }
 
 /// At the beginning of an optimizer's step, inside what is recorded of it.
@@ -118,7 +118,7 @@ pub(super) fn optimizer_begins(state: &ThreadState) {
 }
 
 /// At its end; `memory.py` has asked already, and these are the first of the values.
-pub(super) fn optimizer_ends(state: &ThreadState, device: u8, values: [u64; memory::OF_MODULES]) {
+pub(super) fn optimizer_ends(state: &ThreadState, device: u8, values: [u64; allocator::OF_MODULES]) {
     if LOOKS.is_on()
         && state.optimizers.depth() > 0
         && let Some(looked) = Looked::of(device, values)

@@ -13,24 +13,24 @@ use super::clock::ticks;
 use super::thread::ThreadState;
 use super::{cost, program_errors, shared_memory};
 use crate::shared;
-use probe_trace::known::{self, Entry, KnownNames, Learned, Numbered};
-use probe_trace::names::{Found, ModuleInfo, Names};
+use probe_trace::known::{Entry, Learned};
+use probe_trace::names::ModuleInfo;
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    modules: HashMap<u64, Vec<Entry>>,
-    types: HashMap<u64, Arc<str>>,
+    pub(super) modules: HashMap<u64, Vec<Entry>>,
+    pub(super) types: HashMap<u64, Arc<str>>,
     /// Addresses that have an entry of the past.
-    past: Vec<u64>,
+    pub(super) past: Vec<u64>,
 }
 
 pub(super) static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 /// Grows whenever an answer may have changed.
-static GENERATION: AtomicU64 = AtomicU64::new(1);
+pub(super) static GENERATION: AtomicU64 = AtomicU64::new(1);
 /// Grows when a module has gone, so that nobody takes another one at its address for known.
 static ROOTS_GENERATION: AtomicU64 = AtomicU64::new(1);
 /// An outermost module below which an unknown module was met: to be walked again at its next call. 0: none.
-static WALK_AGAIN: AtomicU64 = AtomicU64::new(0);
+pub(super) static WALK_AGAIN: AtomicU64 = AtomicU64::new(0);
 pub(super) static WALKER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 static HAS_WALKER: AtomicBool = AtomicBool::new(false);
 
@@ -125,7 +125,7 @@ fn name_modules(modules: Vec<Described>) {
 /// The module at `address` is gone.
 #[pyfunction]
 fn forget_module(address: u64) {
-    if super::fork::is_child() {
+    if super::process_flag::is_child() {
         return;
     }
     let mut registry = shared::lock(&REGISTRY);
@@ -142,7 +142,7 @@ fn forget_module(address: u64) {
 /// Remembers the class name of a module type, for modules that no walk finds.
 #[pyfunction]
 pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
-    if super::fork::is_child() {
+    if super::process_flag::is_child() {
         return Ok(());
     }
     let name: Arc<str> = class.name()?.to_string().into();
@@ -155,96 +155,12 @@ pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
 }
 
 /// Grows when anything but a module gets a name.
-static LEARNED: AtomicU64 = AtomicU64::new(0);
+pub(super) static LEARNED: AtomicU64 = AtomicU64::new(0);
 
 /// Something but a module has got a name.
 pub(super) fn learned(what: &Learned<'_>) {
     shared_memory::log(what);
     LEARNED.fetch_add(1, Ordering::Release);
-}
-
-/// Changes with every name.
-pub(super) type Version = (u64, u64);
-
-/// See there.
-pub(super) fn version() -> Version {
-    (GENERATION.load(Ordering::Acquire), LEARNED.load(Ordering::Acquire))
-}
-
-/// All that is known.
-pub(super) fn dump() -> KnownNames {
-    // Before looking: what is learned meanwhile makes another generation.
-    let generation = GENERATION.load(Ordering::Acquire);
-    let numbered = |name: &dyn Fn(u64) -> Option<String>| -> Numbered {
-        (0..=super::interned::NAMES as u64).filter_map(|id| Some((id, name(id)?))).collect()
-    };
-    let registry = shared::lock(&REGISTRY);
-    let (modules, classes) = (registry.modules.clone(), registry.types.clone());
-    drop(registry);
-    KnownNames {
-        generation,
-        modules,
-        classes,
-        optimizers: numbered(&|id| Known.optimizer(id)),
-        operations: super::collectives::operations(),
-        spans: numbered(&|id| Known.named(true, id)),
-        metrics: numbered(&|id| Known.named(false, id)),
-        lines: numbered(&|id| Known.line(id)),
-    }
-}
-
-/// The registry as the analysis sees it.
-#[derive(Debug)]
-pub(super) struct Known;
-
-impl Names for Known {
-    fn generation(&self) -> u64 {
-        GENERATION.load(Ordering::Acquire)
-    }
-
-    fn module(&self, address: u64, at: u64) -> Found {
-        let registry = shared::lock(&REGISTRY);
-        known::find(registry.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
-    }
-
-    fn class(&self, address: u64) -> Option<Arc<str>> {
-        shared::lock(&REGISTRY).types.get(&address).cloned()
-    }
-
-    fn walk_again(&self, root: u64) {
-        WALK_AGAIN.store(root, Ordering::Relaxed);
-    }
-
-    fn optimizer(&self, id: u64) -> Option<String> {
-        super::optimizer::class_name(id)
-    }
-
-    fn operation(&self, id: u64) -> Option<probe_trace::names::Operation> {
-        super::collectives::operation(id)
-    }
-
-    fn named(&self, is_span: bool, id: u64) -> Option<String> {
-        super::spans::name_of(is_span, id)
-    }
-
-    fn line(&self, id: u64) -> Option<String> {
-        super::operators::line_of(id)
-    }
-
-    fn forget_before(&self, ticks: u64) {
-        let mut registry = shared::lock(&REGISTRY);
-        let registry = &mut *registry;
-        let modules = &mut registry.modules;
-        registry.past.retain(|address| {
-            let Some(entries) = modules.get_mut(address) else { return false };
-            entries.retain(|entry| entry.until >= ticks);
-            let waits = entries.iter().any(|entry| entry.until != u64::MAX);
-            if entries.is_empty() {
-                modules.remove(address);
-            }
-            waits
-        });
-    }
 }
 
 /// Adds this file's functions to the module.

@@ -15,14 +15,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::boundary::SUSPENSIONS;
 use super::clock::ticks;
 use super::interned::Interned;
+use super::libtorch::name_of;
 use super::policy::{Layer, is_on};
-use super::record_function::{self as torch, name_of};
 use super::shim::{self, FLOAT, Tensor};
 use super::thin::Thin;
-use super::thread::{self, RECORD};
+use super::thread::{self, RECORD, SUSPENSIONS};
+use super::torch_callbacks as torch;
 use crate::shared::{self, ENABLED};
 use probe_trace::known::Learned;
 use probe_trace::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};

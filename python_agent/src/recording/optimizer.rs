@@ -1,6 +1,6 @@
 //! Optimizer steps: whose, and which of them ends a training step.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -9,7 +9,7 @@ use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::Turns;
-use super::{device, first_use, fork, forward_hooks, module_memory, record_function, slot};
+use super::{device, first_use, forward_hooks, module_memory, process_flag, slot};
 use crate::shared::{ENABLED, STEP};
 use probe_trace::known::Learned;
 use probe_trace::record::Kind;
@@ -62,6 +62,9 @@ pub(crate) fn class_name(id: u64) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Whether torch's RecordFunction callbacks record optimizers' steps.
+pub(super) static OPTIMIZERS: AtomicBool = AtomicBool::new(false);
+
 /// Whose steps are the training steps: those of the first that finished one.
 static TURNS: Turns = Turns::new();
 
@@ -111,7 +114,7 @@ fn is_primary(optimizer: u64) -> bool {
 #[pyfunction]
 fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) {
-        if fork::may_begin() {
+        if process_flag::may_begin() {
             // A forked child that trains.
             first_use::happened(py);
             if ENABLED.load(Ordering::Relaxed) {
@@ -125,7 +128,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| match state.mode.get() {
         RECORD => {
             first_use::happened(py);
-            if !record_function::OPTIMIZERS.load(Ordering::Relaxed) {
+            if !OPTIMIZERS.load(Ordering::Relaxed) {
                 begin(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
             }
             if state.optimizer.get() == 0 {

@@ -10,7 +10,8 @@ use probe_proto::tables::overhead;
 use probe_proto::v1;
 
 use super::clock::Sample;
-use super::{cost as costs, module_memory, names, operators, policy, ring};
+use super::symbolizer::Symbolizer;
+use super::{cost as costs, module_memory, operators, policy, ring};
 use crate::shared::{self, STEP};
 use probe_trace::sink::Sink;
 use probe_trace::{Analyser, Counts};
@@ -69,7 +70,7 @@ pub(super) fn cpu() -> Option<(i64, f64)> {
 }
 
 /// Looks at the newest steps, if it is time; a row where two seconds have passed, or (`last`) training is over.
-pub(super) fn note(analyser: &mut Analyser<names::Known>, now: Sample, last: bool, sink: &mut Sink) {
+pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool, sink: &mut Sink) {
     let mut state = shared::lock(&STATE);
     let step = STEP.load(Ordering::Relaxed);
     if step == 0 || !last && state.looked.is_some_and(|looked| looked.elapsed() < LOOK) {

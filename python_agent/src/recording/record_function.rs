@@ -5,99 +5,30 @@
 //! only when the calibration of the one private field, the sequence number, gives exactly one answer.
 //! Callbacks are added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes them pass.
 
-use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use super::boundary::{DETAIL, SUSPENSIONS};
+use super::autograd_passes::{FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, WATCHED};
+use super::boundary::DETAIL;
 use super::clock::ticks;
-use super::thread::{self, RECORD, TESTING};
-use super::{completion, cost, device, optimizer, profiled_ranges, spans};
-use crate::shared::{ENABLED, TRAINING_THREAD};
+use super::libtorch::{self, current_thread, name_of, peek, symbol};
+use super::optimizer::OPTIMIZERS;
+use super::thread::{self, RECORD, SUSPENSIONS, TESTING};
+use super::torch_callbacks::{
+    ADD_GLOBAL, ADDED, BACKWARD_FUNCTION, DISABLE, FUNCTION, REENABLE, USER_SCOPE, adder, callback, remover,
+    with_callback,
+};
+use super::{completion, device, optimizer, profiled_ranges, spans};
+use crate::shared::ENABLED;
 use probe_trace::record::{Kind, Record, RecordTable};
 
-const SCOPES: usize = 10;
-const FUNCTION: usize = 0;
-const BACKWARD_FUNCTION: usize = 1;
-const USER_SCOPE: usize = 7;
-
-/// `at::RecordFunctionCallback` of torch 2.5 to 2.15, as tests/torch_layout.cpp compares it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Callback {
-    start: *const c_void,
-    end: *const c_void,
-    probability: f64,
-    scopes: [bool; SCOPES],
-    needs_inputs: bool,
-    needs_outputs: bool,
-    needs_ids: bool,
-}
-
-static PEEK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static NAME: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static CURRENT_THREAD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// `at::disableCallback` and `at::reenableCallback`; null where torch has none.
-static DISABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static REENABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// Where a RecordFunction keeps its sequence number, in bytes; 0: not known.
 static SEQUENCE: AtomicUsize = AtomicUsize::new(0);
 /// Where one of an autograd node keeps the number of the thread that made the node; sequence numbers are counted on each.
 static MADE_ON: AtomicUsize = AtomicUsize::new(0);
-/// Handles of the callbacks that are there; 0: not.
-static ADDED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-/// Whether nodes are recorded by these callbacks (not by the fallback, nor off).
-pub(super) static NODES: AtomicBool = AtomicBool::new(false);
-/// Whether optimizer steps are.
-pub(super) static OPTIMIZERS: AtomicBool = AtomicBool::new(false);
-/// Whether the callback of nodes is switched on: in steps without detail torch takes none of the ways to it, which cost
-/// more than what we do there.
-pub(super) static WATCHED: AtomicBool = AtomicBool::new(true);
-/// Calls of `backward()` that are open, on all threads.
-pub(super) static PASSES: AtomicU32 = AtomicU32::new(0);
-/// Whether a node has ever been seen.
-pub(super) static NODE_SEEN: AtomicBool = AtomicBool::new(false);
-/// First and last node of the pass that is open, on threads that autograd owns (device threads); 0: none.
-pub(super) static FIRST_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
-/// See there.
-pub(super) static LAST_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
-
-/// The autograd sequence number that this thread gives out next; 0 where torch does not say.
-#[inline(always)]
-pub(super) fn peek() -> u64 {
-    let function = PEEK.load(Ordering::Relaxed);
-    if function.is_null() {
-        return 0;
-    }
-    // SAFETY: `at::sequence_number::peek()`, stored by `find` only; it reads a thread-local number.
-    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(function)() }
-}
-
-/// Torch's number of the calling thread, by which autograd nodes say who made them; 0 where torch does not say.
-pub(super) fn current_thread() -> u64 {
-    let function = CURRENT_THREAD.load(Ordering::Relaxed);
-    if function.is_null() {
-        return 0;
-    }
-    // SAFETY: `at::RecordFunction::currentThreadId()`, stored by `find` only; it reads a thread-local number.
-    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(function)() }
-}
-
-/// The range's name; None where it has none.
-pub(super) unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
-    let function = NAME.load(Ordering::Relaxed);
-    if function.is_null() {
-        return None;
-    }
-    // SAFETY: `at::RecordFunction::name() const` on the object that a callback was given.
-    unsafe {
-        let name =
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const u8) -> *const c_char>(function)(range);
-        (!name.is_null()).then(|| CStr::from_ptr(name))
-    }
-}
 
 unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
     // SAFETY: the place for the returned unique_ptr, and a RecordFunction, whose fields are where calibration saw them.
@@ -236,38 +167,10 @@ unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
     }
 }
 
-/// Looks a symbol up in libtorch_cpu.so, which must be loaded already.
-pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: NOLOAD only finds what is there; the handle is kept, as torch is never unloaded.
-    unsafe {
-        let library = libc::dlopen(c"libtorch_cpu.so".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
-        let found = if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) };
-        (!found.is_null()).then_some(found)
-    }
-}
-
-type Add = unsafe extern "C" fn(Callback) -> u64;
-
-fn callback(scope: usize, start: *const c_void, end: *const c_void) -> Callback {
-    let mut scopes = [false; SCOPES];
-    scopes[scope] = true;
-    Callback { start, end, probability: 1.0, scopes, needs_inputs: false, needs_outputs: false, needs_ids: false }
-}
-
-fn missing() -> PyErr {
-    PyRuntimeError::new_err("libtorch_cpu.so lacks a symbol of RecordFunction")
-}
-
-/// Finds `sequence_number::peek`, which the slot also uses. Error where torch has none.
+/// Finds the functions that callbacks and the slot need. Error where torch has none.
 #[pyfunction]
 fn find_record_function() -> PyResult<()> {
-    if cfg!(not(target_arch = "x86_64")) {
-        return Err(PyRuntimeError::new_err("RecordFunction is used on x86-64 only"));
-    }
-    PEEK.store(symbol(c"_ZN2at15sequence_number4peekEv").ok_or_else(missing)?, Ordering::Relaxed);
-    NAME.store(symbol(c"_ZNK2at14RecordFunction4nameEv").ok_or_else(missing)?, Ordering::Relaxed);
-    let current_thread = symbol(c"_ZN2at14RecordFunction15currentThreadIdEv").ok_or_else(missing)?;
-    CURRENT_THREAD.store(current_thread, Ordering::Relaxed);
+    libtorch::find()?;
     thread::with(thread::ThreadState::know_torch_thread);
     Ok(())
 }
@@ -383,108 +286,6 @@ fn add_record_function() -> PyResult<()> {
         }
     }
     Ok(())
-}
-
-/// Whether the calling thread may be one of the engine's, inside a backward pass that another thread called. Asked only
-/// where its nodes don't tell: then whatever is called while a pass is open elsewhere, off the training thread, counts.
-#[inline]
-pub(super) fn runs_elsewhere() -> bool {
-    !WATCHED.load(Ordering::Relaxed)
-        && PASSES.load(Ordering::Relaxed) > 0
-        && TRAINING_THREAD.load(Ordering::Relaxed) != thread::identifier()
-}
-
-/// Switches the callback of nodes on or off, if it is there. Between two steps.
-pub(super) fn watch_nodes(wanted: bool) {
-    let handle = ADDED[0].load(Ordering::Relaxed);
-    if handle == 0 || !NODES.load(Ordering::Relaxed) || WATCHED.load(Ordering::Relaxed) == wanted {
-        return;
-    }
-    if DISABLE.load(Ordering::Relaxed).is_null() || REENABLE.load(Ordering::Relaxed).is_null() {
-        // It stays on, and costs what it costs.
-        return;
-    }
-    WATCHED.store(wanted, Ordering::Relaxed);
-    switch(handle, wanted);
-}
-
-/// Switches a callback on or off, where torch can.
-pub(super) fn switch(handle: u64, on: bool) {
-    let function = if on { &REENABLE } else { &DISABLE }.load(Ordering::Relaxed);
-    if !function.is_null() {
-        // SAFETY: torch's functions, with a handle that it gave.
-        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(function)(handle) };
-    }
-}
-
-/// Adds a callback of all operators, with their inputs, that is switched off. After [`add_record_function`].
-pub(super) fn add_switched_off(start: *const c_void, end: *const c_void) -> PyResult<u64> {
-    let add = adder(ADD_GLOBAL)?;
-    if DISABLE.load(Ordering::Relaxed).is_null() || REENABLE.load(Ordering::Relaxed).is_null() {
-        return Err(PyRuntimeError::new_err("this torch can't switch callbacks off"));
-    }
-    // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
-    let handle = unsafe { add(Callback { needs_inputs: true, ..callback(FUNCTION, start, end) }) };
-    switch(handle, false);
-    Ok(handle)
-}
-
-/// Takes a callback out; 0 is none.
-pub(super) fn take_out(handle: u64) {
-    if let Some(remove) = remover().filter(|_| handle != 0) {
-        // SAFETY: a handle that torch gave.
-        unsafe { remove(handle) };
-    }
-}
-
-/// What `work()` says with a callback of this thread for all operators and their inputs.
-pub(super) fn with_scan<T>(start: *const c_void, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    with_callback(Callback { needs_inputs: true, ..callback(FUNCTION, start, std::ptr::null()) }, work)
-}
-
-/// What `work()` says with a callback of this thread alone, which is gone again before anything else runs.
-fn with_callback<T>(callback: Callback, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    let add = adder(c"_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE")?;
-    let remove = remover().ok_or_else(missing)?;
-    // SAFETY: torch's function, and callbacks of ours.
-    let handle = unsafe { add(callback) };
-    let result = work();
-    // SAFETY: the handle just received.
-    unsafe { remove(handle) };
-    result
-}
-
-/// What `work()` says in turns with and without a callback of this thread.
-pub(super) fn with_callback_in_turn(
-    rounds: usize,
-    needs_inputs: bool,
-    mut work: impl FnMut() -> PyResult<u64>,
-) -> PyResult<(Vec<u64>, Vec<u64>)> {
-    let (mut withs, mut withouts) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
-    for _ in 0..rounds {
-        withouts.push(work()?);
-        let plain = callback(FUNCTION, cost::pass_start as *const c_void, cost::pass_end as *const c_void);
-        withs.push(with_callback(Callback { needs_inputs, ..plain }, &mut work)?);
-    }
-    Ok((withs, withouts))
-}
-
-/// Torch's function that adds a callback of all threads.
-const ADD_GLOBAL: &CStr = c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE";
-
-type Remove = unsafe extern "C" fn(u64);
-
-/// Torch's function of this name, which adds a callback.
-fn adder(name: &CStr) -> PyResult<Add> {
-    let add = symbol(name).ok_or_else(missing)?;
-    // SAFETY: only asked for functions with torch's own argument types.
-    Ok(unsafe { std::mem::transmute::<*mut c_void, Add>(add) })
-}
-
-/// Torch's function that removes one.
-fn remover() -> Option<Remove> {
-    // SAFETY: the function of this name, with torch's own argument types.
-    symbol(c"_ZN2at14removeCallbackEm").map(|remove| unsafe { std::mem::transmute::<*mut c_void, Remove>(remove) })
 }
 
 /// Takes the callbacks out again. Ranges that are open still end through them.

@@ -269,7 +269,7 @@ impl Ring {
         self.lost.set(self.lost.get() | table.flag());
     }
 
-    /// See [`super::record_function::current_thread`].
+    /// See [`super::libtorch::current_thread`].
     pub(crate) fn set_torch_thread(&self, number: u64) {
         self.torch_thread.store(number, Ordering::Relaxed);
     }

@@ -10,9 +10,9 @@ use std::os::fd::{FromRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use super::fork;
+use super::process_flag;
+use crate::address::Address;
 use crate::shared;
-use crate::uplink::connect::Address;
 use probe_trace::known::Learned;
 use probe_trace::mapping::{
     CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MAX_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
@@ -200,7 +200,7 @@ fn map(number: usize, at: u64, bytes: u64, taken: u64) -> std::io::Result<*mut u
 #[cold]
 pub(super) fn log(learned: &Learned<'_>) {
     let page = MAPPED[MAX_RINGS].load(Ordering::Acquire);
-    if page.is_null() || fork::is_child() {
+    if page.is_null() || process_flag::is_child() {
         return;
     }
     let mut entry = Vec::with_capacity(256);

@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::record_function::symbol;
+use super::libtorch::symbol;
 use probe_trace::payload::DEVICES;
 
 /// A function of the shim; null where this torch has none of the name.

@@ -1,32 +1,28 @@
-//! The `tp_call` slot of `torch.nn.Module` and its subclasses: what `module(x)` goes through before any Python code.
+//! What the slot of `torch.nn.Module` and its subclasses runs, and in which classes it is: what `module(x)` goes through before
+//! any Python code.
 //!
 //! Python's own `__call__` stays as it is, so hooks, `torch.compile` and subclasses with a `__call__` of their own see no
-//! difference. The slot has no public setter; its place in the type object is checked against `PyType_GetSlot`.
+//! difference.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType, PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{ffi, intern};
 
 use super::clock::ticks;
-use super::forward::module_call;
-use super::thread::ThreadState;
-use super::{cost, names, program_errors};
-use crate::shared;
+use super::forward::{enter, enter_outermost, leave, may_call};
+use super::policy::{self, Layer};
+use super::thread::{self, RECORD, ThreadState};
+use super::type_slot::{MODULE, ORIGINAL, original, slot_of};
+use super::{boundary, capture, cost, exceptions, fast_call, names, program_errors, shape};
+use crate::shared::{self, ENABLED};
 use probe_trace::record::{Kind, Record};
 
-/// What the slot held before: Python's generic one, which looks up `__call__`.
-static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// Where the slot is, in bytes from the start of the type object; 0: not known.
-static OFFSET: AtomicUsize = AtomicUsize::new(0);
-/// `torch.nn.Module`, kept alive.
-static MODULE: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether our function is to be in the slots.
 static KEPT: AtomicBool = AtomicBool::new(false);
 /// All classes are to be looked at, at the next good place.
@@ -49,60 +45,65 @@ struct Watch {
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch { looked: None, reset_since: None });
 
-/// `offsetof(PyTypeObject, tp_call)` with the default (not free-threaded) object header: PyVarObject, name, two sizes,
-/// and ten pointers come before it.
-const KNOWN_OFFSET: usize = 128;
-
-/// What was in the slot.
-#[inline(always)]
-pub(super) fn original() -> ffi::ternaryfunc {
-    let original = ORIGINAL.load(Ordering::Relaxed);
-    // SAFETY: `module_call`, the only caller, is in slots only after `patch_type` has stored a function of this type.
-    unsafe { std::mem::transmute::<*mut c_void, ffi::ternaryfunc>(original) }
-}
-
-/// The slot of `class`, or None where its place is not known.
-fn slot_of(class: *mut ffi::PyObject) -> Option<&'static AtomicPtr<c_void>> {
-    let offset = OFFSET.load(Ordering::Relaxed);
-    if offset == 0 || class.is_null() {
-        return None;
+/// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
+/// returned, NULL with its exception included, is returned untouched.
+unsafe extern "C" fn module_call(
+    module: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let original = original();
+    let call = || {
+        // SAFETY: the interpreter called us with these arguments for the same slot.
+        unsafe { original(module, args, kwargs) }
+    };
+    if !ENABLED.load(Ordering::Relaxed) {
+        return call();
     }
-    // SAFETY: `class` is a type object (callers), and every type object holds a pointer at the checked offset. Its reads
-    // by the interpreter are plain loads of an aligned pointer.
-    Some(unsafe { AtomicPtr::from_ptr(class.cast::<u8>().add(offset).cast()) })
+    let call = || {
+        // SAFETY: the same.
+        let call = || unsafe { fast_call::call(module, args, kwargs) }.unwrap_or_else(call);
+        // SAFETY: slots are called with the GIL held, and the caller has the module.
+        unsafe { capture::ranged(module, call) }
+    };
+    thread::with(|state| {
+        if state.mode.get() != RECORD {
+            return if may_call(state, module) { call() } else { std::ptr::null_mut() };
+        }
+        let outermost = state.depth.get() == 0;
+        if outermost {
+            enter_outermost(state, module);
+        } else if !state.detail.get() {
+            return call();
+        }
+        let recorded = (!outermost || policy::is_on(Layer::Forward)) && enter(state, module, outermost);
+        if outermost && recorded {
+            shape::record(state, args, kwargs);
+        }
+        state.depth.set(state.depth.get() + 1);
+        let result = call();
+        state.depth.set(state.depth.get().saturating_sub(1));
+        if recorded {
+            // An exception under way is nothing to ask Python beside.
+            leave(state, module as u64, !result.is_null());
+        }
+        if outermost && result.is_null() {
+            exceptions::passing();
+        } else if outermost {
+            // torch.compile resets slots while it compiles what the call has come to.
+            // SAFETY: the interpreter calls slots with the GIL held.
+            let py = unsafe { Python::assume_attached() };
+            put_back(py, state, false);
+            if recorded {
+                boundary::call_ended(py, state);
+            }
+        }
+        result
+    })
 }
 
 fn ours() -> *mut c_void {
     module_call as *const () as *mut c_void
-}
-
-/// Finds the slot. `module` is `torch.nn.Module`; `plain` any class that is not callable. An error when the layout is
-/// not the known one: then nothing has been touched.
-#[pyfunction]
-fn find_slot(module: &Bound<'_, PyType>, plain: &Bound<'_, PyType>) -> PyResult<()> {
-    let unknown = || PyRuntimeError::new_err("this interpreter keeps tp_call in a place the agent does not know");
-    let wanted = |class: &Bound<'_, PyType>| {
-        // SAFETY: a type object, and a slot number of the stable ABI.
-        unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_call) }
-    };
-    let found = |class: &Bound<'_, PyType>| {
-        // SAFETY: type objects of all supported versions are larger than this.
-        unsafe { class.as_ptr().cast::<u8>().add(KNOWN_OFFSET).cast::<*mut c_void>().read() }
-    };
-    if size_of::<usize>() != 8 {
-        return Err(unknown());
-    }
-    if OFFSET.load(Ordering::Relaxed) != 0 {
-        return Ok(());
-    }
-    let original = wanted(module);
-    if original.is_null() || found(module) != original || !wanted(plain).is_null() || !found(plain).is_null() {
-        return Err(unknown());
-    }
-    ORIGINAL.store(original, Ordering::Relaxed);
-    MODULE.store(module.clone().into_ptr(), Ordering::Relaxed);
-    OFFSET.store(KNOWN_OFFSET, Ordering::Relaxed);
-    Ok(())
 }
 
 /// Puts our function into the slot of `class`, where the original one is. True if it is there now.
@@ -258,7 +259,6 @@ const NOT_SEEN: &str = "forward: somebody has assigned nn.Module.__call__ (torch
 
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(find_slot, module)?)?;
     module.add_function(wrap_pyfunction!(patch_type, module)?)?;
     module.add_function(wrap_pyfunction!(unpatch_type, module)?)?;
     module.add_function(wrap_pyfunction!(is_patched, module)?)?;

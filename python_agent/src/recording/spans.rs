@@ -1,7 +1,6 @@
 //! Ranges and numbers that the program names. A range is one record, written when it ends: what is open is kept on its
 //! thread, so that ranges may end in any order.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::intern;
@@ -10,15 +9,13 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use super::clock::ticks;
 use super::interned::Interned;
+use super::open_spans::{OPEN, Open};
 use super::policy::{Layer, is_on};
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
 use crate::shared::{ENABLED, STEP};
 use probe_trace::known::Learned;
 use probe_trace::record::{Kind, Record};
-
-/// Ranges open on a thread; the oldest is given up when there are more.
-const OPEN: usize = 32;
 
 static SPAN_NAMES: Interned = Interned::new(|id, name| Learned::Span(id, name));
 static METRIC_NAMES: Interned = Interned::new(|id, name| Learned::Metric(id, name));
@@ -42,45 +39,6 @@ const OURS: u64 = 0;
 /// A range of torch's RecordFunction.
 const TORCH: u64 = 1;
 const NVTX: u64 = 2;
-
-/// A range that is open.
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    key: u64,
-    begin: u64,
-    step: i64,
-    /// As the record's payload.
-    said: u64,
-}
-
-/// Those of a thread.
-#[derive(Debug)]
-pub(crate) struct OpenSpans {
-    open: [Cell<Open>; OPEN],
-    count: Cell<usize>,
-    serial: Cell<u64>,
-}
-
-impl OpenSpans {
-    pub(crate) const fn new() -> Self {
-        Self {
-            open: [const { Cell::new(Open { key: 0, begin: 0, step: 0, said: 0 }) }; OPEN],
-            count: Cell::new(0),
-            serial: Cell::new(0),
-        }
-    }
-
-    /// None is open.
-    pub(super) fn forget(&self) {
-        self.count.set(0);
-    }
-
-    fn remove(&self, place: usize) {
-        let last = self.count.get() - 1;
-        (place..last).for_each(|place| self.open[place].set(self.open[place + 1].get()));
-        self.count.set(last);
-    }
-}
 
 /// Names that torch gives to ranges of its own.
 const OF_TORCH: [&[u8]; 24] = [

@@ -14,11 +14,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
+use super::clock::unix_ns;
 use super::policy::{Layer, is_on};
 use super::thread::{self, RECORD};
-use super::{fork, shape, spans};
+use super::{process_flag, shape, spans};
 use crate::shared::{self, ENABLED, STEP, lock};
-use crate::uplink::say;
+use crate::terminal::say;
 use probe_trace::custom::{Value, Waiting};
 use probe_trace::sink::Sink;
 
@@ -89,7 +90,7 @@ fn declare_table(name: &str, columns: Vec<(String, String)>) -> PyResult<usize> 
         kinds.into_iter().find(|kind| custom::words(*kind) == word).unwrap_or(ColumnType::Unspecified)
     };
     let columns: Vec<_> = columns.into_iter().map(|(name, word)| (name, kind(&word))).collect();
-    if fork::is_child() {
+    if process_flag::is_child() {
         return Ok(usize::MAX);
     }
     let mut all = lock(&ALL);
@@ -111,7 +112,8 @@ fn declare_table(name: &str, columns: Vec<(String, String)>) -> PyResult<usize> 
 
 /// The step that a row appended now belongs to; None where nothing is recorded.
 fn step_now() -> Option<i64> {
-    if fork::is_child() || !spans::wants_metrics() || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Metrics) {
+    if process_flag::is_child() || !spans::wants_metrics() || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Metrics)
+    {
         return None;
     }
     thread::with(|state| {
@@ -181,7 +183,7 @@ fn append_columns(place: usize, columns: Vec<Bound<'_, PyList>>, count: usize) -
 }
 
 fn declared(place: usize) -> Option<&'static Table> {
-    if fork::is_child() { None } else { lock(&ALL).tables.get(place).map(|mine| mine.table) }
+    if process_flag::is_child() { None } else { lock(&ALL).tables.get(place).map(|mine| mine.table) }
 }
 
 /// Why a value is none of its column's.
@@ -252,7 +254,7 @@ fn keep(place: usize, step: i64, row: Result<Vec<Value>, usize>) {
     if waiting + bytes > MAX_WAITING {
         return mine.dropped[TOO_MANY] += 1;
     }
-    mine.rows.push(Waiting { step, unix_ns: crate::uplink::unix_ns(), values });
+    mine.rows.push(Waiting { step, unix_ns: unix_ns(), values });
     all.bytes += bytes;
 }
 

@@ -1,13 +1,14 @@
 //! What each thread knows of itself: its ring, how deep it is in what, and whether it records at all.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::autograd_passes::{PASSES, WATCHED};
 use super::clock::ticks;
+use super::open_spans::OpenSpans;
 use super::ring::{LOST, Ring};
-use super::spans::OpenSpans;
-use super::{fork, record_function};
-use crate::shared::ENABLED;
+use super::{libtorch, process_flag};
+use crate::shared::{ENABLED, TRAINING_THREAD};
 use probe_trace::record::{Kind, Record, RecordTable};
 
 /// Records.
@@ -18,6 +19,9 @@ pub(crate) const SUSPENDED: u8 = 1;
 pub(crate) const BESIDE: u8 = 2;
 /// Tests the layers at install: what happens is counted and not recorded.
 pub(crate) const TESTING: u8 = 3;
+
+/// Threads that run a snippet between two steps: while there is one, autograd's threads record nothing.
+pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
 
 /// For intervals of which only the beginning knows whether it was recorded, and the end must: a stack of bits.
 #[derive(Debug)]
@@ -217,7 +221,7 @@ impl ThreadState {
 
     #[cold]
     fn acquire(&self) -> Option<&'static Ring> {
-        if self.inert.get() || fork::is_child() {
+        if self.inert.get() || process_flag::is_child() {
             return None;
         }
         let ring = Ring::acquire();
@@ -234,7 +238,7 @@ impl ThreadState {
     #[cold]
     pub(crate) fn know_torch_thread(&self) {
         if let Some(ring) = self.ring.get() {
-            ring.set_torch_thread(record_function::current_thread());
+            ring.set_torch_thread(libtorch::current_thread());
         }
     }
 
@@ -315,13 +319,22 @@ impl ThreadState {
     /// Whether this thread is inside a backward pass, its own or a node that the engine gave to it.
     #[inline(always)]
     pub(crate) fn is_in_backward(&self) -> bool {
-        self.backward.depth() + self.nodes.depth() > 0 || record_function::runs_elsewhere()
+        self.backward.depth() + self.nodes.depth() > 0 || runs_elsewhere()
     }
 
     /// Whether nothing of training is open on this thread.
     pub(crate) fn is_idle(&self) -> bool {
         self.depth.get() + self.optimizers.depth() + self.data.depth() == 0 && !self.is_in_backward()
     }
+}
+
+/// Whether the calling thread may be one of the engine's, inside a backward pass that another thread called. Asked only
+/// where its nodes don't tell: then whatever is called while a pass is open elsewhere, off the training thread, counts.
+#[inline]
+fn runs_elsewhere() -> bool {
+    !WATCHED.load(Ordering::Relaxed)
+        && PASSES.load(Ordering::Relaxed) > 0
+        && TRAINING_THREAD.load(Ordering::Relaxed) != identifier()
 }
 
 #[cold]

@@ -10,13 +10,17 @@ use probe_proto::table::{Text, Time};
 use probe_proto::tables::environment;
 use pyo3::prelude::*;
 
-use super::{MB, cgroup};
+use super::cgroup;
+use crate::recording::clock;
 use crate::shared::{self, STEP};
+use probe_trace::payload::MB;
 use probe_trace::sink::Sink;
 
 /// What is noted in one go belongs in one row: the first one waits for so many steps, or so long.
 const SETTLED_STEPS: i64 = 2;
 const SETTLED: Duration = Duration::from_secs(5);
+/// Between two rows.
+const BETWEEN_ROWS: Duration = Duration::from_secs(1);
 /// Rows of a process at most: what changes more often is no condition.
 const MAX_ROWS: u32 = 64;
 
@@ -62,7 +66,7 @@ impl Noted {
         let seen = *self.first_seen.get_or_insert(now);
         let settled = match self.last_row {
             None => STEP.load(Ordering::Relaxed) >= SETTLED_STEPS || now.duration_since(seen) >= SETTLED,
-            Some(row) => now.duration_since(row) >= super::SECOND,
+            Some(row) => now.duration_since(row) >= BETWEEN_ROWS,
         };
         if !(settled || last) || self.rows >= MAX_ROWS {
             return;
@@ -90,7 +94,7 @@ impl Noted {
             _ => None,
         };
         environment::Row {
-            ts: Time(super::unix_ns()),
+            ts: Time(clock::sample().unix_ns),
             step: STEP.load(Ordering::Relaxed),
             python_version: text("python_version"),
             platform: text("platform"),

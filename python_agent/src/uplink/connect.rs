@@ -1,6 +1,5 @@
-//! Where the collector is, and a connection to it.
+//! A connection to the collector.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -12,33 +11,13 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
+use crate::address::Address;
+
 use super::link::Settings;
 use super::resolve::Resolved;
 
 /// A connection that is not there by then will not come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// `unix:PATH` or `HOST:PORT`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// A socket on this machine.
-    Unix(PathBuf),
-    /// `host:port`, as it was given.
-    Tcp(String),
-}
-
-impl Address {
-    /// From `unix:PATH` or `HOST:PORT`; the error says what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() { Err("'unix:' without a path".into()) } else { Ok(Self::Unix(path.into())) };
-        }
-        match text.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self::Tcp(text.to_owned())),
-            _ => Err(format!("'{text}' is neither unix:PATH nor HOST:PORT")),
-        }
-    }
-}
 
 /// A collector, and the header that it asks for.
 #[derive(Debug)]
@@ -120,19 +99,4 @@ fn innermost(error: &dyn std::error::Error) -> String {
         error = source;
     }
     error.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_read_as_people_write_them() {
-        assert_eq!(Address::parse("unix:/run/a b.sock"), Ok(Address::Unix("/run/a b.sock".into())));
-        assert_eq!(Address::parse("node1:7000"), Ok(Address::Tcp("node1:7000".into())));
-        assert_eq!(Address::parse("[::1]:7000"), Ok(Address::Tcp("[::1]:7000".into())));
-        for wrong in ["", "unix:", "node1", ":7000", "node1:", "node1:70000"] {
-            assert!(Address::parse(wrong).is_err(), "{wrong}");
-        }
-    }
 }

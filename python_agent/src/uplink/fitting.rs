@@ -5,7 +5,7 @@ use probe_proto::MAX_FRAME;
 use probe_proto::v1::agent_frame::Frame;
 use probe_proto::v1::{self, EvalReply, Outcome, Status, eval_reply::Reply};
 
-use super::link::set_problem;
+use crate::shared::set_problem;
 
 /// `frame`, or where that is too large a short one that says so in its place. Hello, strings and batches are bounded by how
 /// they are made, and stay as they are.

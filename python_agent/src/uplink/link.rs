@@ -2,20 +2,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use probe_proto::v1::{Hello, TableSchema};
 use tokio::sync::{Notify, watch};
 
+use crate::address::Address;
+use crate::recording::clock::unix_ns;
 use crate::recording::keep;
-use crate::shared::{self, ATTACHED, lock};
+use crate::shared::{ATTACHED, lock};
 
 use super::commands::Commands;
-use super::connect::Address;
 use super::revive::Revival;
-
-/// What went wrong is cut here (bytes, or characters of Python's).
-pub(crate) const MAX_PROBLEM_LENGTH: usize = 4096;
 
 /// What is fixed when the uplink starts.
 #[derive(Debug, Clone)]
@@ -202,23 +200,4 @@ impl Link {
         let waited = self.phase_changed.wait_timeout_while(phase, timeout, |phase| !reached(phase));
         !waited.unwrap_or_else(std::sync::PoisonError::into_inner).1.timed_out()
     }
-}
-
-/// Nanoseconds since 1970.
-pub fn unix_ns() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
-}
-
-/// Tells the person at the terminal: one line, `probe:` before it.
-pub fn say(message: &str) {
-    use std::io::Write;
-    // A closed stderr is no reason to fail.
-    let _ = writeln!(std::io::stderr(), "probe: {message}");
-}
-
-/// Keeps what went wrong where `probe.agents` and `probe_agent.status()` show it. Every report has it.
-pub fn set_problem(problem: impl Into<String>) {
-    let mut problem = problem.into();
-    problem.truncate(problem.floor_char_boundary(MAX_PROBLEM_LENGTH));
-    *lock(&shared::PROBLEM) = problem;
 }

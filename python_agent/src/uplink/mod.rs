@@ -1,7 +1,7 @@
 //! Rows and commands between this process and the collector, on one background thread that never takes the GIL.
 //!
-//! [`source`] drains recording into rows, [`buffer`] keeps what the collector has not acknowledged, [`session`] is one
-//! connection from Hello to its end, [`fitting`] replaces messages that are larger than the collector takes, [`thread`]
+//! [`source`] drains recording into rows, [`buffer`] keeps what the collector has not acknowledged, [`outbox`] is all that
+//! is on its way out, [`session`] is one connection from Hello to its end, [`fitting`] replaces messages that are larger than the collector takes, [`thread`]
 //! connects again and again and ends with a flush, [`commands`] hands snippets to Python and their output back, and
 //! [`python`] is what `probe_agent` calls.
 
@@ -11,6 +11,7 @@ pub mod config;
 pub mod connect;
 mod fitting;
 pub mod link;
+pub mod outbox;
 pub mod python;
 mod resolve;
 pub mod revive;
@@ -19,5 +20,4 @@ pub mod source;
 pub mod status;
 pub mod thread;
 
-pub use link::{say, unix_ns};
 pub use python::register;

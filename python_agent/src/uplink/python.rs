@@ -12,12 +12,12 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::address::Address;
 use crate::recording;
 use crate::shared::{self, lock};
 use crate::words::Words;
 
 use super::commands::{Command, at_of, outcome_of};
-use super::connect::Address;
 use super::link::{Identity, Link, Phase, Settings};
 use super::revive::Revival;
 use super::{config, thread};

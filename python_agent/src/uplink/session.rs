@@ -12,13 +12,16 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
 
+use crate::address::Address;
+use crate::shared::set_problem;
+
 use super::commands::{Command, at_name};
 use super::config;
-use super::connect::{Address, Connected};
+use super::connect::Connected;
 use super::fitting::fitting;
-use super::link::{Link, Phase, set_problem};
+use super::link::{Link, Phase};
+use super::outbox::Outbox;
 use super::status::Reporter;
-use super::thread::Outbox;
 
 /// A collector that takes longer to answer Hello is tried again.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use probe_proto::v1;
 
 use crate::recording;
+use crate::recording::clock::unix_ns;
 use crate::shared::{self, lock};
 use probe_trace::sink::Sink;
 
-use super::{config, link};
+use super::config;
 
 /// Between two reports.
 pub const INTERVAL: Duration = Duration::from_millis(500);
@@ -111,7 +112,7 @@ impl Facts {
             layers: facts.layers.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
             config: facts.config.clone().into_iter().collect::<HashMap<_, _>>(),
             problem: facts.problem.clone(),
-            unix_ns: link::unix_ns(),
+            unix_ns: unix_ns(),
             recorded: sink.recorded().collect(),
             cost: recording::cost(),
             plan: facts.plans.number,

@@ -11,138 +11,26 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
-use probe_proto::table::Text;
-use probe_proto::{MAX_STRING_BYTES, MAX_STRINGS};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 
+use crate::address::Address;
 use crate::recording::exceptions;
-use crate::shared::{self, lock};
-use probe_trace::cut::cut;
-use probe_trace::sink::Sink;
+use crate::shared::{self, lock, set_problem};
+use crate::terminal::say;
 
-use super::buffer::{CAPACITY, SendBuffer};
-use super::connect::{Address, connect};
-use super::link::{Link, Phase, say, set_problem};
+use super::buffer::CAPACITY;
+use super::connect::connect;
+use super::link::{Link, Phase};
+use super::outbox::Outbox;
 use super::resolve::Resolved;
 use super::revive::Reviver;
 use super::session::{self, End};
-use super::source::{Recording, Source};
-use super::status::{Pace, status_now};
+use super::source::Recording;
 
 /// Between two drains of the rings.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
-/// What waits is put down without a collector as long as it is less than this (bytes).
-const PUT_DOWN_ALONE: usize = 1 << 20;
 /// Between two attempts to connect: from, to.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-
-/// Everything on its way out. It outlives a stop, so that a later start goes on with the same numbers and strings.
-pub struct Outbox {
-    /// Analysed rows, strings and drops.
-    pub sink: Sink,
-    /// What the collector has not acknowledged.
-    pub buffer: SendBuffer,
-    /// Steps per second.
-    pub pace: Pace,
-    /// Strings that accepted batches may use.
-    pub strings_ready: usize,
-    /// Exceptions that somebody may wait for: how many, and the batch that the last of them is in.
-    pub awaited: Option<(u64, u64)>,
-    /// Whether the report before Bye has been made.
-    pub last_report_sent: bool,
-    source: Box<dyn Source>,
-    string_bytes: usize,
-    strings_counted: usize,
-    drained: bool,
-}
-
-impl Outbox {
-    /// An empty one.
-    pub fn new(source: impl Source, capacity: usize) -> Self {
-        Self {
-            sink: Sink::default(),
-            buffer: SendBuffer::new(capacity),
-            pace: Pace::default(),
-            strings_ready: 0,
-            awaited: None,
-            last_report_sent: false,
-            source: Box::new(source),
-            string_bytes: 0,
-            strings_counted: 0,
-            drained: false,
-        }
-    }
-
-    /// Whether the last drain has been made and all of it was acknowledged.
-    pub fn is_done(&self) -> bool {
-        self.drained && self.buffer.is_empty()
-    }
-
-    /// Whether all there will ever be has been drained, and somebody waits until the collector has it.
-    pub fn is_waiting(&self) -> bool {
-        self.drained && !self.buffer.is_empty() && !self.buffer.has_unsent()
-    }
-
-    /// Whether exceptions that somebody may wait for have all been sent, so that only the collector's word is missing.
-    pub fn wants_word(&self) -> bool {
-        self.awaited.is_some() && !self.buffer.has_unsent()
-    }
-
-    /// The collector has stored everything up to `seq`.
-    pub fn acknowledge(&mut self, seq: u64) {
-        self.buffer.acknowledge(seq);
-        if let Some((count, _)) = self.awaited.take_if(|(_, last)| *last <= seq) {
-            exceptions::stored(count);
-        }
-    }
-
-    /// Recording to batches to buffer; what does not fit is counted. Everything is put down for the collector before any of
-    /// it is sent, so that it finds what it has not got should this process die. Where there has been none for a while that
-    /// would be much each time, and of use to nobody.
-    fn collect(&mut self, connected: bool) {
-        let holds = self.source.hold(connected || self.buffer.bytes() < PUT_DOWN_ALONE);
-        crate::recording::set_buffer_bytes(self.buffer.bytes());
-        self.source.drain(&mut self.sink);
-        self.pace.note(Instant::now(), shared::STEP.load(Ordering::Relaxed));
-        while let Some(text) = self.sink.strings.get(Text(self.strings_counted as u32)) {
-            self.string_bytes += text.len();
-            self.strings_counted += 1;
-        }
-        // A connection takes no more strings than this: rows that use new ones would end it.
-        let too_many = self.strings_counted > MAX_STRINGS || self.string_bytes > MAX_STRING_BYTES;
-        let names: Vec<&'static str> = self.sink.tables().map(table_name).collect();
-        for batch in self.sink.take().into_iter().flat_map(cut) {
-            let (table, rows) = (names[batch.table as usize], u64::from(batch.rows));
-            if too_many {
-                self.sink.unsent(table, "too many strings", rows);
-            } else if self.buffer.push(batch) {
-                self.strings_ready = self.strings_counted;
-            } else {
-                self.sink.unsent(table, "send buffer full", rows);
-            }
-        }
-        if exceptions::are_awaited() && self.awaited.is_none() {
-            self.awaited = Some((exceptions::taken(), self.buffer.last_seq()));
-        }
-        if holds {
-            let status = status_now(&self.pace, self.buffer.last_sent(), &self.sink);
-            self.source.keep(&self.sink, &self.buffer, status);
-        }
-    }
-}
-
-/// `schema.name`, once for every table of the program.
-fn table_name(table: &'static probe_proto::table::Table) -> &'static str {
-    static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-    let full = table.full_name();
-    let mut names = lock(&NAMES);
-    if let Some(known) = names.iter().find(|name| **name == full) {
-        return known;
-    }
-    let name: &'static str = Box::leak(full.into_boxed_str());
-    names.push(name);
-    name
-}
 
 /// What a stopped uplink left.
 static PARKED: Mutex<Option<Outbox>> = Mutex::new(None);

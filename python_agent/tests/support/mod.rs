@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use probe_agent_native::uplink::connect::Address;
+use probe_agent_native::address::Address;
 use probe_agent_native::uplink::link::{Identity, Link, Settings};
+use probe_agent_native::uplink::outbox::Outbox;
 use probe_agent_native::uplink::source::Source;
-use probe_agent_native::uplink::thread::{Outbox, spawn};
+use probe_agent_native::uplink::thread::spawn;
 use probe_proto::decode::{self, ReceivedStrings, Values};
 use probe_proto::table::ColumnType;
 use probe_proto::tables::steps;

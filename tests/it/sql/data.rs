@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
+use probe_common::error::Result;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{ColumnType, Row, Table, Text, Time};
 use probe_proto::tables::{
@@ -9,7 +11,7 @@ use probe_proto::tables::{
     memory, metrics, nccl_trace, pauses, process_metrics, spans, stacks, steps, sync_points, torch_trace,
 };
 use probe_query::Engine;
-use probe_store::{Identity, Mapping, Origin, Rows, StorageStats, Store, Strings, SystemRows, SystemTable};
+use probe_store::{Identity, Mapping, Origin, RecordBatchBuilder, Rows, StorageStats, Store, Strings, SystemTable};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
@@ -593,10 +595,10 @@ pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
     ]
 }
 
-fn system_rows<R: Row>(strings: StringTable, rows: impl IntoIterator<Item = R>) -> SystemRows {
-    let mut builder = BatchBuilder::new(R::TABLE);
+fn system_rows<R: Row>(strings: StringTable, rows: impl IntoIterator<Item = R>) -> Result<RecordBatch> {
+    let mut builder = RecordBatchBuilder::new(R::TABLE);
     rows.into_iter().for_each(|row| builder.push(row));
-    SystemRows { batch: builder.take(), strings }
+    builder.finish(&strings)
 }
 
 #[derive(Debug)]
@@ -606,7 +608,7 @@ impl SystemTable for Agents {
     fn table(&self) -> &'static Table {
         &agents::TABLE
     }
-    fn rows(&self) -> SystemRows {
+    fn rows(&self) -> Result<RecordBatch> {
         let mut strings = StringTable::default();
         let mut text = |text: &str| -> Text { strings.id(text) };
         let mut agent = |rank: i32| agents::Row {
@@ -650,7 +652,7 @@ impl SystemTable for Drops {
     fn table(&self) -> &'static Table {
         &drops::TABLE
     }
-    fn rows(&self) -> SystemRows {
+    fn rows(&self) -> Result<RecordBatch> {
         let mut strings = StringTable::default();
         let mut text = |text: &str| -> Text { strings.id(text) };
         let row = drops::Row {
@@ -675,7 +677,7 @@ impl SystemTable for Evals {
     fn table(&self) -> &'static Table {
         &evals::TABLE
     }
-    fn rows(&self) -> SystemRows {
+    fn rows(&self) -> Result<RecordBatch> {
         system_rows(StringTable::default(), std::iter::empty::<evals::Row>())
     }
 }
@@ -687,7 +689,7 @@ impl SystemTable for Events {
     fn table(&self) -> &'static Table {
         &events::TABLE
     }
-    fn rows(&self) -> SystemRows {
+    fn rows(&self) -> Result<RecordBatch> {
         let mut strings = StringTable::default();
         let mut text = |text: &str| -> Text { strings.id(text) };
         let mut event = |step: i64, rank: Option<i32>, kind, severity, message, details: Option<&str>| events::Row {

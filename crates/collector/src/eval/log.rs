@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use arrow::array::RecordBatch;
 use probe_common::clock;
-use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_common::error::Result;
+use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::evals;
 use probe_proto::v1::{self, At, EvalCall, Outcome, record};
 use probe_store::journal::{Journal, Newest, Numbered};
-use probe_store::{SystemRows, SystemTable};
+use probe_store::{RecordBatchBuilder, SystemTable};
 
 use crate::server::audit::hash;
 use crate::server::pace::Pace;
@@ -236,8 +238,8 @@ impl SystemTable for Log {
         &evals::TABLE
     }
 
-    fn rows(&self) -> SystemRows {
-        let mut builder = BatchBuilder::new(&evals::TABLE);
+    fn rows(&self) -> Result<RecordBatch> {
+        let mut builder = RecordBatchBuilder::new(&evals::TABLE);
         let mut strings = StringTable::default();
         for record in self.lock().iter() {
             builder.push(evals::Row {
@@ -259,7 +261,7 @@ impl SystemTable for Log {
                 error: record.error.as_deref().map(|error| strings.id(error)),
             });
         }
-        SystemRows { batch: builder.take(), strings }
+        builder.finish(&strings)
     }
 }
 
@@ -302,7 +304,7 @@ mod tests {
     fn a_row_is_there_from_the_asking_to_the_end() {
         let log = Arc::new(Log::default());
         let mut entry = ask(&log, "print(1)", At::Auto);
-        assert_eq!(log.rows().batch.rows, 1);
+        assert_eq!(log.rows().unwrap().num_rows(), 1);
         assert!(row(&log, 0).outcome.is_none());
         entry.record.placed = Some(At::Now);
         entry.finish(Outcome::Error, "Traceback:\n  File\nValueError: no\n\n");

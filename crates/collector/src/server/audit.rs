@@ -4,14 +4,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use arrow::array::RecordBatch;
 use probe_common::clock;
-use probe_common::error::{Error, Kind};
-use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_common::error::{Error, Kind, Result};
+use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::queries;
 use probe_proto::v1::{self, record};
 use probe_store::journal::{Journal, Newest};
-use probe_store::{SystemRows, SystemTable};
+use probe_store::{RecordBatchBuilder, SystemTable};
 
 use super::pace::Pace;
 use super::peer::Asker;
@@ -174,8 +175,8 @@ impl SystemTable for Audit {
         &queries::TABLE
     }
 
-    fn rows(&self) -> SystemRows {
-        let mut builder = BatchBuilder::new(&queries::TABLE);
+    fn rows(&self) -> Result<RecordBatch> {
+        let mut builder = RecordBatchBuilder::new(&queries::TABLE);
         let mut strings = StringTable::default();
         for query in self.lock().iter() {
             builder.push(queries::Row {
@@ -193,7 +194,7 @@ impl SystemTable for Audit {
                 error: query.error.as_deref().map(|error| strings.id(error)),
             });
         }
-        SystemRows { batch: builder.take(), strings }
+        builder.finish(&strings)
     }
 }
 

@@ -226,8 +226,8 @@ mod tests {
                 }
             }
         }
-        let noted = probe_store::SystemTable::rows(&*events);
-        assert_eq!(noted.batch.rows, 2, "of three");
+        let noted = probe_store::SystemTable::rows(&*events).unwrap();
+        assert_eq!(noted.num_rows(), 2, "of three");
         let mut buffer = [0];
         served.write_all(b"x").await.unwrap();
         assert_eq!(first.read(&mut buffer).await.unwrap(), 1);

@@ -7,7 +7,7 @@
 use probe_proto::TIMES_PER_SECOND;
 
 use super::driver::{self, Driver, State};
-use super::{DEVICES, FAILED, pool};
+use super::pool::{self, DEVICES, FAILED};
 use probe_trace::Device;
 
 /// What is known of a record's event.

@@ -4,14 +4,17 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::DEVICES;
 use super::driver::{Driver, Event};
 
+/// Devices of a process, at most.
+pub(super) const DEVICES: usize = 16;
+/// Says that an event was wanted and could not be had.
+pub(super) const FAILED: u16 = u16::MAX;
 /// Events of all devices, at most: what a second of a busy process needs.
 const SLOTS: usize = 1 << 14;
 /// Events that are made at first; where they were too few, twice as many.
 const FIRST: usize = 1024;
-const _: () = assert!(SLOTS < super::FAILED as usize);
+const _: () = assert!(SLOTS < FAILED as usize);
 
 struct Slot {
     event: AtomicPtr<std::ffi::c_void>,

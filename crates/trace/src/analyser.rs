@@ -1,0 +1,199 @@
+//! What the analysis knows between two drains: what is open on each thread, the step under way and the clocks. The modules
+//! that turn records into rows add their methods to [`Analyser`].
+
+use probe_proto::encode::StringTable;
+use probe_proto::table::Text;
+
+use super::calls::{CallId, Calls, EndedThreads, NO_CALL};
+use super::clock::{Clock, Sample, seconds};
+use super::device_step::Queue;
+use super::meter::Meter;
+use super::modules::Modules;
+use super::names::Names;
+use super::pending_collectives::Operations;
+use super::processor::ProcessorTimes;
+use super::settling::Settling;
+use super::tensor_read::TensorRead;
+use super::thread::Thread;
+
+/// All that is known between two drains.
+#[derive(Debug)]
+pub struct Analyser<N> {
+    pub(super) names: N,
+    pub(super) clock: Option<Clock>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) ended: EndedThreads,
+    pub(super) modules: Modules,
+    pub(super) calls: Calls,
+    /// Steps finished.
+    pub(super) step: i64,
+    /// When the step under way began.
+    pub(super) step_begin: Option<u64>,
+    /// Whether modules are recorded.
+    pub(super) detail: bool,
+    /// Whether a capture by torch.profiler is on.
+    pub(super) captured: bool,
+    /// Something that the step's times are made of was lost.
+    pub(super) broken: bool,
+    /// Recording began in the middle of the step under way, so it gets no row.
+    pub(super) is_partial: bool,
+    /// A backward pass or an optimizer's step was seen: this process trains.
+    pub(super) trained: bool,
+    /// Optimizers get rows.
+    pub(super) optimizers: bool,
+    pub(super) operations: Operations,
+    /// Where the host read tensors in the step under way.
+    pub(super) reads: Vec<TensorRead>,
+    /// Peak memory of a device, as its allocator said at the end of the step under way.
+    pub(super) peak: Option<f64>,
+    pub(super) queue: Queue,
+    /// Processor time of the thread that ends steps.
+    pub(super) processor: ProcessorTimes,
+    /// Garbage collections in the step under way.
+    pub(super) collecting: u64,
+    /// Whether they are recorded.
+    pub(super) pauses: bool,
+    pub(super) meter: Meter,
+    pub(super) settling: Settling,
+    /// Shape given to an outermost module with parameters, the newest.
+    pub(super) batch_shape: Option<Text>,
+    pub(super) words: Words,
+    /// When the newest record was made.
+    pub(super) newest: u64,
+}
+
+/// What a row of `python.torch_trace` says of time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) begin: u64,
+    /// On the host.
+    pub(super) own: u64,
+    pub(super) total: u64,
+    /// On the device.
+    pub(super) device: Option<u64>,
+    pub(super) device_total: Option<u64>,
+}
+
+impl Times {
+    /// Own time and total in seconds: the host's, or the device's, since what was launched on one is not done when the
+    /// call returns.
+    pub(super) fn where_it_computes(self, on_host: bool) -> (Option<f64>, Option<f64>) {
+        match on_host {
+            true => (Some(seconds(self.own)), Some(seconds(self.total))),
+            false => (self.device.map(seconds), self.device_total.map(seconds)),
+        }
+    }
+}
+
+/// Strings that many rows have, by id.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    pub(super) forward: Option<Text>,
+    pub(super) validation: Option<Text>,
+    pub(super) backward: Option<Text>,
+    pub(super) recompute: Option<Text>,
+    pub(super) step: Option<Text>,
+    pub(super) host: Option<Text>,
+    /// What ends steps, as [`Ended`](super::steps::Ended).
+    pub(super) ended: [Option<Text>; 5],
+}
+
+pub(super) fn word(place: &mut Option<Text>, strings: &mut StringTable, text: &str) -> Text {
+    *place.get_or_insert_with(|| strings.id(text))
+}
+
+impl<N: Names> Analyser<N> {
+    /// One that asks `names` who is who.
+    pub fn new(names: N) -> Self {
+        Self {
+            names,
+            clock: None,
+            threads: Vec::new(),
+            ended: EndedThreads::default(),
+            modules: Modules::default(),
+            calls: Calls::default(),
+            step: 0,
+            step_begin: None,
+            detail: false,
+            captured: false,
+            broken: false,
+            is_partial: false,
+            trained: false,
+            optimizers: true,
+            operations: Operations::default(),
+            reads: Vec::new(),
+            peak: None,
+            queue: Queue::default(),
+            processor: ProcessorTimes::default(),
+            collecting: 0,
+            pauses: false,
+            meter: Meter::default(),
+            settling: Settling::default(),
+            batch_shape: None,
+            words: Words::default(),
+            newest: 0,
+        }
+    }
+
+    /// Takes a comparison of the clocks into account. Nothing can be fed before the first.
+    pub fn compare_clocks(&mut self, sample: Sample) {
+        self.clock.get_or_insert_with(|| Clock::new(sample)).compare(sample);
+    }
+
+    /// Whether the clocks have been compared over less than a few milliseconds when `sample` was taken.
+    pub fn is_new_at(&self, sample: Sample) -> bool {
+        self.clock.as_ref().is_none_or(|clock| clock.is_new_at(sample))
+    }
+
+    /// Ticks in `nanoseconds`.
+    pub fn ticks(&self, nanoseconds: u64) -> u64 {
+        self.clock.as_ref().map_or(0, |clock| clock.ticks(nanoseconds))
+    }
+
+    /// Seconds that `ticks` take; 0 before the clocks have been compared.
+    pub fn seconds(&self, ticks: u64) -> f64 {
+        self.clock.as_ref().map_or(0.0, |clock| clock.seconds_in(ticks))
+    }
+
+    /// What the newest steps were like.
+    pub fn meter(&mut self) -> &mut Meter {
+        &mut self.meter
+    }
+
+    /// The thread behind the number `thread`, with its operating-system id. Numbers are small: rings in order.
+    pub fn name_thread(&mut self, thread: usize, id: i64) {
+        if self.threads.len() <= thread {
+            self.threads.resize_with(thread + 1, Thread::default);
+        }
+        self.threads[thread].id = id;
+    }
+
+    /// The number by which autograd nodes say that the thread behind `thread` made them; 0: it is not known.
+    pub fn know_torch_thread(&mut self, thread: usize, number: u64) {
+        if let Some(thread) = self.threads.get_mut(thread).filter(|_| number != 0) {
+            thread.torch_thread = number;
+        }
+    }
+
+    /// The thread is over; its number may come to mean another one.
+    pub fn end_thread(&mut self, thread: usize) {
+        if let Some(thread) = self.threads.get_mut(thread) {
+            // What it did in this step stays done.
+            let parts = std::mem::take(&mut thread.parts);
+            // And backward may still come to it: `nn.DataParallel` has a thread for each forward pass of a replica.
+            self.ended.push(thread.torch_thread, self.step, std::mem::take(&mut thread.breakpoints));
+            *thread = Thread::default();
+            thread.parts = parts;
+        }
+    }
+
+    /// Shape of the first tensor given to an outermost module, the newest.
+    pub fn batch_shape(&self) -> Option<Text> {
+        self.batch_shape
+    }
+
+    /// The oldest call that is still open on any thread.
+    pub(super) fn oldest_open(&self) -> CallId {
+        self.threads.iter().filter_map(Thread::outermost_call).map(|(call, _)| call).min().unwrap_or(NO_CALL)
+    }
+}

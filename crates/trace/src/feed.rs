@@ -1,0 +1,133 @@
+//! What becomes of a record: the time before it goes to what is open, and the module for its kind takes it.
+
+use probe_proto::config::Layers;
+
+use super::analyser::Analyser;
+use super::collectives::PENDING;
+use super::device::{Device, DeviceTime};
+use super::drops::INCOMPLETE;
+use super::frame::Frame;
+use super::kind::TORCH_TRACE;
+use super::names::Names;
+use super::payload;
+use super::steps::Ended;
+use super::thread::Thread;
+use crate::record::{Kind, Record};
+use crate::sink::Sink;
+
+impl<N: Names> Analyser<N> {
+    /// Takes the next record of `thread`, and when a device came to it.
+    pub fn feed(&mut self, thread: usize, record: Record, device: Device, sink: &mut Sink) {
+        let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
+        let Some(clock) = &mut self.clock else { return };
+        let ticks = record.ts;
+        // From here on all times are points in whole units (clock.rs), which never go back on a thread: what passes
+        // between two of them is counted once and exactly.
+        let mut record = record;
+        let has_parted = clock.has_parted(ticks);
+        record.ts = self.threads[thread].not_before(clock.take(ticks));
+        self.newest = self.newest.max(record.ts);
+        if kind == Kind::BackwardEnd {
+            let at = |ticks| if ticks == 0 { 0 } else { clock.at(ticks) };
+            (record.a, record.b) = (at(record.a), at(record.b));
+        }
+        if has_parted {
+            self.give_step_up(record.ts, sink);
+        }
+        if record.lost_detail() {
+            self.threads[thread].taint();
+        }
+        self.broken |= record.lost_other();
+        if kind == Kind::Resume {
+            return self.resume(record.ts, record.a == 1);
+        }
+        self.meter.count(kind);
+        // Python collects garbage also before there is anything to train.
+        if kind != Kind::Pause {
+            self.step_begin.get_or_insert(record.ts);
+        }
+        if !kind.is_within_pass() {
+            self.end_implicit_pass(thread, sink);
+        }
+        self.threads[thread].advance(record.ts, &mut self.calls);
+        self.threads[thread].advance_device(device, &mut self.calls);
+        if device != Device::None {
+            self.meter.count_mark();
+            // Of the others the event is recorded before the time is read.
+            let exact = matches!(kind, Kind::Exit | Kind::NodeStart | Kind::NodeEnd);
+            self.queue.note(record.ts, device, exact);
+        }
+        match kind {
+            Kind::Enter => self.enter(thread, record, device, ticks, sink),
+            Kind::Exit => self.exit(thread, record, device, sink),
+            Kind::Shape => self.shape(thread, record, sink),
+            Kind::NodeStart => self.node_start(thread, record),
+            Kind::NodeEnd => self.node_end(thread),
+            Kind::GradReady => self.gradient_ready(thread, record),
+            Kind::BackwardBegin => self.backward_begin(thread, record.ts, sink),
+            Kind::BackwardEnd => self.backward_end(thread, record, sink),
+            Kind::OptimizerBegin => {
+                self.learns(thread, record.ts, sink);
+                self.threads[thread].push(Frame::Optimizer {
+                    begin: record.ts,
+                    own: 0,
+                    class: record.payload(),
+                    device: DeviceTime::default(),
+                    device_begin: device,
+                });
+            }
+            Kind::OptimizerEnd => self.optimizer_end(thread, record, device, sink),
+            Kind::MarkStep => {
+                self.end_step(thread, record.ts, record.b as i64, Ended::of(record.payload()), device, sink)
+            }
+            Kind::DataBegin => self.data_begin(thread, record, sink),
+            Kind::DataEnd => self.data_end(thread, record, sink),
+            Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
+            Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
+            Kind::CheckpointBegin => self.threads[thread].push(Frame::Checkpoint { begin: record.ts }),
+            Kind::CheckpointEnd => self.close(thread, |frame| matches!(frame, Frame::Checkpoint { .. }), sink),
+            Kind::Memory => self.memory(thread, record, sink),
+            Kind::Allocated => self.threads[thread].allocated(record),
+            Kind::Span => self.span(thread, record, sink),
+            Kind::Metric => self.metric(record, sink),
+            Kind::Copy => self.copy(thread, record, sink),
+            Kind::Sync => self.read(thread, record, sink),
+            Kind::ProcessorTimes => self.processor.note(thread, record),
+            Kind::Pause => self.pause(thread, record, sink),
+            Kind::Detail => {
+                self.detail = record.payload() & 1 != 0;
+                self.captured = record.payload() & payload::CAPTURED != 0;
+                let layers = Layers((record.payload() >> 1) as u16);
+                (self.optimizers, self.pauses) = (layers.has("optimizer"), layers.has("pauses"));
+            }
+            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record, device, sink),
+            Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
+                self.collective(thread, kind, record, device, sink);
+            }
+            // Above, before the time that has passed was credited.
+            Kind::Resume => {}
+        }
+    }
+
+    /// Takes out a frame whose end is all there is to say about it.
+    fn close(&mut self, thread: usize, wanted: impl Fn(&Frame) -> bool, sink: &mut Sink) {
+        if let Some((_, missing @ 1..)) = self.threads[thread].take(wanted) {
+            sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
+        }
+    }
+
+    /// Everything up to `ticks` has been fed: forgets what only the past needed, and gives up what never ended.
+    pub fn settle(&mut self, ticks: u64, last: bool, sink: &mut Sink) {
+        self.names.forget_before(ticks);
+        let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));
+        if last {
+            self.flush_reads(sink);
+        }
+        self.give_up_collectives(now, last, sink);
+        self.report_groups(now.saturating_sub(PENDING), sink);
+        if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
+            sink.last_record_ns = clock.unix_ns(self.newest);
+            sink.validates = self.trained && self.threads.iter().any(Thread::is_validating);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What can be open on a thread: calls of modules, backward passes and their nodes, optimizers, batches.
+
+use super::calls::CallId;
+use super::device::{Device, DeviceTime};
+use super::keep::{Keep, Kept, keep};
+use super::modules::IntMap;
+
+/// Backward work of one module call in one pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Work {
+    pub(crate) own: u64,
+    pub(crate) begin: u64,
+    pub(crate) device: DeviceTime,
+}
+
+/// A call of `backward()` that is open, or nodes that the engine runs on a thread of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    pub(crate) begin: u64,
+    /// Begun by a call on this thread, not by nodes that just came.
+    pub(crate) explicit: bool,
+    /// The thread whose call it is.
+    pub(crate) of: usize,
+    /// Before the first node.
+    pub(crate) head: u64,
+    /// Since the last node ended: the next one's start makes it its owner's.
+    pub(crate) linger: u64,
+    /// Device time since the last node ended.
+    pub(crate) device_linger: DeviceTime,
+    /// Whether any record in it has a device's event.
+    pub(crate) on_device: bool,
+    /// Owner of the last node.
+    pub(crate) owner: Option<CallId>,
+    pub(crate) work: IntMap<CallId, Work>,
+    /// When the newest collective was issued in it.
+    pub(crate) collective: Option<u64>,
+    /// The newest call of each module, by address: only for the fallback that knows modules and not calls.
+    pub(crate) newest: Option<IntMap<u64, CallId>>,
+}
+
+/// Something that is open.
+#[derive(Debug)]
+pub(crate) enum Frame {
+    /// `hidden`: part of `call`, a compiled region, and not a call of its own.
+    Module {
+        call: CallId,
+        address: u64,
+        tainted: bool,
+        hidden: bool,
+    },
+    Pass(Box<Pass>),
+    Node {
+        owner: CallId,
+    },
+    Optimizer {
+        begin: u64,
+        own: u64,
+        class: u64,
+        device: DeviceTime,
+        device_begin: Device,
+    },
+    /// A batch was asked for at `begin`; the rest as in the record.
+    Data {
+        begin: u64,
+        step: i64,
+        class: u64,
+        ready: u64,
+        outstanding: u64,
+    },
+    Suspended,
+    /// Something is saved.
+    Checkpoint {
+        begin: u64,
+    },
+}
+
+keep!(Work { own, begin, device });
+keep!(Pass { begin, explicit, of, head, linger, device_linger, on_device, owner, work, collective, newest });
+
+impl Keep for Frame {
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Module { call, address, tainted, hidden } => {
+                0_u8.put(to);
+                (*call, *address).put(to);
+                (*tainted, *hidden).put(to);
+            }
+            Self::Pass(pass) => {
+                1_u8.put(to);
+                pass.put(to);
+            }
+            Self::Node { owner } => {
+                2_u8.put(to);
+                owner.put(to);
+            }
+            Self::Optimizer { begin, own, class, device, device_begin } => {
+                3_u8.put(to);
+                [*begin, *own, *class].put(to);
+                (*device, *device_begin).put(to);
+            }
+            Self::Data { begin, step, class, ready, outstanding } => {
+                4_u8.put(to);
+                [*begin, *class, *ready, *outstanding].put(to);
+                step.put(to);
+            }
+            Self::Suspended => 5_u8.put(to),
+            Self::Checkpoint { begin } => {
+                6_u8.put(to);
+                begin.put(to);
+            }
+        }
+    }
+    fn get(from: &mut Kept<'_>) -> Option<Self> {
+        Some(match u8::get(from)? {
+            0 => {
+                let ((call, address), (tainted, hidden)) = (Keep::get(from)?, Keep::get(from)?);
+                Self::Module { call, address, tainted, hidden }
+            }
+            1 => Self::Pass(Keep::get(from)?),
+            2 => Self::Node { owner: Keep::get(from)? },
+            3 => {
+                let ([begin, own, class], (device, device_begin)) = (Keep::get(from)?, Keep::get(from)?);
+                Self::Optimizer { begin, own, class, device, device_begin }
+            }
+            4 => {
+                let ([begin, class, ready, outstanding], step) = (Keep::get(from)?, Keep::get(from)?);
+                Self::Data { begin, step, class, ready, outstanding }
+            }
+            5 => Self::Suspended,
+            6 => Self::Checkpoint { begin: Keep::get(from)? },
+            _ => return None,
+        })
+    }
+}

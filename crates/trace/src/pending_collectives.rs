@@ -1,0 +1,67 @@
+//! Collectives under way: what was issued and not yet seen to be complete, and how far this process is on each group.
+
+use std::collections::HashMap;
+
+use super::device::Device;
+use super::keep::keep;
+use super::modules::IntMap;
+use super::names::Operation;
+
+/// An operation that was issued.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Issued {
+    pub(super) thread: usize,
+    pub(super) at: u64,
+    pub(super) step: i64,
+    pub(super) seq: i64,
+    pub(super) kind: u64,
+    pub(super) bytes: u64,
+    /// Nothing else was open on its thread, which waits for it: that is communication time.
+    pub(super) waited_for: bool,
+    /// When the device came to its issue, of one that a stream waits for.
+    pub(super) device: Device,
+}
+
+/// Operations under way.
+#[derive(Debug, Default)]
+pub(super) struct Operations {
+    pub(super) waiting: IntMap<u64, Issued>,
+    pub(super) handles: IntMap<u64, u64>,
+    pub(super) kinds: HashMap<u64, Operation>,
+    /// By the number of the group.
+    pub(super) groups: HashMap<u32, Group>,
+}
+
+/// How far this process is on a process group.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) size: i32,
+    /// Newest operation issued.
+    pub(super) issued: i64,
+    /// Newest operation that was seen to be complete.
+    pub(super) completed: i64,
+}
+
+keep!(Issued { thread, at, step, seq, kind, bytes, waited_for, device });
+keep!(Operations { waiting, handles, kinds, groups });
+keep!(Group { name, size, issued, completed });
+
+impl Operations {
+    pub(super) fn under_way(&self, key: u64) -> Option<(&Issued, &Operation)> {
+        let issued = self.waiting.get(&key)?;
+        Some((issued, self.kinds.get(&issued.kind)?))
+    }
+}
+
+/// When an operation was complete.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum End {
+    At(u64),
+    /// So long after the device came to its issue.
+    After(u64),
+    /// Some time before it was looked at.
+    Unknown,
+    /// Its completion was not watched.
+    NotSeen,
+}

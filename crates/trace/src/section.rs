@@ -1,0 +1,50 @@
+//! A section of a thread's time: the state from which [`validation`](super::validation) tells validation and training apart.
+
+use super::keep::keep;
+use super::meter::Counts;
+use super::parts::Parts;
+use crate::payload::{EVAL_MODE, NO_GRADIENTS};
+
+/// What was counted up to a point in time.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Mark {
+    pub(super) at: u64,
+    pub(super) parts: Parts,
+    pub(super) counts: Counts,
+}
+
+/// A section of a thread's time that is either training or validation as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Section {
+    pub(super) from: Mark,
+    /// The end of the last call.
+    pub(super) until: Mark,
+    /// Intervals that had been recorded when it began.
+    pub(super) rows: u64,
+    /// The iterator that its batches come from; 0 is none.
+    pub(super) iterator: u64,
+    pub(super) trains: bool,
+    /// Outermost modules with parameters that were called and did not train, and how: what is true of all the calls.
+    pub(super) modules: Vec<u64>,
+    pub(super) mode: u64,
+}
+
+keep!(Mark { at, parts, counts });
+keep!(Section { from, until, rows, iterator, trains, modules, mode });
+
+impl Section {
+    pub(super) fn has_calls(&self) -> bool {
+        !self.modules.is_empty()
+    }
+
+    /// Whether it is validation, as it stands now.
+    pub(super) fn validates(&self) -> bool {
+        !self.trains && self.has_calls()
+    }
+
+    /// Whether a call of `module` in this `mode` trains what was validated until now.
+    pub(super) fn was_validation_of(&self, module: u64, mode: u64) -> bool {
+        let changed = mode & EVAL_MODE == 0 || mode & NO_GRADIENTS == 0 && self.mode & NO_GRADIENTS != 0;
+        self.validates() && self.mode & EVAL_MODE != 0 && changed && self.modules.contains(&module)
+    }
+}

@@ -1,0 +1,86 @@
+//! Measures what an event costs, once at install, in a few milliseconds.
+//!
+//! A tight loop shows what an event costs whose code and data are at hand (15 ns), not what it costs between two layers
+//! of a network, which have used the caches meanwhile. So what is measured here are single events, each after a walk
+//! through as much memory as the nearer caches hold, and after operations of torch.
+
+use std::sync::atomic::Ordering;
+
+use pyo3::prelude::*;
+
+use super::clock::ticks;
+use super::cost::{EVENT, NODE};
+use super::libtorch::peek;
+use super::ring::Ring;
+use super::{operators, torch_callbacks};
+use probe_trace::record::{Kind, Record, RecordTable};
+
+/// Walked through between two measured events.
+const WALK: usize = 1 << 20;
+const EVENTS: usize = 40;
+/// Operations with and without the callback, in turn.
+const OPERATIONS: usize = 60;
+
+fn median(values: &mut [u64]) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+/// Uses the caches for something else.
+fn walk(memory: &mut [u8]) {
+    for line in memory.chunks_mut(64) {
+        line[0] = line[0].wrapping_add(1);
+    }
+    std::hint::black_box(memory);
+}
+
+/// A module call's begin and end in ticks: what the slot does besides calling on.
+fn measure_event(memory: &mut [u8], operate: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
+    let Some(ring) = Ring::unlisted() else { return Ok(0) };
+    let (mut with, mut without) = (Vec::with_capacity(EVENTS), Vec::with_capacity(EVENTS));
+    for number in 0..EVENTS {
+        walk(memory);
+        operate.map(Bound::call0).transpose()?;
+        let began = ticks();
+        if number % 2 == 0 {
+            if ring.begin(RecordTable::TorchTrace, Record::new(Kind::Enter, peek(), ticks(), 0, 0)) {
+                ring.end(Record::new(Kind::Exit, peek(), ticks(), 0, 0));
+            }
+            with.push(ticks().saturating_sub(began));
+        } else {
+            without.push(ticks().saturating_sub(began));
+        }
+    }
+    // The counter is read once between them that the slot does not read.
+    Ok(median(&mut with).saturating_sub(median(&mut without)) / 2)
+}
+
+/// Measures what events cost. `operate()` runs one operation of torch; None where no callback watches nodes.
+#[pyfunction]
+fn measure_costs(operate: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    let mut memory = vec![1_u8; WALK];
+    let event = measure_event(&mut memory, operate)?;
+    EVENT.store(event, Ordering::Relaxed);
+    if let Some(operate) = operate {
+        let mut way = |needs_inputs| {
+            let (mut with, mut without) = torch_callbacks::with_callback_in_turn(OPERATIONS, needs_inputs, || {
+                // The first one after a change of callbacks makes torch's list of them.
+                operate.call0()?;
+                walk(&mut memory);
+                let began = ticks();
+                operate.call0()?;
+                Ok(ticks().saturating_sub(began))
+            })?;
+            PyResult::Ok(median(&mut with).saturating_sub(median(&mut without)))
+        };
+        NODE.store(way(false)? + 2 * event, Ordering::Relaxed);
+        // For an operator that is not recorded, the callback costs torch's call of it and one comparison of the name.
+        operators::set_way(way(true)? + event);
+    }
+    Ok(())
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(measure_costs, module)?)
+}

@@ -1,0 +1,117 @@
+//! Events that training's threads record, and the marks that name them in records.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+
+use super::super::clock::ticks;
+use super::super::policy::{self, Layer};
+use super::cost::Cost;
+use super::driver::{self, Driver};
+use super::pool::{self, DEVICES, FAILED};
+
+/// The slot of the event that a mark names.
+fn slot_of(mark: u16) -> Option<u16> {
+    (mark != FAILED).then(|| mark.checked_sub(1)).flatten()
+}
+
+/// Whether it names an event at all.
+pub(crate) fn is_event(mark: u16) -> bool {
+    slot_of(mark).is_some()
+}
+
+/// Of so many events one is timed.
+const TIMED: u64 = 64;
+
+/// The layer is installed.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// And CUDA is in use, and there are events.
+static ON: AtomicBool = AtomicBool::new(false);
+/// Events wanted so far.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+/// What recording one costs.
+static COST: Cost = Cost::new();
+
+/// Records an event on the current stream. 0 where there is nothing to be recorded on, [`FAILED`] where it could not be.
+#[inline(always)]
+pub(crate) fn mark() -> u16 {
+    if ON.load(Ordering::Relaxed) { mark_now() } else { 0 }
+}
+
+/// The same for a record that is wanted only if `wanted`.
+#[inline(always)]
+pub(crate) fn mark_if(wanted: bool) -> u16 {
+    if wanted { mark() } else { 0 }
+}
+
+#[inline(never)]
+fn mark_now() -> u16 {
+    let (Some(driver), true) = (driver::loaded(), policy::is_on(Layer::DeviceTime)) else { return 0 };
+    let began = COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(TIMED).then(ticks);
+    let mark = record(driver);
+    if let (Some(began), Some(_)) = (began, slot_of(mark)) {
+        COST.note(ticks().saturating_sub(began));
+    }
+    mark
+}
+
+fn record(driver: &Driver) -> u16 {
+    // A thread that uses no device has no context.
+    let Some(device) = driver.current_device().filter(|device| *device < DEVICES) else { return 0 };
+    let Some(stream) = driver.current_stream(device) else { return FAILED };
+    if driver.may_be_capturing(stream) {
+        return FAILED;
+    }
+    let Some(slot) = pool::take(device) else { return FAILED };
+    if driver.record(pool::event(slot), stream) {
+        slot + 1
+    } else {
+        pool::give(slot);
+        FAILED
+    }
+}
+
+/// Runs `work`, in which events are asked for.
+pub(crate) fn relaxed<T>(work: impl FnOnce() -> T) -> T {
+    match driver::loaded() {
+        Some(driver) => driver.relaxed(work),
+        None => work(),
+    }
+}
+
+/// The record of a mark was not written.
+#[cold]
+pub(crate) fn take_back(mark: u16) {
+    if let Some(slot) = slot_of(mark) {
+        pool::give(slot);
+    }
+}
+
+/// What an event costs, in ticks; 0 before the first.
+pub(crate) fn cost() -> u64 {
+    COST.ticks()
+}
+
+/// Looks whether CUDA is in use by now, and makes events for the devices that want some. For the background thread.
+pub(crate) fn prepare() {
+    if INSTALLED.load(Ordering::Relaxed)
+        && let Some(driver) = driver::find()
+        && pool::fill(driver)
+    {
+        ON.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Installs the layer, or takes it out.
+#[pyfunction]
+fn use_device_events(on: bool) {
+    INSTALLED.store(on, Ordering::Relaxed);
+    if !on {
+        ON.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Adds this file's functions to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(use_device_events, module)?)
+}

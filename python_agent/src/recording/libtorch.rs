@@ -1,0 +1,73 @@
+//! Functions of libtorch_cpu.so that need no GIL: found by name, as no header promises to keep them.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+static PEEK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static NAME: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static CURRENT_THREAD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The autograd sequence number that this thread gives out next; 0 where torch does not say.
+#[inline(always)]
+pub(super) fn peek() -> u64 {
+    let function = PEEK.load(Ordering::Relaxed);
+    if function.is_null() {
+        return 0;
+    }
+    // SAFETY: `at::sequence_number::peek()`, stored by `find` only; it reads a thread-local number.
+    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(function)() }
+}
+
+/// Torch's number of the calling thread, by which autograd nodes say who made them; 0 where torch does not say.
+pub(super) fn current_thread() -> u64 {
+    let function = CURRENT_THREAD.load(Ordering::Relaxed);
+    if function.is_null() {
+        return 0;
+    }
+    // SAFETY: `at::RecordFunction::currentThreadId()`, stored by `find` only; it reads a thread-local number.
+    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(function)() }
+}
+
+/// The range's name; None where it has none.
+pub(super) unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
+    let function = NAME.load(Ordering::Relaxed);
+    if function.is_null() {
+        return None;
+    }
+    // SAFETY: `at::RecordFunction::name() const` on the object that a callback was given.
+    unsafe {
+        let name =
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const u8) -> *const c_char>(function)(range);
+        (!name.is_null()).then(|| CStr::from_ptr(name))
+    }
+}
+
+/// Looks a symbol up in libtorch_cpu.so, which must be loaded already.
+pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: NOLOAD only finds what is there; the handle is kept, as torch is never unloaded.
+    unsafe {
+        let library = libc::dlopen(c"libtorch_cpu.so".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+        let found = if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    }
+}
+
+/// Torch lacks one that callbacks need.
+pub(super) fn missing() -> PyErr {
+    PyRuntimeError::new_err("libtorch_cpu.so lacks a symbol of RecordFunction")
+}
+
+/// Finds what [`peek`], [`name_of`] and [`current_thread`] call. Error where torch has none.
+pub(super) fn find() -> PyResult<()> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return Err(PyRuntimeError::new_err("RecordFunction is used on x86-64 only"));
+    }
+    PEEK.store(symbol(c"_ZN2at15sequence_number4peekEv").ok_or_else(missing)?, Ordering::Relaxed);
+    NAME.store(symbol(c"_ZNK2at14RecordFunction4nameEv").ok_or_else(missing)?, Ordering::Relaxed);
+    let current_thread = symbol(c"_ZN2at14RecordFunction15currentThreadIdEv").ok_or_else(missing)?;
+    CURRENT_THREAD.store(current_thread, Ordering::Relaxed);
+    Ok(())
+}

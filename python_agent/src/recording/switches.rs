@@ -1,0 +1,104 @@
+//! What switches recording on and off, and what the Python half says of it: which mechanism runs a layer, and what went wrong.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use probe_proto::config::Layers;
+use pyo3::prelude::*;
+
+use super::{boundary, clock, drain, fork, policy, process_flag, thread};
+use crate::shared::{self, ATTACHED, ENABLED, MAX_PROBLEM_LENGTH};
+use crate::words::Words;
+use probe_trace::record::{Kind, Record};
+
+/// Whether recording has ever been on.
+static EVER_ON: AtomicBool = AtomicBool::new(false);
+
+/// Switches recording on or off. Off, everything of ours passes straight through. Stays off in a forked child.
+pub fn switch(on: bool) {
+    if on && process_flag::is_child() {
+        return;
+    }
+    if on && !ENABLED.load(Ordering::Relaxed) {
+        fork::watch();
+        if EVER_ON.swap(true, Ordering::Relaxed) {
+            // Before anything else is recorded: the time that it was off belongs to no step.
+            thread::with(|state| state.instant(Record::new(Kind::Resume, 0, clock::ticks(), 0, 0)));
+        }
+    }
+    ENABLED.store(on, Ordering::Relaxed);
+}
+
+/// See [`switch`].
+#[pyfunction]
+fn enable(on: bool) {
+    switch(on);
+}
+
+/// What is recorded until the step under way ends belongs to no row of a step: recording has begun in the middle of it.
+#[pyfunction]
+fn skip_step() {
+    ATTACHED.store(true, Ordering::Relaxed);
+    boundary::leave_out_step();
+}
+
+/// Whether anything is recorded in this process.
+#[pyfunction]
+fn is_enabled() -> bool {
+    ENABLED.load(Ordering::Relaxed)
+}
+
+/// Chooses the clock and begins to compare it with the system's. Before anything is recorded; again does nothing.
+#[pyfunction]
+fn prepare() {
+    drain::prepare();
+}
+
+/// Says which mechanism runs a layer.
+#[pyfunction]
+fn set_layer(layer: &str, mechanism: String) {
+    if let Some(layer) = Layers::NAMES.iter().find(|known| **known == layer) {
+        shared::lock(&shared::LAYERS).insert(layer, mechanism);
+    }
+}
+
+/// Which mechanism runs each layer now: `off` where it is switched off.
+pub fn layers_now() -> std::collections::BTreeMap<&'static str, String> {
+    let mut layers = shared::lock(&shared::LAYERS).clone();
+    let on = policy::newest().layers;
+    for (layer, mechanism) in &mut layers {
+        if !on.has(layer) {
+            *mechanism = "off".to_owned();
+        }
+    }
+    layers
+}
+
+/// Which mechanism runs each layer.
+#[pyfunction]
+fn layers() -> std::collections::BTreeMap<&'static str, String> {
+    layers_now()
+}
+
+/// Keeps what went wrong, in words. Every report has them.
+#[pyfunction]
+fn set_problem(problem: Words<MAX_PROBLEM_LENGTH>) {
+    *shared::lock(&shared::PROBLEM) = problem.0;
+}
+
+/// The newest thing that went wrong; empty when nothing did.
+#[pyfunction]
+fn problem() -> String {
+    shared::lock(&shared::PROBLEM).clone()
+}
+
+/// Adds this file's functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(enable, module)?)?;
+    module.add_function(wrap_pyfunction!(is_enabled, module)?)?;
+    module.add_function(wrap_pyfunction!(skip_step, module)?)?;
+    module.add_function(wrap_pyfunction!(prepare, module)?)?;
+    module.add_function(wrap_pyfunction!(set_layer, module)?)?;
+    module.add_function(wrap_pyfunction!(layers, module)?)?;
+    module.add_function(wrap_pyfunction!(set_problem, module)?)?;
+    module.add_function(wrap_pyfunction!(problem, module)?)
+}

@@ -1,0 +1,94 @@
+//! What is behind the numbers and addresses in records: asks the registry of modules and every hook that names something.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::names::{GENERATION, LEARNED, REGISTRY, WALK_AGAIN};
+use super::{collectives, interned, operators, optimizer, spans};
+use crate::shared;
+use probe_trace::known::{self, KnownNames, Numbered};
+use probe_trace::names::{Found, Names, Operation};
+
+/// Changes with every name.
+pub(super) type Version = (u64, u64);
+
+/// The version of what is known now.
+pub(super) fn version() -> Version {
+    (GENERATION.load(Ordering::Acquire), LEARNED.load(Ordering::Acquire))
+}
+
+/// All that is known.
+pub(super) fn dump() -> KnownNames {
+    // Before looking: what is learned meanwhile makes another generation.
+    let generation = GENERATION.load(Ordering::Acquire);
+    let numbered = |name: &dyn Fn(u64) -> Option<String>| -> Numbered {
+        (0..=interned::NAMES as u64).filter_map(|id| Some((id, name(id)?))).collect()
+    };
+    let registry = shared::lock(&REGISTRY);
+    let (modules, classes) = (registry.modules.clone(), registry.types.clone());
+    drop(registry);
+    KnownNames {
+        generation,
+        modules,
+        classes,
+        optimizers: numbered(&|id| Symbolizer.optimizer(id)),
+        operations: collectives::operations(),
+        spans: numbered(&|id| Symbolizer.named(true, id)),
+        metrics: numbered(&|id| Symbolizer.named(false, id)),
+        lines: numbered(&|id| Symbolizer.line(id)),
+    }
+}
+
+/// The names of all hooks, as the analysis asks for them.
+#[derive(Debug)]
+pub(super) struct Symbolizer;
+
+impl Names for Symbolizer {
+    fn generation(&self) -> u64 {
+        GENERATION.load(Ordering::Acquire)
+    }
+
+    fn module(&self, address: u64, at: u64) -> Found {
+        let registry = shared::lock(&REGISTRY);
+        known::find(registry.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
+    }
+
+    fn class(&self, address: u64) -> Option<Arc<str>> {
+        shared::lock(&REGISTRY).types.get(&address).cloned()
+    }
+
+    fn walk_again(&self, root: u64) {
+        WALK_AGAIN.store(root, Ordering::Relaxed);
+    }
+
+    fn optimizer(&self, id: u64) -> Option<String> {
+        optimizer::class_name(id)
+    }
+
+    fn operation(&self, id: u64) -> Option<Operation> {
+        collectives::operation(id)
+    }
+
+    fn named(&self, is_span: bool, id: u64) -> Option<String> {
+        spans::name_of(is_span, id)
+    }
+
+    fn line(&self, id: u64) -> Option<String> {
+        operators::line_of(id)
+    }
+
+    fn forget_before(&self, ticks: u64) {
+        let mut registry = shared::lock(&REGISTRY);
+        let registry = &mut *registry;
+        let modules = &mut registry.modules;
+        registry.past.retain(|address| {
+            let Some(entries) = modules.get_mut(address) else { return false };
+            entries.retain(|entry| entry.until >= ticks);
+            let waits = entries.iter().any(|entry| entry.until != u64::MAX);
+            if entries.is_empty() {
+                modules.remove(address);
+            }
+            waits
+        });
+    }
+}

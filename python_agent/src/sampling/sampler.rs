@@ -1,0 +1,185 @@
+//! `process.metrics` and the host's rows of `python.memory`, as they become due.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use probe_proto::table::{Text, Time};
+use probe_proto::tables::{memory, process_metrics};
+
+use super::{cgroup, children, environment, proc};
+use crate::recording::policy::{Layer, is_on};
+use crate::recording::usage::{Usage, page_size};
+use crate::shared;
+use probe_trace::payload::MB;
+use probe_trace::sink::Sink;
+
+/// Whether `process.metrics` is wanted.
+pub static PROCESS: AtomicBool = AtomicBool::new(false);
+/// Whether the host's rows of `python.memory` are.
+pub static MEMORY: AtomicBool = AtomicBool::new(false);
+
+/// Between two rows of `process.metrics`, between two looks at children, and between rows of memory without steps.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What was measured last.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    statm: Option<File>,
+    process: Option<(Instant, Counters)>,
+    memory: Option<(Instant, i64)>,
+    children: Option<(Instant, Option<children::Children>)>,
+    environment: environment::Noted,
+}
+
+/// Counts since the process began, its groups were made, or the machine was started.
+#[derive(Debug, Clone)]
+struct Counters {
+    usage: Usage,
+    io: Option<proc::Io>,
+    throttled: BTreeMap<PathBuf, f64>,
+    /// By [`PRESSURES`].
+    pressure: [Option<f64>; 3],
+}
+
+const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
+
+impl Counters {
+    fn now() -> Option<Self> {
+        let (usage, io, throttled) = (Usage::now()?, proc::io(), cgroup::throttled());
+        Some(Self { usage, io, throttled, pressure: PRESSURES.map(proc::pressure) })
+    }
+
+    /// Seconds since `before` without quota, of the group that had none for the longest. None where none has a quota.
+    fn throttled_since(&self, before: &Self) -> Option<f64> {
+        let since = |(group, now): (&PathBuf, &f64)| Some(now - before.throttled.get(group)?);
+        self.throttled.iter().filter_map(since).max_by(f64::total_cmp)
+    }
+}
+
+impl Sampler {
+    /// Adds the rows that are due.
+    /// `batch` is the newest batch's shape; `last`: nothing more is to come.
+    pub fn sample(&mut self, batch: Option<Text>, last: bool, sink: &mut Sink) {
+        let now = Instant::now();
+        if is_on(Layer::Environment) {
+            self.environment.note(now, batch, last, sink);
+        }
+        let due = |last: Option<Instant>| last.is_none_or(|last| now.duration_since(last) >= SECOND);
+        if PROCESS.load(Ordering::Relaxed) && is_on(Layer::Process) && due(self.process.as_ref().map(|(last, _)| *last))
+        {
+            self.sample_process(now, sink);
+        }
+        let step = shared::STEP.load(Ordering::Relaxed);
+        let stepped = self.memory.is_some_and(|(_, before)| before != step);
+        if MEMORY.load(Ordering::Relaxed) && is_on(Layer::Memory) && (stepped || due(self.memory.map(|(last, _)| last)))
+        {
+            self.memory = Some((now, step));
+            if due(self.children.map(|(last, _)| last)) {
+                self.children = Some((now, children::look()));
+            }
+            self.sample_memory(step, sink);
+        }
+    }
+
+    /// Resident bytes of this process.
+    fn resident(&mut self) -> Option<f64> {
+        if self.statm.is_none() {
+            self.statm = File::open("/proc/self/statm").ok();
+        }
+        let mut text = [0_u8; 128];
+        let length = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
+        proc::resident_pages(&text[..length]).map(|pages| pages as f64 * page_size() as f64)
+    }
+
+    fn sample_memory(&mut self, step: i64, sink: &mut Sink) {
+        let children = self.children.and_then(|(_, children)| children);
+        let device = sink.strings.id("cpu");
+        sink.push(memory::Row {
+            step,
+            device,
+            ts: Time(unix_ns()),
+            allocated: None,
+            reserved: None,
+            max_allocated: None,
+            max_reserved: None,
+            active: None,
+            inactive: None,
+            retries: None,
+            ooms: None,
+            rss: self.resident().map(|bytes| bytes / MB),
+            max_rss: Usage::now().map(|usage| usage.max_rss / MB),
+            children: children.map(|children| children.count),
+            children_rss: children.map(|children| children.resident_pages as f64 * page_size() as f64 / MB),
+        });
+    }
+
+    fn sample_process(&mut self, now: Instant, sink: &mut Sink) {
+        let Some(counters) = Counters::now() else { return };
+        let before = self.process.replace((now, counters.clone()));
+        let seconds = before.as_ref().map(|(last, _)| now.duration_since(*last).as_secs_f64());
+        let over_time = |difference: f64| Some(difference.max(0.0) / seconds.filter(|seconds| *seconds > 0.0)?);
+        let rate = |of: &dyn Fn(&Counters) -> Option<f64>| over_time(of(&counters)? - of(&before.as_ref()?.1)?);
+        let pressure = |resource: usize| rate(&|c| c.pressure[resource]).map(|share| (share * 100.0).min(100.0));
+        let throttled = before.as_ref().and_then(|(_, before)| over_time(counters.throttled_since(before)?));
+        let usage = counters.usage;
+        let percent = |of: &dyn Fn(&Usage) -> f64| rate(&|c| Some(of(&c.usage))).map(|share| share * 100.0);
+        let io = |of: fn(&proc::Io) -> u64| rate(&|c| c.io.as_ref().map(|io| of(io) as f64));
+        let row = process_metrics::Row {
+            ts: Time(unix_ns()),
+            step: shared::STEP.load(Ordering::Relaxed),
+            cpu_user: usage.user,
+            cpu_system: usage.system,
+            user_percent: percent(&|usage| usage.user),
+            system_percent: percent(&|usage| usage.system),
+            threads: proc::threads(),
+            voluntary_switches: rate(&|c| Some(c.usage.voluntary)),
+            involuntary_switches: rate(&|c| Some(c.usage.involuntary)),
+            minor_faults: rate(&|c| Some(c.usage.minor_faults)),
+            major_faults: rate(&|c| Some(c.usage.major_faults)),
+            read_bytes: io(|io| io.read),
+            write_bytes: io(|io| io.written),
+            disk_read_bytes: io(|io| io.disk_read),
+            disk_write_bytes: io(|io| io.disk_written),
+            open_fds: proc::open_files(),
+            rss: self.resident().map(|bytes| bytes / MB),
+            swap: proc::swap().map(|bytes| bytes / MB),
+            cgroup_memory: cgroup::memory().map(|bytes| bytes / MB),
+            throttled: throttled.map(|share| (share * 100.0).min(100.0)),
+            cpu_pressure: pressure(0),
+            memory_pressure: pressure(1),
+            io_pressure: pressure(2),
+        };
+        sink.push(row);
+    }
+}
+
+fn unix_ns() -> i64 {
+    crate::recording::clock::sample().unix_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_measured_and_its_rates_need_two_looks() {
+        let mut sampler = Sampler::default();
+        let mut sink = Sink::default();
+        let before = Usage::now().expect("usage");
+        sampler.sample_process(Instant::now(), &mut sink);
+        let (_, counters) = sampler.process.clone().expect("what was measured");
+        assert!(counters.usage.user >= before.user && counters.usage.max_rss > 1e6);
+        assert!(sampler.resident().expect("a size") <= counters.usage.max_rss * 2.0);
+        let place = process_metrics::TABLE.columns.iter().position(|column| column.name == "user_percent");
+        let rates = |sink: &mut Sink| sink.take()[0].columns[place.expect("the column")].nulls;
+        assert!(rates(&mut sink));
+        sampler.sample_process(Instant::now() + SECOND, &mut sink);
+        assert!(!rates(&mut sink));
+        sampler.sample_memory(3, &mut sink);
+        assert_eq!(sink.take().iter().map(|batch| batch.rows).sum::<u32>(), 1);
+    }
+}
