@@ -134,15 +134,15 @@ def own_training(probe: str) -> Iterator[str]:
     """A run of this benchmark's own that trains; its name."""
     with tempfile.TemporaryDirectory(prefix="probe-bench-") as home:
         os.environ.update(PROBE_HOME=home, PROBE_RUNTIME_DIR=f"{home}/run")
-        command = [probe, "run", "--name", "bench", "--", sys.executable, "-c", TRAINING, str(HERE)]
+        command = [probe, "run", "--name", "measured", "--", sys.executable, "-c", TRAINING, str(HERE)]
         run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + 120
-            while newest(probe, "bench") < 20:
+            while newest(probe, "measured") < 20:
                 if time.monotonic() > deadline or run.poll() is not None:
                     sys.exit("the training did not start")
                 time.sleep(0.2)
-            yield "bench"
+            yield "measured"
         finally:
             run.terminate()
             run.wait(30)

@@ -79,7 +79,7 @@ def attaches(probe: str, runs: int, environment: dict[str, str]) -> None:
     child = subprocess.Popen([sys.executable, "-c", TRAINING], env=unaware, stdout=subprocess.PIPE)
     try:
         assert child.stdout and child.stdout.readline()
-        attach = [probe, "attach", str(child.pid), "--name", "bench"]
+        attach = [probe, "attach", str(child.pid), "--name", "measured"]
         samples: dict[str, list[float]] = {"attach": [], "detach": []}
         for _ in range(runs):
             for name, command in (("attach", attach), ("detach", [probe, "detach", str(child.pid)])):

@@ -92,7 +92,7 @@ class Collector:
         os.mkdir(f"{self.directory}/door", 0o700)
         self.environment = dict(os.environ, PROBE_HOME=self.directory, PROBE_RUNTIME_DIR=f"{self.directory}/run")
         self.process = subprocess.Popen(
-            [probe, "serve", "--name", "bench", "--listen", f"unix:{self.socket}"], env=self.environment
+            [probe, "serve", "--name", "measured", "--listen", f"unix:{self.socket}"], env=self.environment
         )
         deadline = time.monotonic() + 20
         while not os.path.exists(self.socket):
@@ -105,7 +105,7 @@ class Collector:
             self.environment,
             PROBE="1",
             PROBE_COLLECTOR=f"unix:{self.socket}",
-            PROBE_RUN="bench",
+            PROBE_RUN="measured",
             BENCH_COLLECTOR_PID=str(self.process.pid),
             **more,
         )
