@@ -46,7 +46,9 @@ const CUDA: u64 = 1;
 
 static COPIES: AtomicBool = AtomicBool::new(false);
 static SYNC_POINTS: AtomicBool = AtomicBool::new(false);
-static HANDLE: AtomicU64 = AtomicU64::new(0);
+/// Whether one of the two tables is wanted and can be had.
+static IS_USED: AtomicBool = AtomicBool::new(false);
+static CALLBACK: torch::Occasional = torch::Occasional::new();
 static WATCH: Thin = Thin::new(PLACE);
 /// Ticks of torch's way to the callback and back.
 static WAY: AtomicU64 = AtomicU64::new(0);
@@ -91,12 +93,19 @@ fn is_wanted() -> bool {
 
 /// At the beginning of step `step`: watches, or ceases to.
 pub(super) fn begin_step(step: i64) {
-    let handle = HANDLE.load(Ordering::Relaxed);
-    if handle == 0 {
+    if !IS_USED.load(Ordering::Relaxed) {
         return;
     }
     if let Some(on) = WATCH.begin_step(step, is_wanted()) {
-        torch::switch(handle, on);
+        switch(on);
+    }
+}
+
+fn switch(on: bool) {
+    if on {
+        CALLBACK.put_in_for_operators(start as *const c_void, end as *const c_void);
+    } else {
+        CALLBACK.take_out();
     }
 }
 
@@ -384,8 +393,7 @@ fn calibrate_operators(copy: &Bound<'_, PyAny>) -> PyResult<()> {
     }
 }
 
-/// Adds the callback, switched off, if it isn't there, and says which of the two tables are wanted. After
-/// [`calibrate_operators`]. `libraries`: where files lie that are not the program's own.
+/// Says which of the two tables are wanted. After [`calibrate_operators`]. `libraries`: where files lie that are not the program's own.
 #[pyfunction]
 fn use_operators(copies: Option<bool>, sync_points: Option<bool>, libraries: Option<Vec<String>>) -> PyResult<()> {
     if let Some(libraries) = libraries {
@@ -394,15 +402,13 @@ fn use_operators(copies: Option<bool>, sync_points: Option<bool>, libraries: Opt
     copies.into_iter().for_each(|on| COPIES.store(on, Ordering::Relaxed));
     sync_points.into_iter().for_each(|on| SYNC_POINTS.store(on, Ordering::Relaxed));
     let wanted = COPIES.load(Ordering::Relaxed) || SYNC_POINTS.load(Ordering::Relaxed);
-    if wanted && HANDLE.load(Ordering::Relaxed) == 0 {
-        if INPUTS.load(Ordering::Relaxed) == 0 {
-            return Err(PyRuntimeError::new_err("the inputs of RecordFunction have not been found"));
-        }
-        let handle = torch::add_switched_off(start as *const c_void, end as *const c_void)?;
-        HANDLE.store(handle, Ordering::Relaxed);
-    } else if !wanted {
+    if wanted && INPUTS.load(Ordering::Relaxed) == 0 {
+        return Err(PyRuntimeError::new_err("the inputs of RecordFunction have not been found"));
+    }
+    IS_USED.store(wanted, Ordering::Relaxed);
+    if !wanted {
         WATCH.stop();
-        torch::take_out(HANDLE.swap(0, Ordering::Relaxed));
+        CALLBACK.take_out();
     }
     Ok(())
 }
@@ -415,9 +421,8 @@ pub(super) fn set_way(ticks: u64) {
 /// For tests: watches operators from here on, or no more, as at a step's beginning.
 #[pyfunction]
 fn watch_operators(on: bool) {
-    let handle = HANDLE.load(Ordering::Relaxed);
-    if handle != 0 && WATCH.force(on) {
-        torch::switch(handle, on);
+    if IS_USED.load(Ordering::Relaxed) && WATCH.force(on) {
+        switch(on);
     }
 }
 

@@ -3,7 +3,8 @@
 //! The functions are C++ symbols of libtorch_cpu.so that no header promises to keep, found with `dlsym`. So: only for
 //! torch versions on the Python side's list, only on x86-64 (how a small C++ object is returned differs elsewhere), and
 //! only when the calibration of the one private field, the sequence number, gives exactly one answer.
-//! Callbacks are added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes them pass.
+//! The callback of ranges is added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes it
+//! pass. Those of nodes and operators are there only in steps that have them ([`Occasional`]).
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -39,21 +40,23 @@ struct Callback {
 static PEEK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static NAME: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static CURRENT_THREAD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// `at::disableCallback` and `at::reenableCallback`; null where torch has none.
-static DISABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static REENABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// `at::addGlobalCallback` and `at::removeCallback`; null before they were found.
+static ADD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static REMOVE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// Where a RecordFunction keeps its sequence number, in bytes; 0: not known.
 static SEQUENCE: AtomicUsize = AtomicUsize::new(0);
 /// Where one of an autograd node keeps the number of the thread that made the node; sequence numbers are counted on each.
 static MADE_ON: AtomicUsize = AtomicUsize::new(0);
-/// Handles of the callbacks that are there; 0: not.
-static ADDED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// Handle of the callback of ranges; 0: it is not there.
+static RANGES: AtomicU64 = AtomicU64::new(0);
+/// That of nodes.
+static NODE_CALLBACK: Occasional = Occasional::new();
 /// Whether nodes are recorded by these callbacks (not by the fallback, nor off).
 pub(super) static NODES: AtomicBool = AtomicBool::new(false);
 /// Whether optimizer steps are.
 pub(super) static OPTIMIZERS: AtomicBool = AtomicBool::new(false);
-/// Whether the callback of nodes is switched on: in steps without detail torch takes none of the ways to it, which cost
-/// more than what we do there.
+/// Whether the callback of nodes is there: in steps without detail torch takes none of the ways to it, which cost more than
+/// what we do there.
 pub(super) static WATCHED: AtomicBool = AtomicBool::new(true);
 /// Calls of `backward()` that are open, on all threads.
 pub(super) static PASSES: AtomicU32 = AtomicU32::new(0);
@@ -360,27 +363,69 @@ impl Fits {
     }
 }
 
+/// A callback that is there in some steps only.
+///
+/// In the others it is taken out and not switched off (`at::disableCallback`): torch goes through all callbacks that there are, also
+/// those that are off, for each of its ten kinds of ranges whenever it sets a thread's state, which is twice an autograd node.
+#[derive(Debug)]
+pub(super) struct Occasional(AtomicU64);
+
+impl Occasional {
+    pub(super) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Puts it in. Nothing before [`add_record_function`].
+    fn put_in(&self, callback: Callback) {
+        let add = ADD.load(Ordering::Relaxed);
+        if !add.is_null() && self.0.load(Ordering::Relaxed) == 0 {
+            // SAFETY: `at::addGlobalCallback`; the callbacks are ours and stay loaded as long as the process lives.
+            let handle = unsafe { std::mem::transmute::<*mut c_void, Add>(add)(callback) };
+            self.0.store(handle, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts it in, for all operators, with their inputs.
+    pub(super) fn put_in_for_operators(&self, start: *const c_void, end: *const c_void) {
+        self.put_in(Callback { needs_inputs: true, ..callback(FUNCTION, start, end) });
+    }
+
+    /// Takes it out, if it is there. Ranges that are open still end through it.
+    pub(super) fn take_out(&self) {
+        take_out(&self.0);
+    }
+}
+
+/// Takes the callback with this handle out; 0 is none.
+fn take_out(handle: &AtomicU64) {
+    let (remove, handle) = (REMOVE.load(Ordering::Relaxed), handle.swap(0, Ordering::Relaxed));
+    if !remove.is_null() && handle != 0 {
+        // SAFETY: `at::removeCallback`, with a handle that torch gave.
+        unsafe { std::mem::transmute::<*mut c_void, Remove>(remove)(handle) };
+    }
+}
+
+fn node_callback() -> Callback {
+    callback(BACKWARD_FUNCTION, node_start as *const c_void, node_end as *const c_void)
+}
+
 /// Adds the callbacks, if they aren't there. After [`calibrate_record_function`].
 #[pyfunction]
 fn add_record_function() -> PyResult<()> {
-    let add = adder(ADD_GLOBAL)?;
+    let (add, remove) = (symbol(ADD_GLOBAL).ok_or_else(missing)?, symbol(REMOVE_ANY).ok_or_else(missing)?);
     if SEQUENCE.load(Ordering::Relaxed) == 0 {
         return Err(PyRuntimeError::new_err("the sequence number of RecordFunction has not been found"));
     }
-    if ADDED[0].load(Ordering::Relaxed) == 0 {
-        // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
-        let handles = unsafe {
-            [
-                add(callback(BACKWARD_FUNCTION, node_start as *const c_void, node_end as *const c_void)),
-                add(callback(USER_SCOPE, range_start as *const c_void, range_end as *const c_void)),
-            ]
-        };
-        ADDED.iter().zip(handles).for_each(|(place, handle)| place.store(handle, Ordering::Relaxed));
+    if RANGES.load(Ordering::Relaxed) == 0 {
+        ADD.store(add, Ordering::Relaxed);
+        REMOVE.store(remove, Ordering::Relaxed);
+        NODE_CALLBACK.put_in(node_callback());
+        let ranges = callback(USER_SCOPE, range_start as *const c_void, range_end as *const c_void);
+        // SAFETY: torch's function of this name; the callback is ours and stays loaded as long as the process lives.
+        let handle = unsafe { std::mem::transmute::<*mut c_void, Add>(add)(ranges) };
+        RANGES.store(handle, Ordering::Relaxed);
         WATCHED.store(true, Ordering::Relaxed);
         profiled_ranges::find(symbol);
-        for (place, name) in [(&DISABLE, c"_ZN2at15disableCallbackEm"), (&REENABLE, c"_ZN2at16reenableCallbackEm")] {
-            place.store(symbol(name).unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
-        }
     }
     Ok(())
 }
@@ -394,46 +439,17 @@ pub(super) fn runs_elsewhere() -> bool {
         && TRAINING_THREAD.load(Ordering::Relaxed) != thread::identifier()
 }
 
-/// Switches the callback of nodes on or off, if it is there. Between two steps.
+/// Puts the callback of nodes in or takes it out, where nodes are recorded by it. Between two steps.
 pub(super) fn watch_nodes(wanted: bool) {
-    let handle = ADDED[0].load(Ordering::Relaxed);
-    if handle == 0 || !NODES.load(Ordering::Relaxed) || WATCHED.load(Ordering::Relaxed) == wanted {
-        return;
-    }
-    if DISABLE.load(Ordering::Relaxed).is_null() || REENABLE.load(Ordering::Relaxed).is_null() {
-        // It stays on, and costs what it costs.
+    let are_there = RANGES.load(Ordering::Relaxed) != 0;
+    if !are_there || !NODES.load(Ordering::Relaxed) || WATCHED.load(Ordering::Relaxed) == wanted {
         return;
     }
     WATCHED.store(wanted, Ordering::Relaxed);
-    switch(handle, wanted);
-}
-
-/// Switches a callback on or off, where torch can.
-pub(super) fn switch(handle: u64, on: bool) {
-    let function = if on { &REENABLE } else { &DISABLE }.load(Ordering::Relaxed);
-    if !function.is_null() {
-        // SAFETY: torch's functions, with a handle that it gave.
-        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(function)(handle) };
-    }
-}
-
-/// Adds a callback of all operators, with their inputs, that is switched off. After [`add_record_function`].
-pub(super) fn add_switched_off(start: *const c_void, end: *const c_void) -> PyResult<u64> {
-    let add = adder(ADD_GLOBAL)?;
-    if DISABLE.load(Ordering::Relaxed).is_null() || REENABLE.load(Ordering::Relaxed).is_null() {
-        return Err(PyRuntimeError::new_err("this torch can't switch callbacks off"));
-    }
-    // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
-    let handle = unsafe { add(Callback { needs_inputs: true, ..callback(FUNCTION, start, end) }) };
-    switch(handle, false);
-    Ok(handle)
-}
-
-/// Takes a callback out; 0 is none.
-pub(super) fn take_out(handle: u64) {
-    if let Some(remove) = remover().filter(|_| handle != 0) {
-        // SAFETY: a handle that torch gave.
-        unsafe { remove(handle) };
+    if wanted {
+        NODE_CALLBACK.put_in(node_callback());
+    } else {
+        NODE_CALLBACK.take_out();
     }
 }
 
@@ -471,6 +487,8 @@ pub(super) fn with_callback_in_turn(
 
 /// Torch's function that adds a callback of all threads.
 const ADD_GLOBAL: &CStr = c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE";
+/// And the one that removes a callback.
+const REMOVE_ANY: &CStr = c"_ZN2at14removeCallbackEm";
 
 type Remove = unsafe extern "C" fn(u64);
 
@@ -484,26 +502,20 @@ fn adder(name: &CStr) -> PyResult<Add> {
 /// Torch's function that removes one.
 fn remover() -> Option<Remove> {
     // SAFETY: the function of this name, with torch's own argument types.
-    symbol(c"_ZN2at14removeCallbackEm").map(|remove| unsafe { std::mem::transmute::<*mut c_void, Remove>(remove) })
+    symbol(REMOVE_ANY).map(|remove| unsafe { std::mem::transmute::<*mut c_void, Remove>(remove) })
 }
 
 /// Takes the callbacks out again. Ranges that are open still end through them.
 #[pyfunction]
 fn remove_record_function() {
-    let Some(remove) = remover() else { return };
-    for place in &ADDED {
-        let handle = place.swap(0, Ordering::Relaxed);
-        if handle != 0 {
-            // SAFETY: a handle that torch gave.
-            unsafe { remove(handle) };
-        }
-    }
+    NODE_CALLBACK.take_out();
+    take_out(&RANGES);
 }
 
 /// Whether the program's ranges are seen and can be ended. Without that no capture may begin.
 #[pyfunction]
 fn sees_ranges() -> bool {
-    ADDED[1].load(Ordering::Relaxed) != 0 && profiled_ranges::are_found()
+    RANGES.load(Ordering::Relaxed) != 0 && profiled_ranges::are_found()
 }
 
 /// Chooses what the callbacks record.
