@@ -72,7 +72,7 @@ def main() -> None:
             args.probe,
             "run",
             "--name",
-            "bench",
+            "measured",
             "--",
             sys.executable,
             "-c",
@@ -84,7 +84,7 @@ def main() -> None:
         training = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
 
         def probe(*words: str) -> str:
-            done = subprocess.run([args.probe, "bench", *words], env=environment, capture_output=True, text=True)
+            done = subprocess.run([args.probe, "measured", *words], env=environment, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             return done.stdout
 

@@ -42,8 +42,6 @@ static_assert(same<at::CallbackHandle, unsigned long>, "");
 static_assert(same<decltype(&at::addGlobalCallback), at::CallbackHandle (*)(Callback)>, "");
 static_assert(same<decltype(&at::addThreadLocalCallback), at::CallbackHandle (*)(Callback)>, "");
 static_assert(same<decltype(&at::removeCallback), void (*)(at::CallbackHandle)>, "");
-static_assert(same<decltype(&at::disableCallback), void (*)(at::CallbackHandle)>, "");
-static_assert(same<decltype(&at::reenableCallback), void (*)(at::CallbackHandle)>, "");
 static_assert(same<decltype(&RecordFunction::name), const char* (RecordFunction::*)() const>, "");
 static_assert(same<decltype(&at::sequence_number::peek), unsigned long (*)()>, "");
 

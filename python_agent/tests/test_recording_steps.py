@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+import pytest
 import torch
 from recording_support import NO_PROBLEM, Net, Recorder, in_process
 from torch import nn
@@ -102,6 +103,30 @@ def functional() -> dict[str, Any]:
 def test_functional_training_has_steps() -> None:
     found = in_process(functional)
     assert found["steps"] == [[number, 1, 4] for number in range(1, 20 - UNTOLD + 1)]
+    assert found["kinds"] == ["backward"] and found["problem"] == NO_PROBLEM
+
+
+def per_sample(one_at_a_time: bool) -> dict[str, Any]:
+    from torch.func import functional_call, grad, vmap
+
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+        def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+            return functional_call(model, parameters, (x,)).square().mean()
+
+        slopes = vmap(grad(loss), in_dims=(None, 0))
+        for _ in range(20):
+            found = slopes(parameters, x[:, None] if one_at_a_time else x)
+            parameters = {name: parameters[name] - 0.01 * found[name].mean(0) for name in parameters}
+
+    return recorded(loop)
+
+
+@pytest.mark.parametrize("one_at_a_time, samples", [(True, 4), (False, None)])
+def test_samples_under_vmap_are_those_of_all_calls_or_not_known(one_at_a_time: bool, samples: int | None) -> None:
+    found = in_process(per_sample, arguments=(one_at_a_time,))
+    assert found["steps"] == [[number, 1, samples] for number in range(1, 20 - UNTOLD + 1)]
     assert found["kinds"] == ["backward"] and found["problem"] == NO_PROBLEM
 
 

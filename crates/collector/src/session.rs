@@ -130,7 +130,7 @@ impl Session {
             state.hello = v1::Hello { tables: Vec::new(), ..hello };
             state.done_seq
         };
-        let (config, plan) = shared.settings.all();
+        let (config, plan) = shared.settings.all(agent.state().step_offset);
         let welcome = v1::Welcome {
             collector_version: VERSION.into(),
             run: shared.run.to_string(),

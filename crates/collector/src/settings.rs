@@ -1,7 +1,8 @@
 //! What has been set for the run (`probe ENDPOINT config KEY=VALUE`): told to live agents, and to those that come later.
 //!
 //! What holds for all ranks holds from one step on: a [`Plan`] names it, far enough ahead that all of them hear of it
-//! before. Where one hears too late, all are given another, further ahead.
+//! before. Where one hears too late, all are given another, further ahead. Each is told its own number of that step; one
+//! whose count of steps is not known to be the others' (after an attach) begins at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +33,8 @@ struct State {
     values: BTreeMap<String, String>,
     /// The newest; its number is 0 before there was one.
     plan: Plan,
+    /// When it was made.
+    made: Instant,
     lead: f64,
 }
 
@@ -40,6 +43,7 @@ impl Default for State {
         Self {
             values: BTreeMap::new(),
             plan: Plan { number: 0, from_step: 0, stride: 1, whole: true },
+            made: Instant::now(),
             lead: FIRST_LEAD,
         }
     }
@@ -54,6 +58,7 @@ impl State {
             stride,
             whole,
         };
+        self.made = Instant::now();
         self.plan
     }
 
@@ -73,7 +78,9 @@ fn first_step(live: &[Arc<Agent>], lead: f64, after: i64) -> i64 {
     let (mut furthest, mut rate) = (0.0_f64, 0.0_f64);
     for agent in live {
         let state = agent.state();
-        furthest = furthest.max(state.estimated_step(now));
+        // One that counts from elsewhere begins at once.
+        let Some(offset) = state.step_offset else { continue };
+        furthest = furthest.max(state.estimated_step(now) + offset as f64);
         rate = rate.max(state.steps_per_second);
     }
     let margin = ((rate * lead).ceil() as i64).max(FIRST_MARGIN);
@@ -85,10 +92,12 @@ impl Settings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that has been set, for an agent that comes.
-    pub(crate) fn all(&self) -> (HashMap<String, String>, Option<Plan>) {
+    /// All that has been set, for an agent that comes and whose count of steps is that of all with `offset` less.
+    pub(crate) fn all(&self, offset: Option<i64>) -> (HashMap<String, String>, Option<Plan>) {
         let state = self.lock();
-        (state.values(), (state.plan.number > 0).then_some(state.plan))
+        // A plan that must have begun is no plan for the steps of ranks that were started anew.
+        let offset = offset.filter(|_| state.made.elapsed().as_secs_f64() < 2.0 * MAX_LEAD);
+        (state.values(), (state.plan.number > 0).then(|| by_own_count(state.plan, offset)))
     }
 
     /// Whether the collector captures steps by itself when they get slower.
@@ -172,10 +181,42 @@ impl Settings {
     }
 }
 
+/// The plan by an agent's own count of steps, to which `offset` is added to get that of all; at once where that is not known.
+fn by_own_count(plan: Plan, offset: Option<i64>) -> Plan {
+    let own = offset.map_or(0, |offset| plan.from_step.saturating_sub(offset).max(0));
+    Plan { from_step: if plan.from_step == 0 { 0 } else { own }, ..plan }
+}
+
 /// Sends it to those that take it, and says who they are.
 fn tell(live: &[Arc<Agent>], values: HashMap<String, String>, plan: Plan) -> Vec<Arc<Agent>> {
-    let told = live
-        .iter()
-        .filter(|agent| agent.send(Frame::Configure(Configure { values: values.clone(), plan: Some(plan) })).is_ok());
+    let told = live.iter().filter(|agent| {
+        let plan = by_own_count(plan, agent.state().step_offset);
+        agent.send(Frame::Configure(Configure { values: values.clone(), plan: Some(plan) })).is_ok()
+    });
     told.cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_told_by_each_ones_own_count_of_steps() {
+        let plan = Plan { number: 1, from_step: 500, stride: 4, whole: true };
+        let from = |plan: Plan, offset| by_own_count(plan, offset).from_step;
+        assert_eq!((from(plan, Some(0)), from(plan, Some(480)), from(plan, None)), (500, 20, 0));
+        let at_once = Plan { from_step: 0, ..plan };
+        assert_eq!((from(at_once, Some(-5)), from(at_once, Some(0))), (0, 0));
+    }
+
+    #[test]
+    fn an_agent_that_comes_later_hears_of_a_plan_that_is_under_way() {
+        let settings = Settings::default();
+        assert_eq!(settings.all(Some(0)).1, None);
+        settings.lock().plan = Plan { number: 1, from_step: 500, stride: 4, whole: true };
+        let from = |offset| settings.all(offset).1.map(|plan| plan.from_step);
+        assert_eq!((from(Some(0)), from(None)), (Some(500), Some(0)));
+        settings.lock().made -= Duration::from_secs(60);
+        assert_eq!(from(Some(0)), Some(0), "it began long ago, and these are other steps");
+    }
 }

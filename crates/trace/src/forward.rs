@@ -170,16 +170,22 @@ impl<N: Names> Analyser<N> {
     pub(super) fn shape(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let Some(Frame::Module { call: id, .. }) = thread.frames.last() else { return };
-        let (dimensions, first) = ((record.payload() >> 8) as usize, (record.payload() & 0xff) as usize);
+        let (said, first) = (record.payload(), (record.payload() & 0xff) as usize);
+        let dimensions = (said >> payload::SHAPE_COUNT & 0xff_ffff) as usize;
         let words = [record.a & 0xffff_ffff, record.a >> 32, record.b & 0xffff_ffff, record.b >> 32];
         let known = dimensions.min(payload::SHAPE_DIMENSIONS);
         let here = words.iter().take(known.saturating_sub(first));
         let depth = thread.modules;
         let Some(call) = self.calls.get_mut(*id) else { return };
         let is_root = self.modules.get(call.module).is_some_and(|module| module.has_parameters);
-        if first == 0 && depth == 1 && is_root && !call.recompute && dimensions > 0 {
+        if first == 0
+            && depth == 1
+            && is_root
+            && !call.recompute
+            && let Some(more) = samples(said >> payload::VMAPPED, words[0]).filter(|_| dimensions > 0)
+        {
             let samples = thread.parts.samples.get_or_insert(0);
-            *samples = samples.saturating_add(words[0] as i64);
+            *samples = samples.saturating_add(more as i64);
         }
         let listed: Vec<String> = here.map(u64::to_string).collect();
         let more = if first + listed.len() == known && dimensions > known { ", …" } else { "" };
@@ -191,5 +197,16 @@ impl<N: Names> Analyser<N> {
         if depth == 1 && is_root {
             self.batch_shape = call.shape;
         }
+    }
+}
+
+/// Samples given to a model in a tensor whose first dimension is `first`. Of `vmapped` tensors at once that is only known
+/// where each is one sample: otherwise the first dimension may be of samples, or of what one consists of.
+fn samples(vmapped: u64, first: u64) -> Option<u64> {
+    match (vmapped, first) {
+        (0, _) => Some(first),
+        (payload::MANY_VMAPPED, _) => None,
+        (_, 1) => Some(vmapped),
+        _ => None,
     }
 }

@@ -20,6 +20,14 @@ pub const CAPTURED: u64 = 1 << 40;
 
 /// Dimensions of a shape that are recorded at most.
 pub const SHAPE_DIMENSIONS: usize = 6;
+/// [`Kind::Shape`](crate::record::Kind::Shape): 24 bits from here, how many dimensions there are. Below them the place of
+/// the first one in the record.
+pub const SHAPE_COUNT: u32 = 8;
+/// See there: 22 bits from here, how many of what has this shape `torch.func.vmap` computes at once; 0 outside of it, all
+/// ones where there are more or it is not known.
+pub const VMAPPED: u32 = 32;
+/// See there.
+pub const MANY_VMAPPED: u64 = (1 << 22) - 1;
 
 /// [`Kind::DataBegin`](crate::record::Kind::DataBegin): batches that workers had been told to load, in the second word from
 /// here on; all ones where there are no workers, or more.

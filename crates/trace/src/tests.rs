@@ -516,6 +516,29 @@ fn shapes_without_number_leave_room_for_other_strings() {
 }
 
 #[test]
+fn samples_under_vmap_are_known_where_a_model_is_given_one_at_a_time() {
+    let shape = |vmapped: u64, first: u64| (2 << 8 | vmapped << 32, first | 16 << 32);
+    let known = [((0, 4), Some(4)), ((32, 1), Some(32)), ((32, 4), None), ((payload::MANY_VMAPPED, 1), None)];
+    for ((vmapped, first), samples) in known {
+        let (mut analyser, mut sink) = (analyser(), Sink::default());
+        let (said, word) = shape(vmapped, first);
+        let records = [
+            Record::new(Kind::Detail, 0b111111, 1, 0, 0),
+            Record::new(Kind::Enter, 0, 10, 1, 0),
+            Record::new(Kind::Shape, said, 11, word, 0),
+            Record::new(Kind::Exit, 0, 12, 1, 0),
+            Record::new(Kind::MarkStep, 0, 20, 0, 0),
+        ];
+        records.into_iter().for_each(|record| analyser.feed(0, record, Device::None, &mut sink));
+        sink.release();
+        let rows = rows(&mut sink);
+        let (step, trace) = (&rows[STEPS][0], &rows[TORCH_TRACE][0]);
+        assert_eq!(step["samples"], samples.map_or(Cell::Null, Cell::Int), "{vmapped} {first}");
+        assert_eq!(trace["input_shape"], Cell::Text(format!("[{first}, 16]")));
+    }
+}
+
+#[test]
 fn a_step_in_which_the_machine_slept_gets_no_row_and_the_next_ones_are_right() {
     let mut analyser = Analyser::new(Everyone);
     let mut sink = Sink::default();

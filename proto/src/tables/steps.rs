@@ -9,7 +9,7 @@ crate::table! {
         "SELECT step, rank, duration, data_time, forward_time, backward_time, optimizer_time, comm_time, validation_time, checkpoint_time, other_time FROM python.steps ORDER BY step DESC LIMIT 10",
         "SELECT rank, COUNT(*) AS steps, AVG(duration) AS seconds, AVG(samples / (duration - COALESCE(validation_time, 0) - COALESCE(checkpoint_time, 0))) AS samples_per_second FROM python.steps WHERE warmup IS NOT TRUE GROUP BY rank ORDER BY rank",
     ];
-    step: i64, "", "Number of the step, from 0.";
+    step: i64, "", "Number of the step, from 0, or from the attach on. python.step_offsets says which steps of other ranks are the same.";
     ts: Time, "", "When it began: the end of the step before. For the first step, its first recorded event.";
     duration: f64, "s", "From the end of the step before to the end of this one's optimizer, host time, without time spent in snippets of probe eval.";
     data_time: f64, "s", "Waiting for the DataLoader.";
@@ -26,7 +26,7 @@ crate::table! {
     kind: Option<Text>, "", "What ended it: optimizer (the step of a torch optimizer), marked (probe_agent.step()), backward (in a program in which no torch optimizer steps, a backward pass of a module), or call (in a program that only infers, an outermost call). The eight passes, or twelve calls, after which that is known are step 0 together, which has no row. NULL from older agents.";
     clock: Text, "", "Clock of the stage times: host, or device when they were timed there.";
     micro_steps: i32, "", "Root forward calls in the step, without validation.";
-    samples: Option<i64>, "", "Sum over the step's root forwards, without validation, of the first dimension of their first tensor; if they got no tensor, of the batches given to the loop (python.data_trace). NULL when neither is known. Under torch.func.vmap it is the first dimension of what the model is given of one sample, which is usually 1.";
+    samples: Option<i64>, "", "Sum over the step's root forwards, without validation, of the first dimension of their first tensor; if they got no tensor, of the batches given to the loop (python.data_trace). NULL when neither is known. Under torch.func.vmap it is the number of samples where the model is given one at a time (a first dimension of 1); otherwise it is not known, and those calls are not in it.";
     max_allocated: Option<f64>, "MB", "Peak device memory allocated (10^6 bytes) by the end of the step, since the process began or the program last reset it, on the device where it is largest. NULL without a device allocator.";
     detail: bool, "", "Whether the step's modules were recorded.";
     warmup: Option<bool>, "", "Whether the step is warm-up: steps are, until two successive windows of 8 have medians within 10 % of each other, and for at most 128 steps. NULL from older agents.";

@@ -122,6 +122,10 @@ def _prepare() -> list[str]:
 
     _native.prepare()
     _native.set_tensor_types(torch.Tensor, torch.nn.Parameter)
+    functorch = getattr(torch._C, "_functorch", None)
+    asked = ("is_functorch_wrapped_tensor", "is_batchedtensor", "maybe_get_bdim", "get_unwrapped")
+    if all(hasattr(functorch, name) for name in asked):
+        _native.set_tensor_transforms(*(getattr(functorch, name) for name in asked))
     _native.find_grad_mode(torch.is_grad_enabled)
     _native.set_walker(modules.register)
     problems = []

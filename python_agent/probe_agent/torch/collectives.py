@@ -108,22 +108,29 @@ def _have_hooks(c10d: Any) -> bool:
 def _watch(c10d: Any, group: Any) -> None:
     name = c10d._world.pg_names.get(group) or group.group_name
     backends = _backends(c10d._world.pg_map[group][0])
-    watcher = _native.CollectiveGroup(str(name), group.size(), backends, sequence(group))
+    watcher = _native.CollectiveGroup(str(name), group.size(), backends, sequence(group), _follower(group, backends))
     if not _watched and not _have_hooks(c10d):
         _native.set_problem(WITHOUT_HOOKS)
     _watched[group] = watcher
     if not _hooks:
         return
 
-    def post(args: Any) -> None:
-        key = watcher.post()
-        if key:
-            _await(key, args.work, watcher)
-            if args.work is None:
-                _returned(group)
-
     group.register_pre_hook(_HOOK, watcher.pre)
-    group.register_post_hook(_HOOK, post)
+    group.register_post_hook(_HOOK, watcher.post)
+
+
+def _follower(group: Any, backends: list[tuple[str, str]]) -> Callable[[int, Any], None]:
+    """What is called after an operation of which nothing else says when it is done. It doesn't keep the group alive."""
+    reference = weakref.ref(group)
+    has_nccl = any(backend == "nccl" for _, backend in backends)
+
+    def follow(key: int, args: Any) -> None:
+        work = args.work
+        _await(key, work, has_nccl)
+        if work is None:
+            _returned(reference())
+
+    return follow
 
 
 def sequence(group: Any) -> int:
@@ -146,10 +153,10 @@ def _backends(text: str) -> list[tuple[str, str]]:
     return [(pair[0], pair[1]) if len(pair) == 2 else ("", pair[0]) for pair in pairs]
 
 
-def _await(key: int, work: Any, watcher: Any) -> None:
+def _await(key: int, work: Any, has_nccl: bool) -> None:
     """Have the operation's future say when it is done, where a future does: NCCL's is done when it is enqueued."""
     try:
-        if work is None or "nccl" in watcher.backends():
+        if work is None or has_nccl:
             raise RuntimeError
         future = work.get_future()
     except Exception:
@@ -279,7 +286,7 @@ def _recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             _returned(group)
             _native.collective_done(key, False)
         else:
-            _await(key, work, watcher)
+            _await(key, work, "nccl" in watcher.backends())
         return work
 
     return call

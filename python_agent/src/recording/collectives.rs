@@ -97,17 +97,22 @@ struct CollectiveGroup {
     issued: AtomicU64,
     /// Whether messages between two ranks are among them, which the other ranks of the group don't count.
     has_messages: AtomicBool,
+    /// Called with the key of an operation and the arguments of the hook after it, where its future has to say when it is
+    /// done.
+    follow: Py<PyAny>,
 }
 
 static GROUPS: AtomicU64 = AtomicU64::new(0);
 
 #[pymethods]
 impl CollectiveGroup {
-    /// `issued`: torch's own number of what was issued on the group before it was watched.
+    /// `issued`: torch's own number of what was issued on the group before it was watched. `follow(key, args)` has the
+    /// future of an operation say when it is done.
     #[new]
-    fn new(name: String, size: i32, backends: Vec<(String, String)>, issued: u64) -> Self {
+    fn new(name: String, size: i32, backends: Vec<(String, String)>, issued: u64, follow: Py<PyAny>) -> Self {
         let id = GROUPS.fetch_add(1, Ordering::Relaxed) as u32;
-        Self { id, name, size, backends, issued: AtomicU64::new(issued), has_messages: AtomicBool::new(false) }
+        let (issued, has_messages) = (AtomicU64::new(issued), AtomicBool::new(false));
+        Self { id, name, size, backends, issued, has_messages, follow }
     }
 
     /// `ProcessGroup.register_pre_hook`'s hook. Raises only on a thread that must not train.
@@ -135,16 +140,16 @@ impl CollectiveGroup {
         self.has_messages.load(Ordering::Relaxed)
     }
 
-    /// `ProcessGroup.register_post_hook`'s hook. Returns the operation's key when the caller should have its future
-    /// say when it is done, else 0.
-    fn post(&self) -> u64 {
-        thread::with(|state| {
+    /// `ProcessGroup.register_post_hook`'s hook.
+    fn post(&self, args: &Bound<'_, PyAny>) -> PyResult<()> {
+        let key = thread::with(|state| {
             let key = state.collective.replace(0);
-            if key == 0 || state.collective_timed.get() {
-                return 0;
-            }
-            key
-        })
+            if state.collective_timed.get() { 0 } else { key }
+        });
+        if key != 0 {
+            self.follow.call1(args.py(), (key, args))?;
+        }
+        Ok(())
     }
 
     /// Backends of the group.
@@ -205,9 +210,14 @@ impl CollectiveGroup {
             self.has_messages.store(true, Ordering::Relaxed);
         }
         let async_op = args.getattr(pyo3::intern!(py, "async_op"))?.extract()?;
-        let inputs = args.getattr(pyo3::intern!(py, "input_tensors"))?;
-        let outputs = args.getattr(pyo3::intern!(py, "output_tensors"))?;
-        self.issue_described(state, operation, async_op, inputs.cast::<PyList>()?, outputs.cast::<PyList>()?)
+        let inputs = args.getattr(pyo3::intern!(py, "input_tensors"))?.cast_into::<PyList>()?;
+        // What it is given is what comes out: asking for that makes a list of the same tensors, and their sizes again.
+        let in_place = matches!(operation, "all_reduce" | "all_reduce_coalesced" | "broadcast") && !inputs.is_empty();
+        let outputs = match in_place {
+            true => PyList::empty(py),
+            false => args.getattr(pyo3::intern!(py, "output_tensors"))?.cast_into::<PyList>()?,
+        };
+        self.issue_described(state, operation, async_op, &inputs, &outputs)
     }
 
     fn issue_described(

@@ -22,7 +22,7 @@ use super::policy::{Layer, is_on};
 use super::shim::{self, FLOAT, Tensor};
 use super::thin::Thin;
 use super::thread::{self, RECORD, SUSPENSIONS};
-use super::torch_callbacks as torch;
+use super::torch_callbacks::{self, OPERATOR_CALLBACK};
 use crate::shared::{self, ENABLED};
 use probe_trace::known::Learned;
 use probe_trace::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
@@ -46,7 +46,8 @@ const CUDA: u64 = 1;
 
 static COPIES: AtomicBool = AtomicBool::new(false);
 static SYNC_POINTS: AtomicBool = AtomicBool::new(false);
-static HANDLE: AtomicU64 = AtomicU64::new(0);
+/// Whether one of the two tables is wanted and can be had.
+static IS_USED: AtomicBool = AtomicBool::new(false);
 static WATCH: Thin = Thin::new(PLACE);
 /// Ticks of torch's way to the callback and back.
 static WAY: AtomicU64 = AtomicU64::new(0);
@@ -91,12 +92,19 @@ fn is_wanted() -> bool {
 
 /// At the beginning of step `step`: watches, or ceases to.
 pub(super) fn begin_step(step: i64) {
-    let handle = HANDLE.load(Ordering::Relaxed);
-    if handle == 0 {
+    if !IS_USED.load(Ordering::Relaxed) {
         return;
     }
     if let Some(on) = WATCH.begin_step(step, is_wanted()) {
-        torch::switch(handle, on);
+        switch(on);
+    }
+}
+
+fn switch(on: bool) {
+    if on {
+        OPERATOR_CALLBACK.put_in();
+    } else {
+        OPERATOR_CALLBACK.take_out();
     }
 }
 
@@ -354,7 +362,7 @@ fn calibrate_operators(copy: &Bound<'_, PyAny>) -> PyResult<()> {
     let mut places: Option<Vec<(usize, u64)>> = None;
     for pair in 0..4 {
         shared::lock(&FOUND).clear();
-        let said = torch::with_scan(scan as *const c_void, || copy.call1((pair,)))?;
+        let said = torch_callbacks::with_scan(scan as *const c_void, || copy.call1((pair,)))?;
         let (to, from, bytes, contiguous) = said.extract::<Pair>()?;
         // SAFETY: an at::Tensor is the address of what it refers to, and the tensors of the pairs live as long as `copy`.
         let tensor = unsafe { Tensor::of((&raw const from).cast()) };
@@ -384,8 +392,7 @@ fn calibrate_operators(copy: &Bound<'_, PyAny>) -> PyResult<()> {
     }
 }
 
-/// Adds the callback, switched off, if it isn't there, and says which of the two tables are wanted. After
-/// [`calibrate_operators`]. `libraries`: where files lie that are not the program's own.
+/// Says which of the two tables are wanted. After [`calibrate_operators`]. `libraries`: where files lie that are not the program's own.
 #[pyfunction]
 fn use_operators(copies: Option<bool>, sync_points: Option<bool>, libraries: Option<Vec<String>>) -> PyResult<()> {
     if let Some(libraries) = libraries {
@@ -394,15 +401,16 @@ fn use_operators(copies: Option<bool>, sync_points: Option<bool>, libraries: Opt
     copies.into_iter().for_each(|on| COPIES.store(on, Ordering::Relaxed));
     sync_points.into_iter().for_each(|on| SYNC_POINTS.store(on, Ordering::Relaxed));
     let wanted = COPIES.load(Ordering::Relaxed) || SYNC_POINTS.load(Ordering::Relaxed);
-    if wanted && HANDLE.load(Ordering::Relaxed) == 0 {
-        if INPUTS.load(Ordering::Relaxed) == 0 {
-            return Err(PyRuntimeError::new_err("the inputs of RecordFunction have not been found"));
-        }
-        let handle = torch::add_switched_off(start as *const c_void, end as *const c_void)?;
-        HANDLE.store(handle, Ordering::Relaxed);
-    } else if !wanted {
+    if wanted && INPUTS.load(Ordering::Relaxed) == 0 {
+        return Err(PyRuntimeError::new_err("the inputs of RecordFunction have not been found"));
+    }
+    if wanted {
+        OPERATOR_CALLBACK.prepare(start as *const c_void, end as *const c_void)?;
+    }
+    IS_USED.store(wanted, Ordering::Relaxed);
+    if !wanted {
         WATCH.stop();
-        torch::take_out(HANDLE.swap(0, Ordering::Relaxed));
+        OPERATOR_CALLBACK.take_out();
     }
     Ok(())
 }
@@ -415,9 +423,8 @@ pub(super) fn set_way(ticks: u64) {
 /// For tests: watches operators from here on, or no more, as at a step's beginning.
 #[pyfunction]
 fn watch_operators(on: bool) {
-    let handle = HANDLE.load(Ordering::Relaxed);
-    if handle != 0 && WATCH.force(on) {
-        torch::switch(handle, on);
+    if IS_USED.load(Ordering::Relaxed) && WATCH.force(on) {
+        switch(on);
     }
 }
 

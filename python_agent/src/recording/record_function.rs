@@ -3,7 +3,9 @@
 //! The functions are C++ symbols of libtorch_cpu.so that no header promises to keep, found with `dlsym`. So: only for
 //! torch versions on the Python side's list, only on x86-64 (how a small C++ object is returned differs elsewhere), and
 //! only when the calibration of the one private field, the sequence number, gives exactly one answer.
-//! Callbacks are added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes them pass.
+//! The callback of ranges is added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes it
+//! pass. Those of nodes and operators are there only in steps that have them
+//! ([`GlobalCallback`](super::torch_callbacks::GlobalCallback)).
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,8 +20,7 @@ use super::libtorch::{self, current_thread, name_of, peek, symbol};
 use super::optimizer::OPTIMIZERS;
 use super::thread::{self, RECORD, SUSPENSIONS, TESTING};
 use super::torch_callbacks::{
-    ADD_GLOBAL, ADDED, BACKWARD_FUNCTION, DISABLE, FUNCTION, REENABLE, USER_SCOPE, adder, callback, remover,
-    with_callback,
+    BACKWARD_FUNCTION, FUNCTION, NODE_CALLBACK, RANGE_CALLBACK, USER_SCOPE, callback, with_callback,
 };
 use super::{completion, device, optimizer, profiled_ranges, spans};
 use crate::shared::ENABLED;
@@ -266,24 +267,16 @@ impl Fits {
 /// Adds the callbacks, if they aren't there. After [`calibrate_record_function`].
 #[pyfunction]
 fn add_record_function() -> PyResult<()> {
-    let add = adder(ADD_GLOBAL)?;
     if SEQUENCE.load(Ordering::Relaxed) == 0 {
         return Err(PyRuntimeError::new_err("the sequence number of RecordFunction has not been found"));
     }
-    if ADDED[0].load(Ordering::Relaxed) == 0 {
-        // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
-        let handles = unsafe {
-            [
-                add(callback(BACKWARD_FUNCTION, node_start as *const c_void, node_end as *const c_void)),
-                add(callback(USER_SCOPE, range_start as *const c_void, range_end as *const c_void)),
-            ]
-        };
-        ADDED.iter().zip(handles).for_each(|(place, handle)| place.store(handle, Ordering::Relaxed));
+    if !RANGE_CALLBACK.is_there() {
+        NODE_CALLBACK.prepare(node_start as *const c_void, node_end as *const c_void)?;
+        RANGE_CALLBACK.prepare(range_start as *const c_void, range_end as *const c_void)?;
+        NODE_CALLBACK.put_in();
+        RANGE_CALLBACK.put_in();
         WATCHED.store(true, Ordering::Relaxed);
         profiled_ranges::find(symbol);
-        for (place, name) in [(&DISABLE, c"_ZN2at15disableCallbackEm"), (&REENABLE, c"_ZN2at16reenableCallbackEm")] {
-            place.store(symbol(name).unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
-        }
     }
     Ok(())
 }
@@ -291,20 +284,14 @@ fn add_record_function() -> PyResult<()> {
 /// Takes the callbacks out again. Ranges that are open still end through them.
 #[pyfunction]
 fn remove_record_function() {
-    let Some(remove) = remover() else { return };
-    for place in &ADDED {
-        let handle = place.swap(0, Ordering::Relaxed);
-        if handle != 0 {
-            // SAFETY: a handle that torch gave.
-            unsafe { remove(handle) };
-        }
-    }
+    NODE_CALLBACK.take_out();
+    RANGE_CALLBACK.take_out();
 }
 
 /// Whether the program's ranges are seen and can be ended. Without that no capture may begin.
 #[pyfunction]
 fn sees_ranges() -> bool {
-    ADDED[1].load(Ordering::Relaxed) != 0 && profiled_ranges::are_found()
+    RANGE_CALLBACK.is_there() && profiled_ranges::are_found()
 }
 
 /// Chooses what the callbacks record.

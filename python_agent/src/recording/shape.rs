@@ -1,5 +1,6 @@
 //! The shape of the first tensor given to an outermost call, so that dynamic shapes are explainable.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3::ffi;
@@ -7,7 +8,7 @@ use pyo3::prelude::*;
 
 use super::clock::ticks;
 use super::thread::ThreadState;
-use probe_trace::payload::SHAPE_DIMENSIONS as DIMENSIONS;
+use probe_trace::payload::{MANY_VMAPPED, SHAPE_COUNT, SHAPE_DIMENSIONS as DIMENSIONS, VMAPPED};
 use probe_trace::record::{Kind, Record};
 
 /// `torch.Tensor` and `torch.nn.Parameter`, kept alive. Subclasses are left alone: asking one for its shape may run
@@ -20,14 +21,14 @@ static PARAMETER: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut()
 pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) {
     let mut dimensions = [0_u32; DIMENSIONS];
     // SAFETY: called with the GIL held and no exception set, with the tuple and the dict (or NULL) of a call.
-    let count = unsafe {
+    let (count, vmapped) = unsafe {
         let tensor = first_tensor(args, kwargs);
-        if tensor.is_null() { None } else { shape_of(tensor, &mut dimensions) }
+        if tensor.is_null() { (None, 0) } else { (shape_of(tensor, &mut dimensions), vmapped(tensor)) }
     };
     let Some(count) = count else { return };
     for first in (0..count.clamp(1, DIMENSIONS)).step_by(4) {
         let at = |place: usize| u64::from(dimensions.get(first + place).copied().unwrap_or_default());
-        let payload = (count << 8 | first) as u64;
+        let payload = vmapped << VMAPPED | (count << SHAPE_COUNT | first) as u64;
         let record = Record::new(Kind::Shape, payload, ticks(), at(0) | at(1) << 32, at(2) | at(3) << 32);
         state.annotate(record);
     }
@@ -124,6 +125,54 @@ unsafe fn shape_of(tensor: *mut ffi::PyObject, dimensions: &mut [u32; DIMENSIONS
     }
 }
 
+/// What torch says of the tensors that `torch.func` puts around others. All of it is native and runs no code of anybody.
+#[derive(Debug)]
+struct Transforms {
+    is_wrapped: Py<PyAny>,
+    is_batched: Py<PyAny>,
+    dimension: Py<PyAny>,
+    unwrapped: Py<PyAny>,
+}
+
+static TRANSFORMS: OnceLock<Transforms> = OnceLock::new();
+/// Transforms within one another that are looked through.
+const LEVELS: usize = 8;
+
+/// How many of what a tensor seems to be `torch.func.vmap` computes at once, as [`VMAPPED`] has it.
+unsafe fn vmapped(tensor: *mut ffi::PyObject) -> u64 {
+    let Some(transforms) = TRANSFORMS.get() else { return 0 };
+    // SAFETY: called with the GIL held, with a living tensor.
+    let tensor = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), tensor) };
+    // An error is of torch's, which knows its own tensors: it is not known then.
+    transforms.count(tensor).map_or(MANY_VMAPPED, |count| count.min(MANY_VMAPPED))
+}
+
+impl Transforms {
+    fn count(&self, mut tensor: Bound<'_, PyAny>) -> PyResult<u64> {
+        let py = tensor.py();
+        let mut count = 0_u64;
+        for _ in 0..LEVELS {
+            if !self.is_wrapped.bind(py).call1((&tensor,))?.is_truthy()? {
+                return Ok(count);
+            }
+            let inside = self.unwrapped.bind(py).call1((&tensor,))?;
+            if self.is_batched.bind(py).call1((&tensor,))?.is_truthy()? {
+                let dimension = self.dimension.bind(py).call1((&tensor,))?;
+                let size: u64 = inside.getattr(pyo3::intern!(py, "shape"))?.get_item(dimension)?.extract()?;
+                count = count.max(1).saturating_mul(size);
+            }
+            tensor = inside;
+        }
+        Ok(MANY_VMAPPED)
+    }
+}
+
+/// Says how torch tells what `torch.func` puts around tensors: four functions of `torch._C._functorch`.
+#[pyfunction]
+fn set_tensor_transforms(is_wrapped: Py<PyAny>, is_batched: Py<PyAny>, dimension: Py<PyAny>, unwrapped: Py<PyAny>) {
+    TRANSFORMS.get_or_init(|| Transforms { is_wrapped, is_batched, dimension, unwrapped });
+}
+
 /// Says what a tensor is: `torch.Tensor` and `torch.nn.Parameter`.
 #[pyfunction]
 fn set_tensor_types(tensor: &Bound<'_, PyAny>, parameter: &Bound<'_, PyAny>) {
@@ -135,5 +184,6 @@ fn set_tensor_types(tensor: &Bound<'_, PyAny>, parameter: &Bound<'_, PyAny>) {
 
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(set_tensor_transforms, module)?)?;
     module.add_function(wrap_pyfunction!(set_tensor_types, module)?)
 }

@@ -27,14 +27,18 @@ pub(super) struct Callback {
     needs_ids: bool,
 }
 
-/// `at::disableCallback` and `at::reenableCallback`; null where torch has none.
-pub(super) static DISABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-pub(super) static REENABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// Handles of the callbacks that are there; 0: not.
-pub(super) static ADDED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// `at::addGlobalCallback` and `at::removeCallback`; null before they were looked up.
+static ADD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static REMOVE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// That of autograd nodes.
+pub(super) static NODE_CALLBACK: GlobalCallback = GlobalCallback::new(BACKWARD_FUNCTION, false);
+/// That of ranges.
+pub(super) static RANGE_CALLBACK: GlobalCallback = GlobalCallback::new(USER_SCOPE, false);
+/// That of operators.
+pub(super) static OPERATOR_CALLBACK: GlobalCallback = GlobalCallback::new(FUNCTION, true);
 
 /// Torch's function that adds a callback.
-pub(super) type Add = unsafe extern "C" fn(Callback) -> u64;
+type Add = unsafe extern "C" fn(Callback) -> u64;
 
 /// One of ours, in this scope.
 pub(super) fn callback(scope: usize, start: *const c_void, end: *const c_void) -> Callback {
@@ -43,47 +47,76 @@ pub(super) fn callback(scope: usize, start: *const c_void, end: *const c_void) -
     Callback { start, end, probability: 1.0, scopes, needs_inputs: false, needs_outputs: false, needs_ids: false }
 }
 
-/// Switches the callback of nodes on or off, if it is there. Between two steps.
-pub(super) fn watch_nodes(wanted: bool) {
-    let handle = ADDED[0].load(Ordering::Relaxed);
-    if handle == 0 || !NODES.load(Ordering::Relaxed) || WATCHED.load(Ordering::Relaxed) == wanted {
-        return;
+/// A callback of all threads, which is put in and taken out again.
+///
+/// Those that few steps need are taken out in the others, and not switched off (`at::disableCallback`): torch goes through all
+/// callbacks that there are, also those that are off, for each of its ten kinds of ranges whenever it sets a thread's state, which
+/// is twice an autograd node.
+#[derive(Debug)]
+pub(super) struct GlobalCallback {
+    scope: usize,
+    needs_inputs: bool,
+    /// What it calls; null before it may be put in.
+    start: AtomicPtr<c_void>,
+    end: AtomicPtr<c_void>,
+    /// 0: it is not there.
+    handle: AtomicU64,
+}
+
+impl GlobalCallback {
+    const fn new(scope: usize, needs_inputs: bool) -> Self {
+        let (start, end) = (AtomicPtr::new(std::ptr::null_mut()), AtomicPtr::new(std::ptr::null_mut()));
+        Self { scope, needs_inputs, start, end, handle: AtomicU64::new(0) }
     }
-    if DISABLE.load(Ordering::Relaxed).is_null() || REENABLE.load(Ordering::Relaxed).is_null() {
-        // It stays on, and costs what it costs.
+
+    /// Says what it calls, and looks torch's functions up. Fails where torch has them not.
+    pub(super) fn prepare(&self, start: *const c_void, end: *const c_void) -> PyResult<()> {
+        let found = [symbol(ADD_GLOBAL).ok_or_else(missing)?, symbol(REMOVE_ANY).ok_or_else(missing)?];
+        [&ADD, &REMOVE].iter().zip(found).for_each(|(place, function)| place.store(function, Ordering::Relaxed));
+        self.end.store(end.cast_mut(), Ordering::Relaxed);
+        self.start.store(start.cast_mut(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Puts it in, if it is not there. Nothing before [`Self::prepare`].
+    pub(super) fn put_in(&self) {
+        let (add, start) = (ADD.load(Ordering::Relaxed), self.start.load(Ordering::Relaxed));
+        if add.is_null() || start.is_null() || self.is_there() {
+            return;
+        }
+        let plain = callback(self.scope, start, self.end.load(Ordering::Relaxed));
+        // SAFETY: `at::addGlobalCallback`; the functions are ours and stay loaded as long as the process lives.
+        let handle = unsafe {
+            std::mem::transmute::<*mut c_void, Add>(add)(Callback { needs_inputs: self.needs_inputs, ..plain })
+        };
+        self.handle.store(handle, Ordering::Relaxed);
+    }
+
+    /// Takes it out, if it is there. Ranges that are open still end through it.
+    pub(super) fn take_out(&self) {
+        let (remove, handle) = (REMOVE.load(Ordering::Relaxed), self.handle.swap(0, Ordering::Relaxed));
+        if !remove.is_null() && handle != 0 {
+            // SAFETY: `at::removeCallback`, with a handle that torch gave.
+            unsafe { std::mem::transmute::<*mut c_void, Remove>(remove)(handle) };
+        }
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.handle.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Puts the callback of nodes in or takes it out, where nodes are recorded by it. Between two steps.
+pub(super) fn watch_nodes(wanted: bool) {
+    let is_in_use = RANGE_CALLBACK.is_there() && NODES.load(Ordering::Relaxed);
+    if !is_in_use || WATCHED.load(Ordering::Relaxed) == wanted {
         return;
     }
     WATCHED.store(wanted, Ordering::Relaxed);
-    switch(handle, wanted);
-}
-
-/// Switches a callback on or off, where torch can.
-pub(super) fn switch(handle: u64, on: bool) {
-    let function = if on { &REENABLE } else { &DISABLE }.load(Ordering::Relaxed);
-    if !function.is_null() {
-        // SAFETY: torch's functions, with a handle that it gave.
-        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64)>(function)(handle) };
-    }
-}
-
-/// Adds a callback of all operators, with their inputs, that is switched off. After
-/// [`add_record_function`](super::record_function) has found how to switch it.
-pub(super) fn add_switched_off(start: *const c_void, end: *const c_void) -> PyResult<u64> {
-    let add = adder(ADD_GLOBAL)?;
-    if DISABLE.load(Ordering::Relaxed).is_null() || REENABLE.load(Ordering::Relaxed).is_null() {
-        return Err(PyRuntimeError::new_err("this torch can't switch callbacks off"));
-    }
-    // SAFETY: torch's function of this name; the callbacks are ours and stay loaded as long as the process lives.
-    let handle = unsafe { add(Callback { needs_inputs: true, ..callback(FUNCTION, start, end) }) };
-    switch(handle, false);
-    Ok(handle)
-}
-
-/// Takes a callback out; 0 is none.
-pub(super) fn take_out(handle: u64) {
-    if let Some(remove) = remover().filter(|_| handle != 0) {
-        // SAFETY: a handle that torch gave.
-        unsafe { remove(handle) };
+    if wanted {
+        NODE_CALLBACK.put_in();
+    } else {
+        NODE_CALLBACK.take_out();
     }
 }
 
@@ -120,22 +153,24 @@ pub(super) fn with_callback_in_turn(
 }
 
 /// Torch's function that adds a callback of all threads.
-pub(super) const ADD_GLOBAL: &CStr = c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE";
+const ADD_GLOBAL: &CStr = c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE";
+/// And the one that removes any.
+const REMOVE_ANY: &CStr = c"_ZN2at14removeCallbackEm";
 
 /// Torch's function that removes one.
-pub(super) type Remove = unsafe extern "C" fn(u64);
+type Remove = unsafe extern "C" fn(u64);
 
 /// Torch's function of this name, which adds a callback.
-pub(super) fn adder(name: &CStr) -> PyResult<Add> {
+fn adder(name: &CStr) -> PyResult<Add> {
     let add = symbol(name).ok_or_else(missing)?;
     // SAFETY: only asked for functions with torch's own argument types.
     Ok(unsafe { std::mem::transmute::<*mut c_void, Add>(add) })
 }
 
 /// Torch's function that removes one.
-pub(super) fn remover() -> Option<Remove> {
+fn remover() -> Option<Remove> {
     // SAFETY: the function of this name, with torch's own argument types.
-    symbol(c"_ZN2at14removeCallbackEm").map(|remove| unsafe { std::mem::transmute::<*mut c_void, Remove>(remove) })
+    symbol(REMOVE_ANY).map(|remove| unsafe { std::mem::transmute::<*mut c_void, Remove>(remove) })
 }
 
 /// A start that does nothing: what is measured is torch's way to it.
