@@ -19,9 +19,7 @@ use super::clock::ticks;
 use super::libtorch::{self, current_thread, name_of, peek, symbol};
 use super::optimizer::OPTIMIZERS;
 use super::thread::{self, RECORD, SUSPENSIONS, TESTING};
-use super::torch_callbacks::{
-    BACKWARD_FUNCTION, FUNCTION, NODE_CALLBACK, RANGE_CALLBACK, USER_SCOPE, callback, with_callback,
-};
+use super::torch_callbacks::{BACKWARD_FUNCTION, FUNCTION, NODE_CALLBACK, RANGE_CALLBACK, callback, with_callback};
 use super::{completion, device, optimizer, profiled_ranges, spans};
 use crate::shared::ENABLED;
 use probe_trace::record::{Kind, Record, RecordTable};

@@ -3,7 +3,6 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::autograd_passes::{NODES, WATCHED};
@@ -12,7 +11,7 @@ use super::libtorch::{missing, symbol};
 const SCOPES: usize = 10;
 pub(super) const FUNCTION: usize = 0;
 pub(super) const BACKWARD_FUNCTION: usize = 1;
-pub(super) const USER_SCOPE: usize = 7;
+const USER_SCOPE: usize = 7;
 
 /// `at::RecordFunctionCallback` of torch 2.5 to 2.15, as tests/torch_layout.cpp compares it.
 #[repr(C)]
