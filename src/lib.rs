@@ -12,5 +12,6 @@ mod export;
 mod hang;
 pub mod output;
 mod profile;
+mod shared_steps;
 mod small_rows;
 pub mod step_window;

@@ -39,6 +39,12 @@ impl fmt::Display for Window {
 }
 
 impl Window {
+    /// The same steps by a count of which the shared one is `offset` more.
+    pub(crate) fn before(self, offset: i64) -> Self {
+        let end = |end: Option<i64>| end.map(|step| step.saturating_sub(offset));
+        Self { first: end(self.first), last: end(self.last) }
+    }
+
     /// A condition on the column `step`.
     pub(crate) fn condition(self) -> String {
         match (self.first, self.last) {

@@ -103,6 +103,9 @@ fn say(which: &str, name: &str, side: &Side) {
     report::note(format_args!(
         "{which} is {name}: steps {first}..{last} ({steps} of {processes}{limited}, {detailed} with modules){left_out}"
     ));
+    if let Some(why) = &side.processes_left_out {
+        report::note(format_args!("{which}: {why}"));
+    }
 }
 
 fn show(mut compared: Vec<Row>, args: &Args) -> Result<Status> {

@@ -69,6 +69,9 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
                 "the times of some traces are from an instant that is not known: between ranks they may not be aligned",
             );
         }
+        if let Some(why) = &choice.not_shared {
+            report::note(format_args!("{why}; they are chosen by their own numbers"));
+        }
         match (&args.output, shape, directory) {
             (Some(path), Some(shape), _) => {
                 let plan = Plan::new(&mut client, &choice).await?;

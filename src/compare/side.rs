@@ -28,6 +28,8 @@ pub struct Side {
     pub steps: Vec<i64>,
     /// Steps that only some processes finished; they are not compared.
     pub left_out: usize,
+    /// Why processes are not compared, for people; None where all are.
+    pub processes_left_out: Option<String>,
     /// Processes that finished each of `steps`.
     pub processes: usize,
     /// As [`PARTS`], each as `steps`.

@@ -13,6 +13,7 @@ use probe_client::{Answer, Client};
 use probe_common::error::{Error, Result};
 
 use super::side::{LAST_STEPS, PARTS, Side};
+use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
 
 /// Steps that a side may have: their sums by module are held in memory.
@@ -23,9 +24,11 @@ const MAX_STEPS: usize = 10_000;
 /// # Errors
 /// The query's; there is no step in the window, or too many.
 pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Side> {
-    let mut side = steps(client, window).await?;
+    let shared = SharedSteps::read(client).await?;
+    let mut side = steps(client, &shared, window).await?;
+    side.processes_left_out = shared.left_out();
     let (Some(first), Some(last)) = (side.steps.first().copied(), side.steps.last().copied()) else {
-        return Err(nothing(client, name, window).await?);
+        return Err(nothing(client, &shared, name, window).await?);
     };
     if side.steps.len() > MAX_STEPS {
         let count = side.steps.len();
@@ -34,12 +37,12 @@ pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Re
         ))
         .hint(format!("choose fewer: --steps {}..{last}", last - MAX_STEPS as i64 + 1)));
     }
-    side.modules = modules(client, Window { first: Some(first), last: Some(last) }, &side.steps).await?;
+    side.modules = modules(client, &shared, Window { first: Some(first), last: Some(last) }, &side.steps).await?;
     Ok(side)
 }
 
 /// `python.steps`, a row a step.
-async fn steps(client: &mut Client, window: Option<Window>) -> Result<Side> {
+async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>) -> Result<Side> {
     let condition = match window {
         Some(window) => window.condition(),
         None => format!("step > (SELECT MAX(step) FROM python.steps) - {LAST_STEPS}"),
@@ -52,7 +55,7 @@ async fn steps(client: &mut Client, window: Option<Window>) -> Result<Side> {
     );
     let mut rows = Vec::new();
     let mut clocks = Vec::new();
-    each(client.query(&sql).await?, |batch| {
+    each(client.query(&shared.rewrite(&sql)).await?, |batch| {
         let (step, processes) =
             (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());
         let means: Vec<_> =
@@ -81,12 +84,14 @@ async fn steps(client: &mut Client, window: Option<Window>) -> Result<Side> {
         steps: rows.into_iter().map(|(step, _, _)| step).collect(),
         modules: BTreeMap::new(),
         clocks,
+        processes_left_out: None,
     })
 }
 
 /// `python.torch_trace`: a module's time in a step is the sum of its calls, of which each has to be timed.
 async fn modules(
     client: &mut Client,
+    shared: &SharedSteps,
     window: Window,
     steps: &[i64],
 ) -> Result<BTreeMap<super::side::Key, Vec<Option<f64>>>> {
@@ -99,7 +104,7 @@ async fn modules(
     );
     let places: HashMap<i64, usize> = steps.iter().enumerate().map(|(place, step)| (*step, place)).collect();
     let mut found: BTreeMap<super::side::Key, Vec<Option<f64>>> = BTreeMap::new();
-    each(client.query(&sql).await?, |batch| {
+    each(client.query(&shared.rewrite(&sql)).await?, |batch| {
         let (module, stage) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
         let (step, seconds) =
             (batch.column(2).as_primitive::<Int64Type>(), batch.column(3).as_primitive::<Float64Type>());
@@ -115,10 +120,10 @@ async fn modules(
 }
 
 /// Why there is nothing to compare.
-async fn nothing(client: &mut Client, name: &str, window: Option<Window>) -> Result<Error> {
+async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: Option<Window>) -> Result<Error> {
     let mut range = None;
     let sql = "SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps";
-    each(client.query(sql).await?, |batch| {
+    each(client.query(&shared.rewrite(sql)).await?, |batch| {
         let end = |place: usize| batch.column(place).as_primitive::<Int64Type>().iter().flatten().next();
         range = range.or(end(0).zip(end(1)));
     })

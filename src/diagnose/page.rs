@@ -32,6 +32,9 @@ pub(super) fn head(done: &Diagnosis, of: &str) -> String {
     if steps.others > 0 {
         let _ = writeln!(out, "{} more processes without a rank are left out: ask one by its pid", steps.others);
     }
+    if let Some(why) = steps.shared.left_out() {
+        let _ = writeln!(out, "{why}");
+    }
     if let Some(against) = &done.against {
         out += &against.text();
     }
@@ -100,7 +103,8 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
     value!({
         "run": run,
         "window": { "first": steps.numbers.first(), "last": steps.numbers.last(), "steps": steps.count(),
-            "ranks": steps.processes.len(), "warmup": steps.warming_up, "left_out": steps.left_out },
+            "ranks": steps.processes.len(), "warmup": steps.warming_up, "left_out": steps.left_out,
+            "ranks_left_out": steps.shared.unknown, "earlier_processes": steps.shared.earlier },
         "step_ms": ms(steps, total),
         "fits": done.fits(),
         "verdict": done.verdict().map(|of| of.says.clone()),

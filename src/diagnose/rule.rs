@@ -65,6 +65,11 @@ impl Rule {
     pub(super) fn needs_reference(&self) -> bool {
         self.sql.contains(REFERENCE)
     }
+
+    /// Whether its rows hold a rank against the others.
+    pub(super) fn compares_ranks(&self) -> bool {
+        self.sql.contains("rank <>")
+    }
 }
 
 const KEYS: [&str; 20] = [

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{Rows, ask};
+use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
@@ -63,6 +64,8 @@ pub(crate) struct Steps {
     pub(crate) left_out: usize,
     /// Processes without a rank whose steps are not looked at.
     pub(crate) others: usize,
+    /// How the processes' own counts of steps become one.
+    pub(crate) shared: SharedSteps,
 }
 
 pub(crate) fn ticks(seconds: f64) -> Ticks {
@@ -101,16 +104,18 @@ impl Steps {
         self.processes.iter().position(|process| process.rank == rank)
     }
 
-    /// SQL with what stands for the steps put in: $window, $first, $last, $pids.
+    /// SQL with what stands for the steps put in: $window, $first, $last, $pids. Its steps are those of the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         let (first, last) = (self.numbers.first().copied().unwrap_or(0), self.numbers.last().copied().unwrap_or(-1));
         let pids: BTreeSet<i64> = self.processes.iter().map(|process| process.pid).collect();
         let pids = pids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
         let pids = if pids.is_empty() { "NULL".to_owned() } else { pids };
-        sql.replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
+        let sql = sql
+            .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
             .replace("$first", &first.to_string())
             .replace("$last", &last.to_string())
-            .replace("$pids", &pids)
+            .replace("$pids", &pids);
+        self.shared.rewrite(&sql)
     }
 }
 
@@ -119,18 +124,19 @@ impl Steps {
 /// # Errors
 /// The queries'; there is no step in the window, or too many.
 pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Steps> {
+    let shared = SharedSteps::read(client).await?;
     let asked = window.map_or_else(|| "true".to_owned(), Window::condition);
     let found = ask(
         client,
-        &format!(
+        &shared.rewrite(&format!(
             "SELECT host, pid, rank, COUNT(*) AS steps, MIN(step) AS first, MAX(step) AS last, \
              CAST(MAX(ts) AS BIGINT) AS newest FROM python.steps WHERE {asked} GROUP BY host, pid, rank \
              ORDER BY rank, steps DESC, pid"
-        ),
+        )),
     )
     .await?;
     if found.count == 0 {
-        return Err(nothing(client, name, window).await?);
+        return Err(nothing(client, &shared, name, window).await?);
     }
     let (chosen, others) = choose(&found);
     let last = chosen.iter().filter_map(|row| found.int("last", *row)).min().unwrap_or(-1);
@@ -151,7 +157,7 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
             rank: found.int("rank", *row),
         })
         .collect();
-    let mut steps = Steps { processes, numbers: (first..=last).collect(), others, ..Steps::default() };
+    let mut steps = Steps { processes, numbers: (first..=last).collect(), others, shared, ..Steps::default() };
     let rows = ask(
         client,
         &steps.fill(&format!(
@@ -237,8 +243,9 @@ fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
     steps.run_delay = delay.filter(|_| all > 0.0).map(|delay| delay / all);
 }
 
-async fn nothing(client: &mut Client, name: &str, window: Option<Window>) -> Result<Error> {
-    let found = ask(client, "SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps").await?;
+async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: Option<Window>) -> Result<Error> {
+    let sql = shared.rewrite("SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps");
+    let found = ask(client, &sql).await?;
     Ok(match (found.int("first", 0).zip(found.int("last", 0)), window) {
         (Some((first, last)), Some(window)) => {
             Error::failed(format!("{name} has no step within {window}")).hint(format!("it has steps {first}..{last}"))

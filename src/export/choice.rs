@@ -5,6 +5,7 @@ use probe_common::error::{Error, Result};
 
 use super::processes::{Recorded, align, check_ranks, processes};
 use super::row::each;
+use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
 
 /// Steps of a live or recorded run where nothing else is asked for.
@@ -30,6 +31,10 @@ pub(crate) struct Choice {
     pub(crate) steps: Option<Window>,
     /// Whether it becomes files of one process each, as other tools read them.
     pub(crate) per_rank: bool,
+    /// The same on each process, whose own count may be another, in SQL.
+    pub(super) steps_condition: String,
+    /// Why the steps of some processes are not chosen as those of the others are, for people.
+    pub(crate) not_shared: Option<String>,
     /// The first and the last step of captures.
     pub(crate) captured: Option<(i64, i64)>,
     /// When the steps began and ended in tables of agents, and in captures (ns).
@@ -66,6 +71,8 @@ impl Choice {
         let mut choice = Self {
             processes,
             steps: None,
+            steps_condition: "true".to_owned(),
+            not_shared: None,
             per_rank: false,
             captured: None,
             agents_span: None,
@@ -99,7 +106,12 @@ impl Choice {
     async fn choose_steps(&mut self, client: &mut Client, request: &Request) -> Result<()> {
         let range =
             |table: &str, condition: &str| format!("SELECT MIN(step), MAX(step) FROM {table} WHERE {condition}");
-        let agents = pair(client, &range("python.steps", &self.processes_condition)).await?;
+        let shared = SharedSteps::read(client).await?;
+        let own = range("python.steps", &self.processes_condition);
+        let agents = match pair(client, &shared.rewrite(&own)).await? {
+            Some(steps) => Some(steps),
+            None => pair(client, &own).await?,
+        };
         let captured = pair(client, &range("python.operators", &self.captures_condition)).await?;
         self.captured = captured;
         let known = [agents, captured].into_iter().flatten().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
@@ -122,11 +134,13 @@ impl Choice {
         let Some((from, to)) = window else { return Ok(()) };
         let window = Window { first: Some(from), last: Some(to) };
         self.steps = Some(window);
+        self.steps_condition = shared.condition(|offset| window.before(offset).condition());
+        self.not_shared = shared.not_shared();
         let span = |table: &str, condition: &str| {
             format!(
                 "SELECT CAST(MIN(ts) AS BIGINT), MAX(CAST(ts AS BIGINT) + CAST(duration * 1e9 AS BIGINT)) FROM {table} \
                  WHERE {condition} AND {}",
-                window.condition()
+                self.steps_condition
             )
         };
         self.agents_span = pair(client, &span("python.steps", &self.processes_condition)).await?;

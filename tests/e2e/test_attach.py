@@ -184,6 +184,7 @@ def test_replicas_stay_equal_when_ranks_are_attached_to_one_after_the_other(
             str(tmp_path / "meet"),
         ]
         ranks.append(Training(directory, *command, wait=False))
+    apart: set[int] = set()
     try:
         for rank in ranks:
             rank.wait_until_ready()
@@ -199,9 +200,12 @@ def test_replicas_stay_equal_when_ranks_are_attached_to_one_after_the_other(
             said(home.probe("replicas", "eval", change))
             summed = "one = torch.ones(1); torch.distributed.all_reduce(one); print(one.item())"
             assert home.probe("replicas", "eval", "--at", "step", summed).stdout == "2.0\n"
-            shown = home.probe("replicas", "eval", "--at", "step", "--rank", "all", "print(real, digest(model))").stdout
-            digests = re.findall(r"(\d+) ([0-9a-f]{64})", shown)
-            assert len(digests) == 2 and digests[0] == digests[1], f"round {round_of}: {shown}"
+            what = "print(rank, __import__('probe_agent').status()['step'], real, digest(model))"
+            shown = home.probe("replicas", "eval", "--at", "step", "--rank", "all", what).stdout
+            digests = sorted(re.findall(r"([01]) (\d+) (\d+ [0-9a-f]{64})", shown))
+            assert len(digests) == 2 and digests[0][2] == digests[1][2], f"round {round_of}: {shown}"
+            apart.add(int(digests[0][1]) - int(digests[1][1]))
+            check_counts_of_steps(home, apart)
             assert said(home.probe("detach", "replicas")).count("goes on without an agent") == 2
         last = ranks[0].finish().splitlines()[-1]
         assert ranks[1].process.wait(PATIENCE) == 0
@@ -210,6 +214,19 @@ def test_replicas_stay_equal_when_ranks_are_attached_to_one_after_the_other(
         for rank in ranks:
             rank.process.kill()
             rank.process.wait()
+
+
+def check_counts_of_steps(home: Home, apart: set[int]) -> None:
+    """The ranks' own numbers of one real step were `apart` by these, in each attachment by another: then that is said."""
+    known = [{"rank": 0, "step_offset": 0}, {"rank": 1, "step_offset": apart.copy().pop() if len(apart) == 1 else None}]
+    query = "SELECT rank, step_offset FROM python.step_offsets ORDER BY rank"
+    wait_for(f"offsets of {apart}", lambda: home.query("replicas", query) == known)
+    compared = home.query("replicas", "SELECT SUM(steps) AS steps FROM python.rank_balance")[0]["steps"]
+    assert (compared > 0) == (len(apart) == 1)
+    done = home.probe("compare", "replicas", "--steps", "..200", "--against", "1..200")
+    assert done.returncode == 0 and ("left out: rank 1: it is not known" in done.stderr) == (len(apart) > 1), (
+        done.stderr
+    )
 
 
 def test_what_would_be_done_is_said_and_not_done(home: Home, training: Training) -> None:

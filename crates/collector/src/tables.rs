@@ -80,6 +80,7 @@ fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut
         steps_per_second: (state.steps_per_second > 0.0).then_some(state.steps_per_second),
         detail: state.settings.get(probe_proto::config::DETAIL).map(|detail| strings.id(detail)),
         layers: strings.id(&layers.join(" ")),
+        attached: Some(state.about.attached),
         agent_version: strings.id(&state.about.agent_version),
         python_version: strings.id(&state.about.python_version),
         torch_version: strings.id(&state.about.torch_version),

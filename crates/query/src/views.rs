@@ -36,6 +36,7 @@ pub(crate) static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
         include_str!("views/module_profile.sql"),
         include_str!("views/collective_profile.sql"),
         include_str!("views/rank_balance.sql"),
+        include_str!("views/step_offsets.sql"),
         include_str!("views/shape_profile.sql"),
         include_str!("views/operator_profile.sql"),
         include_str!("views/step_categories.sql"),

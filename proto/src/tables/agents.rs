@@ -24,6 +24,7 @@ crate::table! {
     steps_per_second: Option<f64>, "1/s", "Steps a second over about the last ten seconds, by its newest report.";
     detail: Option<Text>, "", "Detail in force: every-step or off.";
     layers: Text, "", "Which mechanism runs each layer, forward=tp_call backward=record_function …, and what ends its steps, as in python.steps.kind: steps=optimizer.";
+    attached: Option<bool>, "", "Whether probe attach put it into a program that trained already: its steps are counted from there on, so they are not those of other ranks of the same number (python.step_offsets). NULL in older recordings.";
     agent_version: Text, "", "Version of the agent.";
     python_version: Text, "", "Version of the interpreter.";
     torch_version: Text, "", "Version of torch.";

@@ -61,13 +61,15 @@ impl Source {
                 format!("host IN ({})", quoted.join(", "))
             }
         };
-        let Some(steps) = choice.steps else { return Some(whose) };
+        if choice.steps.is_none() {
+            return Some(whose);
+        }
         let (own, other) = match self.whose {
             Whose::Capture => (choice.captures_span, choice.agents_span),
             _ => (choice.agents_span, choice.captures_span),
         };
         let by_time = own.or(other).map(|(from, to)| span(from, to.saturating_add(1)));
-        let by_step = steps.condition();
+        let by_step = choice.steps_condition.as_str();
         Some(match (self.within, by_time) {
             (Within::Step, _) | (Within::StepOrTime, None) => format!("{whose} AND {by_step}"),
             (Within::StepOrTime, Some(by_time)) => format!("{whose} AND ({by_step} OR step IS NULL AND {by_time})"),

@@ -628,6 +628,7 @@ impl SystemTable for Agents {
             steps_per_second: (rank == 0).then_some(0.5),
             detail: Some(text("every-step")),
             layers: text("forward=tp_call"),
+            attached: Some(false),
             agent_version: text("0.1.0"),
             python_version: text("3.11.2"),
             torch_version: text("2.15.0"),

@@ -12,6 +12,7 @@ mod large;
 mod limits;
 mod percentiles;
 mod scans;
+mod step_offsets;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
