@@ -116,6 +116,27 @@ record! {
 }
 
 record! {
+    /// An allocation or a free on a thread.
+    MemoryEvent {
+        thread: u32,
+        ts: i64,
+        /// Order in the file.
+        number: i64,
+        /// As c10 numbers types of devices.
+        device_type: i64,
+        device: i64,
+        address: i64,
+        /// Negative where memory was freed.
+        bytes: i64,
+        /// On the device after it.
+        allocated: i64,
+        reserved: i64,
+    }
+    group |event| event.thread;
+    key |event| (event.ts, event.number, 0);
+}
+
+record! {
     /// A launch, to be found by its correlation.
     Launch {
         correlation: i64,

@@ -25,6 +25,7 @@ pub(crate) fn write(
     let host = std::mem::replace(&mut collected.host, Sorter::new(scratch)).finish()?;
     let launches = std::mem::replace(&mut collected.launches, Sorter::new(scratch)).finish()?;
     let devices = std::mem::replace(&mut collected.devices, Sorter::new(scratch)).finish()?;
+    let memory = std::mem::replace(&mut collected.memory, Sorter::new(scratch)).finish()?;
     let mut writer = RowWriter {
         rows,
         texts: &collected.texts,
@@ -39,7 +40,7 @@ pub(crate) fn write(
     launches.check()?;
     drop((devices, launches));
     let mut walk = Walk::new(&collected.texts, &collected.steps);
-    walk.run(&collected.threads, &host, &joined, &mut writer)?;
+    walk.run(&collected.threads, (&host, &joined, &memory), &mut writer)?;
     let (counts, too_deep) = (writer.counts, walk.too_deep);
     if too_deep > 0 {
         collected.leave_out("within more open calls than are followed", too_deep);

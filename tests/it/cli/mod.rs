@@ -16,6 +16,7 @@ mod formats;
 mod import;
 mod launcher;
 mod live;
+mod memory;
 mod native;
 mod pages;
 mod profile;
