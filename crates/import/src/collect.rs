@@ -273,6 +273,7 @@ impl Collected {
             thread,
             ts,
             number: self.events as i64,
+            sorted: 0,
             device_type: args.device_type.unwrap_or(0),
             device: args.device_id.unwrap_or(0),
             address: unknown(args.address),

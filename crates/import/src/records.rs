@@ -120,8 +120,10 @@ record! {
     MemoryEvent {
         thread: u32,
         ts: i64,
-        /// Order in the file.
+        /// Order in the file, and once they are sorted by time among all.
         number: i64,
+        /// Whether they are.
+        sorted: u8,
         /// As c10 numbers types of devices.
         device_type: i64,
         device: i64,
@@ -132,7 +134,7 @@ record! {
         allocated: i64,
         reserved: i64,
     }
-    group |event| event.thread;
+    group |event| if event.sorted == 0 { 0 } else { event.thread };
     key |event| (event.ts, event.number, 0);
 }
 

@@ -10,7 +10,7 @@ crate::table! {
         "SELECT ts, device, size, device_free, file, line FROM python.memory_events WHERE action = 'oom' ORDER BY ts",
     ];
     capture: Text, "", "Name of the capture, as in python.captures.";
-    number: i64, "", "Its order among the memory events of the capture: of two at the same time the one with the smaller number came first.";
+    number: i64, "", "Its order among the memory events of the device in the capture, the first first; unique in the capture.";
     step: Option<i64>, "", "Step that it was in; NULL outside all of them, and in a snapshot that does not know steps.";
     ts: Option<Time>, "", "When it was, from 1970 on where python.captures.clock is unix. NULL in snapshots that are older than such times.";
     action: Text, "", "alloc or free; in a snapshot free_requested (by the program) and free_completed (other streams have finished with it, too) for free, and segment_alloc, segment_free, segment_map, segment_unmap (of the memory that the allocator itself holds), oom, snapshot, annotate.";

@@ -25,12 +25,22 @@ fn a_snapshot_says_who_held_what_at_the_peak() {
     let told = String::from_utf8(output.stderr.clone()).unwrap();
     said(output);
     assert!(told.contains("1 trace with 8 events became run oom@1: 8 memory events, 5 memory blocks"), "{told}");
-    insta::assert_snapshot!(said(home.probe(["oom", "query", HELD])), @"");
-    let oom = "SELECT ts, device, size, device_free, file, line FROM python.memory_events WHERE action = 'oom'";
-    insta::assert_snapshot!(said(home.probe(["oom", "query", oom])), @"");
-    let captures =
-        "SELECT tool, rank_source, clock, events, memory_events, memory_blocks, reasons, complete FROM python.captures";
-    insta::assert_snapshot!(said(home.probe(["oom", "query", captures, "--format", "csv"])), @"");
+    insta::assert_snapshot!(said(home.probe(["oom", "query", HELD, "--format", "csv"])), @r"
+    rank,device,origin,operator,file,line,bytes,blocks,share
+    1,cuda:0,capture,,/home/me/model.py,7,20000000,1,99.968
+    1,cuda:0,capture,,/home/me/train.py,41,5000,1,0.025
+    1,cuda:0,before the capture,,,,1400,,0.007
+    ");
+    let oom = "SELECT device, size, device_free, file, line FROM python.memory_events WHERE action = 'oom'";
+    insta::assert_snapshot!(said(home.probe(["oom", "query", oom, "--format", "csv"])), @r"
+    device,size,device_free,file,line
+    cuda:0,85899345920,1000000000,/home/me/train.py,41
+    ");
+    let captures = "SELECT tool, rank_source, clock, events, memory_events, memory_blocks, left_out, complete FROM python.captures";
+    insta::assert_snapshot!(said(home.probe(["oom", "query", captures, "--format", "csv"])), @r"
+    tool,rank_source,clock,events,memory_events,memory_blocks,left_out,complete
+    memory-snapshot,name,unix,8,8,5,1,true
+    ");
 }
 
 #[test]
@@ -50,5 +60,9 @@ fn a_trace_with_memory_says_it_too() {
     let trace = home.path().join("trace.json");
     std::fs::write(&trace, json!({"traceEvents": events}).to_string()).unwrap();
     said(home.probe(["import", trace.to_str().unwrap()]));
-    insta::assert_snapshot!(said(home.probe(["trace", "query", HELD, "--format", "csv"])), @"");
+    insta::assert_snapshot!(said(home.probe(["trace", "query", HELD, "--format", "csv"])), @r"
+    rank,device,origin,operator,file,line,bytes,blocks,share
+    ,cuda:0,before the capture,,,,1000,,52.632
+    ,cuda:0,capture,aten::mm,,,900,2,47.368
+    ");
 }

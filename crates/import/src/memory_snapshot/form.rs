@@ -118,11 +118,11 @@ pub(crate) struct Entry<'a> {
 }
 
 /// An entry of a history.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Event<'a> {
     /// It was taken out while the file was read, and has this number.
     Taken(u32),
-    Whole(Entry<'a>),
+    Whole(Box<Entry<'a>>),
 }
 
 /// A line of a stack.
@@ -193,7 +193,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
                 Ok(Event::Taken(number))
             }
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Event<'de>, M::Error> {
-                Entry::deserialize(MapAccessDeserializer::new(map)).map(Event::Whole)
+                Entry::deserialize(MapAccessDeserializer::new(map)).map(|entry| Event::Whole(Box::new(entry)))
             }
         }
         deserializer.deserialize_any(Events)

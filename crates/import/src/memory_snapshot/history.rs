@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::form::{Entry, Words, is_users};
 use crate::pickle::{Heap, Value, Watch};
+use crate::records::UNKNOWN;
 use crate::text_table::{NONE, TextTable};
 
 /// Events that are kept.
@@ -29,17 +30,17 @@ pub(super) const ACTIONS: &[&str] = &[
     "annotate",
 ];
 
-/// An event. Texts are numbers of the history's table.
+/// An event. Texts are numbers of the history's table; what is not said is UNKNOWN.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record {
     pub action: u8,
     pub line: i32,
-    pub address: Option<i64>,
-    pub size: Option<i64>,
-    pub stream: Option<i64>,
+    pub address: i64,
+    pub size: i64,
+    pub stream: i64,
     /// Nanoseconds.
-    pub ts: Option<i64>,
-    pub device_free: Option<i64>,
+    pub ts: i64,
+    pub device_free: i64,
     pub file: u32,
     pub function: u32,
     pub metadata: u32,
@@ -89,12 +90,23 @@ impl<'p> History<'p> {
     }
 
     /// The event of this number; None where it was not kept.
-    pub(super) fn get(&self, number: u32) -> Option<Record> {
-        self.records.get(number as usize).copied()
+    pub(super) fn get(&self, number: u32) -> Option<&Record> {
+        self.records.get(number as usize)
+    }
+
+    /// Keeps an event: its number; None, and counted, where it can't be one.
+    pub(super) fn keep(&mut self, entry: &Entry<'_>) -> Option<u32> {
+        if self.records.len() >= MAX_EVENTS {
+            self.more += 1;
+            return None;
+        }
+        let record = self.record(entry)?;
+        self.records.push(record);
+        Some(self.records.len() as u32 - 1)
     }
 
     /// An entry as a record; None, and counted, where it can't be one.
-    pub(super) fn record(&mut self, entry: &Entry<'_>) -> Option<Record> {
+    fn record(&mut self, entry: &Entry<'_>) -> Option<Record> {
         let action = entry.action.0.and_then(|name| ACTIONS.iter().position(|action| *action == name));
         let Some(action) = action else {
             self.unreadable += 1;
@@ -103,17 +115,18 @@ impl<'p> History<'p> {
         let texts = &mut self.texts;
         let mut text =
             |Words(text): Words<'_>| texts.optional(text.filter(|text| !text.is_empty() && text.len() <= MAX_TEXT));
+        let unknown = |value: Option<i64>| value.unwrap_or(UNKNOWN);
         let frame = entry.frames.0;
         let is_oom = ACTIONS[action] == "oom";
         Some(Record {
             action: action as u8,
             line: frame.and_then(|frame| i32::try_from(frame.line.0?).ok()).unwrap_or(i32::MIN),
-            address: entry.addr.0.filter(|_| !is_oom),
-            size: entry.size.0.filter(|size| *size >= 0),
-            stream: entry.stream.0,
-            ts: entry.time_us.0.and_then(|time| time.checked_mul(1000)),
+            address: unknown(entry.addr.0.filter(|_| !is_oom)),
+            size: unknown(entry.size.0.filter(|size| *size >= 0)),
+            stream: unknown(entry.stream.0),
+            ts: unknown(entry.time_us.0.and_then(|time| time.checked_mul(1000))),
             // Very old ones have it as the address.
-            device_free: if is_oom { entry.device_free.0.or(entry.addr.0) } else { None },
+            device_free: unknown(entry.device_free.0.or(entry.addr.0).filter(|_| is_oom)),
             file: frame.map_or(NONE, |frame| text(frame.filename)),
             function: frame.map_or(NONE, |frame| text(frame.name)),
             metadata: text(entry.user_metadata),
@@ -160,20 +173,14 @@ impl Watch for History<'_> {
         if !is_event {
             return None;
         }
-        if self.records.len() >= MAX_EVENTS {
-            self.more += 1;
-            return Some(DROPPED);
-        }
-        let record = match heap.parse::<Entry<'_>>(Value::Dict(dict), MAX_WORK) {
-            Ok(entry) => self.record(&entry),
+        let kept = match heap.parse::<Entry<'_>>(Value::Dict(dict), MAX_WORK) {
+            Ok(entry) => self.keep(&entry),
             Err(_) => {
                 self.unreadable += 1;
                 None
             }
         };
-        let number = self.records.len() as u32;
-        self.records.extend(record);
-        Some(if record.is_some() { number } else { DROPPED })
+        Some(kept.unwrap_or(DROPPED))
     }
 
     fn progress(&mut self) {

@@ -20,10 +20,10 @@ use super::input::Input;
 use super::lenient::AtMost;
 use super::metadata::rank_in_name;
 use super::pickle::{self, Limits, Partial, Value};
+use super::records::known;
 use super::rows::ProcessRows;
 use form::{Event, Segment, Segments, Snapshot};
 pub(crate) use history::History;
-use history::Record;
 use reckon::Held;
 
 /// The format's name.
@@ -196,24 +196,20 @@ impl Writing<'_, '_, '_> {
         let Some(traces) = &snapshot.device_traces else { return Ok(()) };
         let mut seen = vec![false; history.len()];
         for (device, trace) in traces.items.iter().enumerate() {
-            let mut records: Vec<Record> = Vec::with_capacity(trace.items.len());
+            let mut numbers: Vec<u32> = Vec::with_capacity(trace.items.len());
             for event in &trace.items {
-                let record = match event {
+                match event {
                     Event::Taken(number) => match seen.get_mut(*number as usize) {
                         Some(seen) if !*seen => {
                             *seen = true;
-                            history.get(*number)
+                            numbers.push(*number);
                         }
-                        Some(_) => {
-                            self.counts.named_twice += 1;
-                            None
-                        }
+                        Some(_) => self.counts.named_twice += 1,
                         // It is counted where it was dropped.
-                        None => None,
+                        None => {}
                     },
-                    Event::Whole(entry) => history.record(entry),
-                };
-                records.extend(record);
+                    Event::Whole(entry) => numbers.extend(history.keep(entry)),
+                }
             }
             history.more += trace.more;
             let of_device = |segment: &&Segment<'_>| segment.device.0 == Some(device as i64);
@@ -221,19 +217,21 @@ impl Writing<'_, '_, '_> {
                 Some(AtMost { items, more: 0 }) if self.is_whole && trace.more == 0 => {
                     reckon::at_end(items.iter().filter(of_device))
                 }
-                _ => Held::default(),
+                _ => Held::NOT_KNOWN,
             };
-            let held = reckon::back(&records, end);
+            let history = &*history;
+            let records = || numbers.iter().filter_map(|number| history.get(*number));
+            let held = reckon::back(records(), end);
             let events = rows::Events {
                 capture: self.capture,
                 device: &rows::device_name(device as i64),
                 texts: &history.texts,
                 steps,
             };
-            for (record, held) in records.iter().zip(held) {
+            for (record, held) in records().zip(held) {
                 events.push(self.counts.events, record, held, self.rows)?;
                 self.counts.events += 1;
-                if let Some(ts) = record.ts {
+                if let Some(ts) = known(record.ts) {
                     let window = self.window.get_or_insert((ts, ts));
                     *window = (window.0.min(ts), window.1.max(ts));
                 }

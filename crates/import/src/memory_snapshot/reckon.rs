@@ -2,14 +2,19 @@
 
 use super::form::Segment;
 use super::history::Record;
+use crate::records::{UNKNOWN, known};
 
-/// Bytes at one time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Bytes at one time; UNKNOWN where they are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
     /// Asked for by the program and not freed.
-    pub allocated: Option<i64>,
+    pub allocated: i64,
     /// Of the allocator, from the device.
-    pub reserved: Option<i64>,
+    pub reserved: i64,
+}
+
+impl Held {
+    pub(super) const NOT_KNOWN: Self = Self { allocated: UNKNOWN, reserved: UNKNOWN };
 }
 
 /// What a device's segments hold.
@@ -26,7 +31,7 @@ pub(super) fn at_end<'a>(segments: impl Iterator<Item = &'a Segment<'a>>) -> Hel
             allocated = None;
         }
     }
-    Held { allocated, reserved }
+    Held { allocated: allocated.unwrap_or(UNKNOWN), reserved: reserved.unwrap_or(UNKNOWN) }
 }
 
 fn sum(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
@@ -35,7 +40,7 @@ fn sum(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
 
 /// What an event adds to what is allocated and to what is reserved.
 fn change(record: &Record) -> (i64, i64) {
-    let size = record.size.unwrap_or(0);
+    let size = known(record.size).unwrap_or(0);
     match record.action() {
         "alloc" => (size, 0),
         "free_requested" => (-size, 0),
@@ -46,23 +51,22 @@ fn change(record: &Record) -> (i64, i64) {
 }
 
 /// What was held after each event. A sum that would be negative somewhere is not known anywhere: events are missing.
-pub(super) fn back(records: &[Record], end: Held) -> Vec<Held> {
+pub(super) fn back<'a>(records: impl DoubleEndedIterator<Item = &'a Record>, end: Held) -> Vec<Held> {
     let mut now = end;
-    let mut held: Vec<Held> = records
-        .iter()
-        .rev()
-        .map(|record| {
-            let after = now;
-            let (allocated, reserved) = change(record);
-            let before = |held: Option<i64>, added: i64| held?.checked_sub(added).filter(|held| *held >= 0);
-            now = Held { allocated: before(now.allocated, allocated), reserved: before(now.reserved, reserved) };
-            after
-        })
-        .collect();
+    let before = |held: i64, added: i64| {
+        known(held).and_then(|held| held.checked_sub(added)).filter(|held| *held >= 0).unwrap_or(UNKNOWN)
+    };
+    let held = records.rev().map(|record| {
+        let after = now;
+        let (allocated, reserved) = change(record);
+        now = Held { allocated: before(now.allocated, allocated), reserved: before(now.reserved, reserved) };
+        after
+    });
+    let mut held: Vec<Held> = held.collect();
     held.reverse();
     for held in &mut held {
-        held.allocated = held.allocated.filter(|_| now.allocated.is_some());
-        held.reserved = held.reserved.filter(|_| now.reserved.is_some());
+        held.allocated = if now.allocated == UNKNOWN { UNKNOWN } else { held.allocated };
+        held.reserved = if now.reserved == UNKNOWN { UNKNOWN } else { held.reserved };
     }
     held
 }

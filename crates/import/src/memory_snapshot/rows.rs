@@ -8,6 +8,7 @@ use super::form::{Block, Segment, Words};
 use super::history::Record;
 use super::reckon::Held;
 use crate::collect::Step;
+use crate::records::known;
 use crate::rows::ProcessRows;
 use crate::text_table::TextTable;
 use crate::walk::step_at;
@@ -29,16 +30,16 @@ impl Events<'_> {
         rows.push(|id| memory_events::Row {
             capture: id(self.capture),
             number,
-            step: record.ts.and_then(|ts| step_at(self.steps, ts)),
-            ts: record.ts.map(Time),
+            step: known(record.ts).and_then(|ts| step_at(self.steps, ts)),
+            ts: known(record.ts).map(Time),
             action: id(record.action()),
             device: id(self.device),
-            address: record.address,
-            size: record.size,
-            stream: record.stream,
-            allocated: held.allocated,
-            reserved: held.reserved,
-            device_free: record.device_free,
+            address: known(record.address),
+            size: known(record.size),
+            stream: known(record.stream),
+            allocated: known(held.allocated),
+            reserved: known(held.reserved),
+            device_free: known(record.device_free),
             operator: None,
             module: None,
             stage: None,

@@ -45,6 +45,7 @@ fn allocations_are_of_the_operator_module_and_step_around_them() {
     let capture = &imported.captures[0];
     assert_eq!((capture.rows.memory_events, &*capture.left_out), (5, &[("memory without its size".to_owned(), 1)][..]));
     let columns = [
+        "number",
         "action",
         "device",
         "size",
@@ -62,11 +63,11 @@ fn allocations_are_of_the_operator_module_and_step_around_them() {
     let linear = ["Linear_0", "forward", "4", "train.py", "3", "1"];
     let rows = table_rows(directory.path(), "python.memory_events", &columns);
     let expected = [
-        [&["alloc", "cpu", "64", "4116", "64", "0", "aten::addmm"][..], &linear].concat(),
-        [&["alloc", "cuda:0", "512", "4121", "1536", "1048576", "aten::addmm"], &linear[..]].concat(),
-        [&["free", "cpu", "64", "4126", "0", "0", "aten::linear"], &linear[..]].concat(),
-        vec!["free", "hip:1", "512", "4156", "1024", "1048576", "", "", "", "4", "train.py", "3", "1"],
-        vec!["alloc", "type42:3", "7", "", "", "", "", "", "", "", "", "", "2"],
+        [&["0", "alloc", "cpu", "64", "4116", "64", "0", "aten::addmm"][..], &linear].concat(),
+        [&["1", "alloc", "cuda:0", "512", "4121", "1536", "1048576", "aten::addmm"], &linear[..]].concat(),
+        [&["2", "free", "cpu", "64", "4126", "0", "0", "aten::linear"], &linear[..]].concat(),
+        vec!["3", "free", "hip:1", "512", "4156", "1024", "1048576", "", "", "", "4", "train.py", "3", "1"],
+        vec!["4", "alloc", "type42:3", "7", "", "", "", "", "", "", "", "", "", "2"],
     ];
     assert_eq!(rows, expected);
 }

@@ -2,38 +2,35 @@
 -- example: SELECT origin, module, operator, file, line, bytes, blocks, share FROM python.memory_peak ORDER BY capture, device, bytes DESC LIMIT 20
 -- example: SELECT capture, rank, device, module, SUM(bytes) AS bytes, SUM(share) AS share FROM python.memory_peak GROUP BY capture, rank, device, module ORDER BY bytes DESC LIMIT 10
 WITH event AS (
-    SELECT run, capture, rank, device, ts, action, address, size, allocated, module, operator, file, line,
-        ROW_NUMBER() OVER (PARTITION BY run, capture, device ORDER BY ts, number) AS place
+    SELECT run, capture, rank, device, number, ts, action, address, size, allocated, module, operator, file, line
     FROM python.memory_events WHERE action IN ('alloc', 'free', 'free_requested') AND address IS NOT NULL
-), ranked AS (
-    SELECT run, capture, rank, device, ts, allocated, place,
-        ROW_NUMBER() OVER (PARTITION BY run, capture, device ORDER BY allocated DESC, place) AS nth
-    FROM event WHERE allocated IS NOT NULL
-), top AS (
-    SELECT run, capture, rank, device, ts, allocated, place FROM ranked WHERE nth = 1
-), allocation AS (
-    -- An allocation ends where something happens to its address again.
-    SELECT run, capture, device, action, size, module, operator, file, line, place,
-        LEAD(place) OVER (PARTITION BY run, capture, device, address ORDER BY place) AS gone
-    FROM event
+), highest AS (
+    SELECT run, capture, rank, device, MAX(allocated) AS peak, FIRST_VALUE(number ORDER BY allocated DESC, number) AS number,
+        FIRST_VALUE(ts ORDER BY allocated DESC, number) AS ts
+    FROM event WHERE allocated IS NOT NULL GROUP BY run, capture, rank, device
+), latest AS (
+    -- What happened last to each address up to there.
+    SELECT event.run AS run, event.capture AS capture, event.device AS device, MAX(event.number) AS number
+    FROM event JOIN highest ON event.run = highest.run AND event.capture = highest.capture AND event.device = highest.device
+    WHERE event.number <= highest.number GROUP BY event.run, event.capture, event.device, event.address
 ), held AS (
-    SELECT top.run AS run, top.capture AS capture, top.rank AS rank, top.device AS device, top.ts AS ts, top.allocated AS peak,
-        module, operator, file, line, SUM(size) AS bytes, COUNT(*) AS blocks
-    FROM allocation JOIN top ON allocation.run = top.run AND allocation.capture = top.capture AND allocation.device = top.device
-    WHERE action = 'alloc' AND allocation.place <= top.place AND (gone IS NULL OR gone > top.place)
-    GROUP BY top.run, top.capture, top.rank, top.device, top.ts, top.allocated, module, operator, file, line
-), known AS (
-    SELECT run, capture, device, SUM(bytes) AS bytes FROM held GROUP BY run, capture, device
-), older AS (
-    SELECT top.run AS run, top.capture AS capture, top.rank AS rank, top.device AS device, top.ts AS ts, top.allocated AS peak,
-        top.allocated - COALESCE(known.bytes, 0) AS bytes
-    FROM top LEFT JOIN known ON top.run = known.run AND top.capture = known.capture AND top.device = known.device
-), share AS (
-    SELECT run, capture, rank, device, ts, peak, 'capture' AS origin, module, operator, file, line, bytes, blocks FROM held
+    SELECT event.run AS run, event.capture AS capture, event.rank AS rank, event.device AS device, module, operator, file, line,
+        SUM(size) AS bytes, COUNT(*) AS blocks
+    FROM event JOIN latest ON event.run = latest.run AND event.capture = latest.capture AND event.device = latest.device
+        AND event.number = latest.number
+    WHERE action = 'alloc' GROUP BY event.run, event.capture, event.rank, event.device, module, operator, file, line
+), part AS (
+    -- Stands for the rest.
+    SELECT run, capture, rank, device, ts, peak, CAST(NULL AS VARCHAR) AS module, CAST(NULL AS VARCHAR) AS operator,
+        CAST(NULL AS VARCHAR) AS file, CAST(NULL AS INT) AS line, CAST(NULL AS BIGINT) AS bytes, CAST(NULL AS BIGINT) AS blocks
+    FROM highest
     UNION ALL
-    SELECT run, capture, rank, device, ts, peak,
-        CASE WHEN bytes > 0 THEN 'before the capture' ELSE 'freed unseen' END, NULL, NULL, NULL, NULL, bytes, NULL
-    FROM older WHERE bytes <> 0
+    SELECT run, capture, rank, device, NULL, NULL, module, operator, file, line, bytes, blocks FROM held
+), whole AS (
+    SELECT run, capture, rank, device, MAX(ts) OVER (PARTITION BY run, capture, device) AS ts, peak AS rest,
+        MAX(peak) OVER (PARTITION BY run, capture, device) AS peak, module, operator, file, line, blocks,
+        COALESCE(bytes, peak - COALESCE(SUM(bytes) OVER (PARTITION BY run, capture, device), 0)) AS bytes
+    FROM part
 )
 SELECT
     run,                                          -- text: The run.
@@ -42,7 +39,7 @@ SELECT
     device,                                       -- text: cpu, cuda:0, ….
     ts,                                           -- timestamp: When the most was allocated: after the first event with the largest python.memory_events.allocated. Captures that do not say it, or no addresses, have no rows.
     peak,                                         -- bigint, B: What was allocated then.
-    origin,                                       -- text: capture (allocated within it); before the capture (all that is older, in one row); or freed unseen, with negative bytes, where the capture has allocations but not all of their frees (by threads that the profiler does not see).
+    CASE WHEN rest IS NULL THEN 'capture' WHEN bytes > 0 THEN 'before the capture' ELSE 'freed unseen' END AS origin, -- text: capture (allocated within it); before the capture (all that is older, in one row); or freed unseen, with negative bytes, where the capture has allocations but not all of their frees (by threads that the profiler does not see).
     module,                                       -- text: Module that allocated it; NULL where that is not known.
     operator,                                     -- text: Operator that allocated it.
     file,                                         -- text: File of the innermost Python frame of the program's own; NULL where stacks were not recorded.
@@ -50,4 +47,4 @@ SELECT
     bytes,                                        -- bigint, B: Bytes that it held at the peak.
     blocks,                                       -- bigint: Allocations that are; NULL for what is older than the capture.
     100.0 * bytes / NULLIF(peak, 0) AS share      -- double, %: bytes of peak.
-FROM share
+FROM whole WHERE rest IS NULL OR bytes <> 0
