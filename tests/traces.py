@@ -248,6 +248,19 @@ def tensorboard_units(run: Run, steps: dict[str, list[dict]]) -> None:
     use = run.by_file("SELECT * FROM gpu.tensor_core_use")["tb_plugin_unit/tensor_core.json"][0]
     check("tensor_core %", use["percent"], 60.0, whose)
     check("tensor_core eligible %", use["eligible_percent"], 60.0, whose)
+    memory = run.by_file(
+        "SELECT capture, device, operator, SUM(CASE WHEN action = 'alloc' THEN size ELSE -size END) AS increase, "
+        "COALESCE(SUM(size) FILTER (WHERE action = 'alloc'), 0) AS allocated, COUNT(*) FILTER (WHERE action = 'alloc') AS count "
+        "FROM python.memory_events GROUP BY capture, device, operator"
+    )["tb_plugin_unit/memory_view.json"]
+    for device, operator, theirs in (
+        ("cuda:0", "aten::to", [104, 104, 2]),
+        ("cuda:0", "aten::liner", [20, 130, 3]),
+        ("cpu", "aten::liner", [0, 100, 1]),
+    ):
+        ours = [row for row in memory if (row["device"], row["operator"]) == (device, operator)]
+        figures = [ours[0][column] for column in ("increase", "allocated", "count")] if ours else None
+        check(f"memory_view {device} {operator} increase, allocated, count (self)", figures, theirs, whose)
 
 
 def holistic(run: Run) -> None:

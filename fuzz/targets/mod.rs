@@ -4,6 +4,7 @@
 mod endpoint;
 mod flight_recorder;
 mod frame;
+mod memory_snapshot;
 mod page;
 mod sql;
 mod trace;
@@ -11,6 +12,7 @@ mod trace;
 pub use endpoint::endpoint;
 pub use flight_recorder::flight_recorder;
 pub use frame::frame;
+pub use memory_snapshot::memory_snapshot;
 pub use page::page;
 pub use sql::sql;
 pub use trace::trace;

@@ -30,6 +30,8 @@ use super::status::Status;
   probe gpt capture
   probe gpt capture --steps 3 --rank 0 --with shapes,modules
   probe gpt capture -o traces/                # and keep the traces, as torch wrote them
+  probe gpt capture --memory                  # who holds the memory of each GPU now
+  probe gpt capture --memory-history 3        # and what was allocated and freed in the next 3 steps
   probe gpt query \"SELECT name, calls, own FROM python.operator_profile WHERE capture = 'capture-1/rank0' ORDER BY own DESC\""
 )]
 pub(super) struct Args {
@@ -39,9 +41,17 @@ pub(super) struct Args {
     /// Ranks to record: all, or numbers (0,3)
     #[arg(long, value_name = "N,…|all", default_value = "all", value_parser = ranks)]
     rank: Ranks,
-    /// What to record beside operators and kernels. Stacks make steps much slower; memory is only in the files of -o
+    /// What to record beside operators and kernels. Stacks make steps much slower; memory is rows of python.memory_events
     #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',', default_value = "modules")]
     with: Vec<With>,
+    /// Take a snapshot of CUDA's memory allocator instead: rows of gpu.memory_blocks
+    ///
+    /// A process without CUDA has no such allocator. There the profiler's memory events of --steps steps are recorded instead.
+    #[arg(long)]
+    memory: bool,
+    /// Record what the allocator does in N steps first: rows of python.memory_events. Implies --memory
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    memory_history: Option<u32>,
     /// Also write the traces to this directory, one file a rank, as torch wrote them (Chrome JSON)
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -65,7 +75,7 @@ enum With {
     Shapes,
     /// Python calls, as rows of python.frames
     Stacks,
-    /// Allocations
+    /// Allocations and frees, as rows of python.memory_events
     Memory,
     /// Floating-point operations of matrix products and convolutions
     Flops,
@@ -99,10 +109,12 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         timeout_s: args.timeout.as_secs_f64(),
         max_bytes: args.max_bytes,
         files: files.is_some(),
+        snapshot: args.memory || args.memory_history.is_some(),
+        history: args.memory_history.unwrap_or(0),
     };
     with_client(endpoint, &args.connection, async |mut client, _| {
         let mut events = client.capture(call).await?;
-        let mut progress = Progress::new(args.steps);
+        let mut progress = Progress::new(args.memory_history.unwrap_or(args.steps));
         let captured = receive(&mut events, &mut progress, &mut files).await;
         progress.clear();
         let captured = captured?;

@@ -16,8 +16,8 @@ use super::status::Status;
 /// Import traces as a recorded run
 ///
 /// Reads traces that torch.profiler (Kineto) wrote, of 2021 to today, Chrome JSON, SQLite exports of Nsight Systems and CSV pages
-/// of Nsight Compute, plain or gzip; and dumps of PyTorch's Flight Recorder, of which probe hang then says which ranks have not
-/// entered which collective. Makes a recorded run of them that is queried like any other. All files of one call go into one run,
+/// of Nsight Compute, plain or gzip; memory snapshots of torch's CUDA allocator; and dumps of PyTorch's Flight Recorder, of which
+/// probe hang then says which ranks have not entered which collective. Makes a recorded run of them that is queried like any other. All files of one call go into one run,
 /// a rank each. python.captures says what was read and what was left out.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -36,7 +36,7 @@ pub(super) struct Args {
     /// Name of the run
     #[arg(long, value_name = "NAME", default_value = "trace")]
     name: String,
-    /// What the files are, whatever they look like: flight-recorder, kineto, nsight-compute or nsight-systems
+    /// What the files are, whatever they look like: flight-recorder, kineto, memory-snapshot, nsight-compute or nsight-systems
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
     /// NVTX ranges of Nsight Systems that are steps: a regular expression for their text

@@ -161,6 +161,11 @@ fn dumps_of_the_flight_recorder() {
 }
 
 #[test]
+fn memory_snapshots() {
+    fuzz("memory_snapshot", targets::memory_snapshot, Vec::new());
+}
+
+#[test]
 fn pages() {
     fuzz("page", targets::page, Vec::new());
 }

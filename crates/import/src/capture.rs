@@ -41,6 +41,10 @@ pub struct RowCounts {
     pub spans: i64,
     /// Of gpu.kernel_metrics.
     pub metrics: i64,
+    /// Of python.memory_events.
+    pub memory_events: i64,
+    /// Of gpu.memory_blocks.
+    pub memory_blocks: i64,
 }
 
 impl RowCounts {
@@ -54,6 +58,8 @@ impl RowCounts {
             ("collective operations", self.collectives),
             ("spans", self.spans),
             ("kernel metrics", self.metrics),
+            ("memory events", self.memory_events),
+            ("memory blocks", self.memory_blocks),
         ]
     }
 }
@@ -147,6 +153,8 @@ impl CaptureFacts {
             frames: self.rows.frames,
             metrics: self.rows.metrics,
             spans: self.rows.spans,
+            memory_events: self.rows.memory_events,
+            memory_blocks: self.rows.memory_blocks,
             without_launch: self.without_launch,
             left_out: self.left_out.values().sum::<u64>() as i64,
             reasons: reasons.as_deref().map(&mut *id),

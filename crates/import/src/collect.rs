@@ -14,7 +14,7 @@ use super::kinds::{self, Kind};
 use super::mend::mended;
 use super::metadata::Metadata;
 use super::number::integer;
-use super::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
+use super::records::{DeviceEvent, HostEvent, Launch, MemoryEvent, UNKNOWN, device, host};
 use super::sorter::Sorter;
 use super::text_table::{NONE, TextTable};
 
@@ -47,6 +47,7 @@ pub(crate) struct Collected {
     pub host: Sorter<HostEvent>,
     pub launches: Sorter<Launch>,
     pub devices: Sorter<DeviceEvent>,
+    pub memory: Sorter<MemoryEvent>,
     pub texts: TextTable,
     pub threads: Vec<Thread>,
     pub steps: Vec<Step>,
@@ -96,6 +97,7 @@ impl Collected {
             host: Sorter::new(directory),
             launches: Sorter::new(directory),
             devices: Sorter::new(directory),
+            memory: Sorter::new(directory),
             texts: TextTable::default(),
             threads: Vec::new(),
             steps: Vec::new(),
@@ -187,6 +189,7 @@ impl Collected {
                 self.leave_out("work of the profiler", 1);
             }
             Kind::Host(kind) => return self.take_host(kind, &event),
+            Kind::Memory => return self.take_memory(&event),
             Kind::Device(kind) => return self.take_device(kind, &event),
         }
         Ok(())
@@ -252,6 +255,32 @@ impl Collected {
             self.launches.push(Launch { correlation, thread, ts, end, number, graph })?;
         }
         Ok(())
+    }
+
+    fn take_memory(&mut self, event: &Event<'_>) -> Result<()> {
+        let args = &event.args;
+        let Some(bytes) = args.memory_bytes.filter(|bytes| *bytes != i64::MIN) else {
+            self.leave_out("memory without its size", 1);
+            return Ok(());
+        };
+        let Some(thread) = self.thread(&event.pid, &event.tid) else {
+            self.leave_out("past the number of threads", 1);
+            return Ok(());
+        };
+        let Some((ts, _)) = self.interval(event) else { return Ok(()) };
+        let unknown = |value: Option<i64>| value.unwrap_or(UNKNOWN);
+        self.memory.push(MemoryEvent {
+            thread,
+            ts,
+            number: self.events as i64,
+            sorted: 0,
+            device_type: args.device_type.unwrap_or(0),
+            device: args.device_id.unwrap_or(0),
+            address: unknown(args.address),
+            bytes,
+            allocated: unknown(args.total_allocated),
+            reserved: unknown(args.total_reserved),
+        })
     }
 
     fn take_device(&mut self, kind: u8, event: &Event<'_>) -> Result<()> {

@@ -59,6 +59,13 @@ pub(crate) struct Args<'a> {
     pub seq: Option<i64>,
     pub in_elements: Option<i64>,
     pub out_elements: Option<i64>,
+    /// Of an allocation; negative for a free.
+    pub memory_bytes: Option<i64>,
+    pub address: Option<i64>,
+    pub device_type: Option<i64>,
+    pub device_id: Option<i64>,
+    pub total_allocated: Option<i64>,
+    pub total_reserved: Option<i64>,
 }
 
 impl<'a> Event<'a> {
@@ -215,6 +222,12 @@ impl<'a> Args<'a> {
             "dtype" => self.dtype = said(raw),
             "Seq" => self.seq = integer(raw.get()),
             "In msg nelems" => self.in_elements = integer(raw.get()),
+            "Bytes" => self.memory_bytes = integer(raw.get()),
+            "Addr" => self.address = integer(raw.get()),
+            "Device Type" => self.device_type = integer(raw.get()),
+            "Device Id" => self.device_id = integer(raw.get()),
+            "Total Allocated" => self.total_allocated = integer(raw.get()),
+            "Total Reserved" => self.total_reserved = integer(raw.get()),
             "Out msg nelems" => self.out_elements = integer(raw.get()),
             _ => {}
         }

@@ -6,7 +6,7 @@ use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, Reading};
 use super::head::Head;
-use super::{flight_recorder, kineto, nsight_compute, nsight_systems};
+use super::{flight_recorder, kineto, memory_snapshot, nsight_compute, nsight_systems};
 
 /// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Format {
     FlightRecorder,
     /// Traces of torch.profiler (Kineto) and Chrome JSON.
     Kineto,
+    /// Memory snapshots of torch's CUDA allocator.
+    MemorySnapshot,
     /// CSV pages of Nsight Compute.
     NsightCompute,
     /// SQLite exports of Nsight Systems.
@@ -23,13 +25,15 @@ pub enum Format {
 
 impl Format {
     /// All of them. A file is of the first that recognises it.
-    pub const ALL: &'static [Self] = &[Self::FlightRecorder, Self::Kineto, Self::NsightCompute, Self::NsightSystems];
+    pub const ALL: &'static [Self] =
+        &[Self::FlightRecorder, Self::Kineto, Self::MemorySnapshot, Self::NsightCompute, Self::NsightSystems];
 
     /// The name that `--format` takes and `python.captures` has.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FlightRecorder => "flight-recorder",
             Self::Kineto => "kineto",
+            Self::MemorySnapshot => memory_snapshot::NAME,
             Self::NsightCompute => nsight_compute::NAME,
             Self::NsightSystems => nsight_systems::NAME,
         }
@@ -40,6 +44,7 @@ impl Format {
         match self {
             Self::FlightRecorder => "dumps of PyTorch's Flight Recorder",
             Self::Kineto => "traces of torch.profiler (Kineto) and Chrome JSON",
+            Self::MemorySnapshot => "memory snapshots of torch's CUDA allocator",
             Self::NsightCompute => "CSV pages of Nsight Compute",
             Self::NsightSystems => "SQLite exports of Nsight Systems",
         }
@@ -51,6 +56,7 @@ impl Format {
             Self::FlightRecorder => flight_recorder::is_dump(head),
             // Other formats in JSON have keys of their own, and come before it.
             Self::Kineto => head.is_json(),
+            Self::MemorySnapshot => memory_snapshot::recognises(head),
             Self::NsightCompute => nsight_compute::recognises(&head.bytes),
             Self::NsightSystems => nsight_systems::recognises(&head.bytes),
         }
@@ -69,6 +75,7 @@ impl Format {
         match self {
             Self::FlightRecorder => flight_recorder::import_file(reading, rows, progress).map(|capture| vec![capture]),
             Self::Kineto => kineto::import_file(reading, rows, progress).map(|capture| vec![capture]),
+            Self::MemorySnapshot => memory_snapshot::import_file(reading, rows, progress).map(|capture| vec![capture]),
             Self::NsightCompute => nsight_compute::import(reading, rows, progress),
             Self::NsightSystems => nsight_systems::import(reading, rows, progress),
         }

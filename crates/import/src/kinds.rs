@@ -9,6 +9,8 @@ pub(crate) enum Kind {
     Host(u8),
     /// One of [`device`].
     Device(u8),
+    /// An allocation or a free.
+    Memory,
     /// Work of the profiler itself.
     Overhead,
     /// No row, for this reason.
@@ -33,7 +35,7 @@ pub(crate) fn kind(ph: &str, cat: &str, name: &str) -> Kind {
         "M" => return Kind::LeftOut("metadata of viewers"),
         "s" | "f" | "t" => return Kind::LeftOut("flow"),
         "C" => return Kind::LeftOut("counter"),
-        "i" | "I" | "R" if name == "[memory]" => return Kind::LeftOut("memory"),
+        "i" | "I" | "R" if name == "[memory]" => return Kind::Memory,
         "i" | "I" | "R" => return Kind::LeftOut("instant"),
         "b" | "e" | "n" | "B" | "E" => return Kind::LeftOut("begin or end of an asynchronous event"),
         _ => return Kind::LeftOut("unknown phase"),
@@ -85,6 +87,23 @@ pub(crate) fn module_name(name: &str) -> Option<&str> {
 pub(crate) fn is_communication(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     ["nccl", "rccl", "oneccl", "hccl"].iter().any(|library| lower.contains(library))
+}
+
+/// What torch calls a device, by c10's number of its type and its own.
+pub(crate) fn device_name(device_type: i64, device: i64) -> String {
+    let name = match device_type {
+        0 => return "cpu".into(),
+        1 => "cuda",
+        6 => "hip",
+        9 => "xla",
+        12 => "xpu",
+        13 => "mps",
+        15 => "hpu",
+        19 => "mtia",
+        20 => "privateuseone",
+        other => return format!("type{other}:{device}"),
+    };
+    format!("{name}:{device}")
 }
 
 /// Bytes of an element of a type as c10 calls it.

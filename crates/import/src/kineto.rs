@@ -147,6 +147,7 @@ pub(crate) fn import(
             kernels: counts.kernels,
             launches: counts.launches,
             frames: counts.frames,
+            memory_events: counts.memory_events,
             ..RowCounts::default()
         },
         without_launch: counts.without_launch,

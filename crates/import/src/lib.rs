@@ -17,6 +17,8 @@ mod input;
 mod join;
 mod kinds;
 mod kineto;
+mod lenient;
+mod memory_snapshot;
 mod mend;
 mod metadata;
 mod nsight_compute;
@@ -101,8 +103,8 @@ pub fn import(
     Ok(Imported { captures, refused })
 }
 
-/// Writes the rows of a trace that the process `identity` of a live run wrote to `path`, as the capture of this name. Events
-/// past `max_text` bytes of its text are counted and become no rows. `waited`: seconds that training stood still for it.
+/// Writes the rows of a trace, or of a memory snapshot, that the process `identity` of a live run wrote to `path`, as the capture
+/// of this name. Events of a trace past `max_text` bytes of its text are counted and become no rows. `waited`: seconds that training stood still for it.
 ///
 /// # Errors
 /// It is no trace, or rows can't be written.
@@ -112,6 +114,10 @@ pub fn take(
     (max_text, waited): (u64, f64),
     rows: &mut dyn RowSink,
 ) -> Result<Capture> {
+    if pickle::is_pickle(&head::Head::read(path)?.bytes) {
+        let whose = memory_snapshot::Whose::Process { identity, capture, waited };
+        return memory_snapshot::import(path, &whose, rows, &mut |_, _| ());
+    }
     let scratch = path.parent().unwrap_or(Path::new("."));
     let whose = kineto::Whose::Process { identity, capture, max_text, waited };
     kineto::import(path, &whose, rows, scratch, &mut |_, _| ())
@@ -135,6 +141,18 @@ pub fn read(text: &[u8], directory: &Path) -> Result<u64> {
 #[doc(hidden)]
 pub fn read_flight_recorder(bytes: &[u8]) -> Result<(), String> {
     flight_recorder::parse(bytes.to_vec()).map(|_| ())
+}
+
+/// Reads `bytes` as a memory snapshot: for `fuzz/` and tests.
+///
+/// # Errors
+/// It is none; the text says why.
+#[doc(hidden)]
+pub fn read_memory_snapshot(bytes: &[u8]) -> Result<(), String> {
+    let mut nothing = || ();
+    let mut history = memory_snapshot::History::new(&mut nothing);
+    let read = memory_snapshot::read(bytes, &mut history)?;
+    memory_snapshot::parse(&read).map(|_| ())
 }
 
 /// Reads `text` as a page of Nsight Compute, and counts its records and the rows that they became: for `fuzz/` and tests.

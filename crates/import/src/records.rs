@@ -116,6 +116,29 @@ record! {
 }
 
 record! {
+    /// An allocation or a free on a thread.
+    MemoryEvent {
+        thread: u32,
+        ts: i64,
+        /// Order in the file, and once they are sorted by time among all.
+        number: i64,
+        /// Whether they are.
+        sorted: u8,
+        /// As c10 numbers types of devices.
+        device_type: i64,
+        device: i64,
+        address: i64,
+        /// Negative where memory was freed.
+        bytes: i64,
+        /// On the device after it.
+        allocated: i64,
+        reserved: i64,
+    }
+    group |event| if event.sorted == 0 { 0 } else { event.thread };
+    key |event| (event.ts, event.number, 0);
+}
+
+record! {
     /// A launch, to be found by its correlation.
     Launch {
         correlation: i64,

@@ -2,11 +2,11 @@
 
 use probe_common::error::Result;
 use probe_proto::table::{Text, Time};
-use probe_proto::tables::{frames, kernels, launches, operators, spans};
+use probe_proto::tables::{frames, kernels, launches, memory_events, operators, spans};
 
-use super::kinds::Stage;
+use super::kinds::{self, Stage};
 use super::python_frame::PythonFrame;
-use super::records::{DeviceEvent, HostEvent, UNKNOWN, device, host, known};
+use super::records::{DeviceEvent, HostEvent, MemoryEvent, UNKNOWN, device, host, known};
 use super::rows::ProcessRows;
 use super::text_table::TextTable;
 
@@ -70,6 +70,18 @@ pub(crate) struct LaunchRow<'a> {
     pub device: i64,
 }
 
+/// An allocation or a free.
+pub(crate) struct MemoryRow<'a> {
+    pub event: &'a MemoryEvent,
+    /// The number of its name.
+    pub operator: Option<u32>,
+    pub module: Option<&'a str>,
+    pub stage: Stage,
+    pub step: Option<i64>,
+    pub frame: Option<&'a PythonFrame>,
+    pub thread: i64,
+}
+
 /// How many rows there are.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Counts {
@@ -78,6 +90,7 @@ pub(crate) struct Counts {
     pub launches: i64,
     pub frames: i64,
     pub spans: i64,
+    pub memory_events: i64,
     pub without_launch: i64,
 }
 
@@ -119,12 +132,7 @@ impl RowWriter<'_, '_> {
             device_duration: with_devices(row.device),
             device_self_duration: with_devices(row.device_self),
             kind: id(if event.kind == host::ANNOTATION { "annotation" } else { "operator" }),
-            stage: match row.stage {
-                Stage::Unknown => None,
-                Stage::Forward => Some(id("forward")),
-                Stage::Backward => Some(id("backward")),
-                Stage::Optimizer => Some(id("step")),
-            },
+            stage: stage(row.stage).map(&mut *id),
             module: row.module.map(&mut *id),
             name: text(texts, event.name, id),
             depth: row.depth,
@@ -196,6 +204,34 @@ impl RowWriter<'_, '_> {
         })
     }
 
+    pub(crate) fn memory(&mut self, row: &MemoryRow<'_>) -> Result<()> {
+        let (texts, capture, base, event) = (self.texts, self.capture, self.base, row.event);
+        let device = kinds::device_name(event.device_type, event.device);
+        self.counts.memory_events += 1;
+        self.rows.push(|id| memory_events::Row {
+            capture: id(capture),
+            number: event.number,
+            step: row.step,
+            ts: Some(Time(event.ts + base)),
+            action: id(if event.bytes < 0 { "free" } else { "alloc" }),
+            device: id(&device),
+            address: known(event.address),
+            size: Some(event.bytes.abs()),
+            stream: None,
+            allocated: known(event.allocated),
+            reserved: known(event.reserved),
+            device_free: None,
+            operator: row.operator.map(|operator| text(texts, operator, id)),
+            module: row.module.map(&mut *id),
+            stage: stage(row.stage).map(&mut *id),
+            file: row.frame.and_then(|frame| frame.file.as_deref()).map(&mut *id),
+            line: row.frame.and_then(|frame| frame.line),
+            function: row.frame.map(|frame| id(&frame.function)),
+            thread: Some(row.thread),
+            metadata: None,
+        })
+    }
+
     /// `operator` is the number of its name.
     pub(crate) fn kernel(
         &mut self,
@@ -257,6 +293,16 @@ impl RowWriter<'_, '_> {
             graph_launch: has_launch.then_some(event.graph != 0),
             external_id: known(event.external_id),
         })
+    }
+}
+
+/// What a stage is called; None where it is not known.
+fn stage(stage: Stage) -> Option<&'static str> {
+    match stage {
+        Stage::Unknown => None,
+        Stage::Forward => Some("forward"),
+        Stage::Backward => Some("backward"),
+        Stage::Optimizer => Some("step"),
     }
 }
 

@@ -6,9 +6,10 @@ use probe_common::error::Result;
 
 use super::collect::Collected;
 use super::join::join;
+use super::records::MemoryEvent;
 use super::row_writer::{Counts, Ranges, RowWriter};
 use super::rows::ProcessRows;
-use super::sorter::Sorter;
+use super::sorter::{Sorted, Sorter};
 use super::walk::Walk;
 
 /// Writes the rows of `collected`, with `base` added to all times.
@@ -25,6 +26,7 @@ pub(crate) fn write(
     let host = std::mem::replace(&mut collected.host, Sorter::new(scratch)).finish()?;
     let launches = std::mem::replace(&mut collected.launches, Sorter::new(scratch)).finish()?;
     let devices = std::mem::replace(&mut collected.devices, Sorter::new(scratch)).finish()?;
+    let memory = numbered(std::mem::replace(&mut collected.memory, Sorter::new(scratch)), scratch)?;
     let mut writer = RowWriter {
         rows,
         texts: &collected.texts,
@@ -39,10 +41,21 @@ pub(crate) fn write(
     launches.check()?;
     drop((devices, launches));
     let mut walk = Walk::new(&collected.texts, &collected.steps);
-    walk.run(&collected.threads, &host, &joined, &mut writer)?;
+    walk.run(&collected.threads, (&host, &joined, &memory), &mut writer)?;
     let (counts, too_deep) = (writer.counts, walk.too_deep);
     if too_deep > 0 {
         collected.leave_out("within more open calls than are followed", too_deep);
     }
     Ok(counts)
+}
+
+/// Memory events by thread, with numbers by time.
+fn numbered(memory: Sorter<MemoryEvent>, scratch: &Path) -> Result<Sorted<MemoryEvent>> {
+    let memory = memory.finish()?;
+    let mut by_thread = Sorter::new(scratch);
+    for (number, event) in memory.group(0).enumerate() {
+        by_thread.push(MemoryEvent { number: number as i64, sorted: 1, ..event })?;
+    }
+    memory.check()?;
+    by_thread.finish()
 }

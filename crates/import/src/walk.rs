@@ -8,8 +8,8 @@ use probe_common::error::Result;
 use super::collect::{Step, Thread};
 use super::kinds::{self, Stage};
 use super::python_frame::PythonFrame;
-use super::records::{DeviceEvent, HostEvent, UNKNOWN, device, host, known};
-use super::row_writer::{FrameRow, LaunchRow, OperatorRow, Ranges, RowWriter, SpanRow};
+use super::records::{DeviceEvent, HostEvent, MemoryEvent, UNKNOWN, device, host, known};
+use super::row_writer::{FrameRow, LaunchRow, MemoryRow, OperatorRow, Ranges, RowWriter, SpanRow};
 use super::sorter::{Group, Sorted};
 use super::text_table::{NONE, TextTable};
 
@@ -101,18 +101,24 @@ impl<'a> Walk<'a> {
     pub(crate) fn run(
         &mut self,
         threads: &[Thread],
-        events: &Sorted<HostEvent>,
-        devices: &Sorted<DeviceEvent>,
+        (events, devices, memory): (&Sorted<HostEvent>, &Sorted<DeviceEvent>, &Sorted<MemoryEvent>),
         rows: &mut RowWriter<'_, '_>,
     ) -> Result<()> {
         let mut order = events.groups();
+        order.extend(memory.groups());
+        order.sort_unstable();
+        order.dedup();
         order.sort_by_key(|thread| !threads[*thread as usize].has_modules);
         for thread in order {
             self.thread = threads[thread as usize].number;
             self.launch_end = i64::MIN;
             self.node_module = NONE;
             let mut launched = devices.group(thread).peekable();
+            let mut allocated = memory.group(thread).peekable();
             for event in events.group(thread) {
+                while let Some(memory) = allocated.next_if(|memory| memory.ts < event.ts) {
+                    self.memory(&memory, rows)?;
+                }
                 self.close(event.ts, rows)?;
                 match event.kind {
                     host::FRAME => self.open_frame(event),
@@ -125,9 +131,13 @@ impl<'a> Walk<'a> {
                     _ => self.open_operator(event),
                 }
             }
+            for memory in allocated {
+                self.memory(&memory, rows)?;
+            }
             self.close(i64::MAX, rows)?;
         }
         events.check()?;
+        memory.check()?;
         devices.check()
     }
 
@@ -298,6 +308,26 @@ impl<'a> Walk<'a> {
             stack,
             user_frame,
         });
+    }
+
+    /// An allocation or a free: of the innermost operator around it.
+    fn memory(&mut self, event: &MemoryEvent, rows: &mut RowWriter<'_, '_>) -> Result<()> {
+        self.close(event.ts, rows)?;
+        let around = self.open.iter().rev().find(|open| open.event.end > event.ts);
+        let operator =
+            self.open.iter().rev().find(|open| open.event.kind == host::OPERATOR && open.event.end > event.ts);
+        let module = operator.map_or_else(|| self.running_module(), |operator| operator.module);
+        let in_frame = self.open_frames.last().map(|frame| frame.user_frame).filter(|frame| *frame != NONE);
+        let user_frame = in_frame.or(around.map(|around| around.user_frame)).unwrap_or(NONE);
+        rows.memory(&MemoryRow {
+            event,
+            operator: operator.map(|operator| operator.event.name),
+            module: self.modules.get(module).map(|module| &**module),
+            stage: around.map_or(Stage::Unknown, |around| around.stage),
+            step: step_at(self.steps, event.ts),
+            frame: self.frames.get(&user_frame),
+            thread: self.thread,
+        })
     }
 
     fn launch(

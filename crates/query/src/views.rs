@@ -47,6 +47,8 @@ pub(crate) static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
         include_str!("views/queue_length.sql"),
         include_str!("views/launch_stats.sql"),
         include_str!("views/tensor_core_use.sql"),
+        include_str!("views/memory_timeline.sql"),
+        include_str!("views/memory_peak.sql"),
     ];
     files.into_iter().filter_map(read).collect()
 });

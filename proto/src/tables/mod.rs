@@ -20,6 +20,8 @@ pub mod kernel_metrics;
 pub mod kernels;
 pub mod launches;
 pub mod memory;
+pub mod memory_blocks;
+pub mod memory_events;
 pub mod metrics;
 pub mod nccl_trace;
 pub mod operators;
@@ -52,6 +54,8 @@ pub static TABLES: &[&Table] = &[
     &frames::TABLE,
     &kernels::TABLE,
     &launches::TABLE,
+    &memory_events::TABLE,
+    &memory_blocks::TABLE,
     &flight_recorder::TABLE,
     &process_groups::TABLE,
     &kernel_metrics::TABLE,

@@ -10,20 +10,42 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from probe_agent.capture import memory
+from probe_agent.capture.takeover import ProgramsOwn, Takeover
+
 #: What ranges of modules are called in a trace, before the module's name. `crates/import` reads it.
 MODULE = "probe_agent.module: "
+# What torch calls before it starts a profiler.
+_STARTS = ("_prepare_profiler", "_enable_profiler")
+_IS_RUNNING = "the program's own profiler is running"
+_NO_ALLOCATOR = (
+    "there is no CUDA allocator in this process: the profiler's memory events of {} steps were recorded instead"
+)
 
 
 def why_not(settings: dict[str, Any]) -> str | None:
-    """Why the profiler can't be started in this process; None where it can."""
+    """Why a capture can't be made in this process; None where it can."""
     if "torch" not in sys.modules:
         return "torch is not imported"
+    is_snapshot = settings["snapshot"] and memory.is_there()
+    return (memory.why_not(settings) if is_snapshot else _why_no_profile()) or _why_no_file(settings)
+
+
+def make(settings: dict[str, Any], native: Any) -> Session | memory.MemorySession:
+    """The session of what is asked for. Called on the thread that trains."""
+    if settings["snapshot"] and memory.is_there():
+        return memory.MemorySession(settings)
+    return Session(settings, native)
+
+
+def _why_no_profile() -> str | None:
+    """Why the profiler can't be started."""
     import torch.profiler
 
     if not torch.profiler.kineto_available():
         return "this torch was built without Kineto"
     if _is_on():
-        return "the program's own profiler is running"
+        return _IS_RUNNING
     from probe_agent import _native
 
     if not _native.sees_ranges():
@@ -31,6 +53,11 @@ def why_not(settings: dict[str, Any]) -> str | None:
         return (
             "the agent does not see the program's ranges (record_function) here, and can't end them with the profiler"
         )
+    return None
+
+
+def _why_no_file(settings: dict[str, Any]) -> str | None:
+    """Why what was recorded can't be written."""
     directory = settings["directory"]
     if not os.path.isdir(directory) or not os.access(directory, os.W_OK):
         return f"it can't write to {directory}, where its collector reads: it is on another machine, or in a container"
@@ -52,20 +79,31 @@ def _is_on_here() -> bool:
     return bool(torch._C._autograd._profiler_enabled())
 
 
-class ProgramProfiles(Exception):
-    """The program's own profiler is running."""
+def _program_profiles() -> ProgramsOwn:
+    return ProgramsOwn(_IS_RUNNING)
 
 
 class Session:
     """One run of the profiler. Everything is called on the thread that trains."""
+
+    suffix = ".json"
+    is_of_all_threads = False
+    started_own = "the program started its own profiler"
 
     def __init__(self, settings: dict[str, Any], native: Any) -> None:
         import torch
         from torch.profiler import ProfilerActivity, _KinetoProfile
 
         if _is_on():
-            raise ProgramProfiles
+            raise _program_profiles()
         wanted = set(settings["with"])
+        #: Steps to record, and what whoever asked is told.
+        self.steps: int = settings["steps"]
+        self.note: str | None = None
+        if settings["snapshot"]:
+            wanted.add("memory")
+            self.steps = settings["history"] or self.steps
+            self.note = _NO_ALLOCATOR.format(self.steps)
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_initialized():
             activities.append(ProfilerActivity.CUDA)
@@ -86,7 +124,7 @@ class Session:
         self._step: Any = None
         #: Ranges of modules that are being called.
         self._open: list[_ModuleRange] = []
-        self._taken_over: _Takeover | None = None
+        self._taken_over: Takeover | None = None
 
     def prepare(self) -> None:
         """Makes the profiler ready, which takes a while the first time."""
@@ -97,12 +135,14 @@ class Session:
         """Switches it on. `when_program_profiles` is called right before the program starts a profiler of its own."""
         self._is_prepared = False
         if _is_on():
-            raise ProgramProfiles
+            raise _program_profiles()
         # Those that began under a profiler of the program's that is over.
         self._native.end_ranges()
         self._is_ours = True
         self._profile.start_trace()
-        self._taken_over = _Takeover(when_program_profiles)
+        from torch.autograd import profiler
+
+        self._taken_over = Takeover(profiler, _STARTS, when_program_profiles)
         if self._modules:
             self._native.set_module_ranges(_module_ranges(self._open))
 
@@ -123,7 +163,10 @@ class Session:
         """Whether no collective is under way that began in the capture: its end writes to the profiler's memory."""
         return not self._native.is_collective_profiled()
 
-    def stop(self) -> None:
+    def abandon(self) -> None:
+        """Nothing: torch's profiler goes off on its own thread only."""
+
+    def stop(self, is_wanted: bool) -> None:
         """Switches it off, whatever fails."""
         self._native.set_module_ranges(None)
         if self._taken_over is not None:
@@ -155,34 +198,6 @@ class Session:
     def save(self, path: str) -> None:
         """Writes the trace as torch writes it."""
         self._profile.export_chrome_trace(path)
-
-
-class _Takeover:
-    """Sees the program start a profiler of its own: torch allows one at a time, and the program's goes first."""
-
-    _NAMES = ("_prepare_profiler", "_enable_profiler")
-
-    def __init__(self, called: Callable[[], None]) -> None:
-        from torch.autograd import profiler
-
-        self._module = profiler
-        self._originals = {name: getattr(profiler, name) for name in self._NAMES if hasattr(profiler, name)}
-        self._ours = {name: self._before(called, original) for name, original in self._originals.items()}
-        for name, ours in self._ours.items():
-            setattr(profiler, name, ours)
-
-    @staticmethod
-    def _before(called: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
-        def starts(*arguments: Any, **named: Any) -> Any:
-            called()
-            return original(*arguments, **named)
-
-        return starts
-
-    def put_back(self) -> None:
-        for name, ours in self._ours.items():
-            if getattr(self._module, name, None) is ours:
-                setattr(self._module, name, self._originals[name])
 
 
 class _ModuleRange:

@@ -12,7 +12,8 @@ import time
 from typing import Any
 
 from probe_agent import signals
-from probe_agent.capture.session import ProgramProfiles, Session
+from probe_agent.capture import session as sessions
+from probe_agent.capture.takeover import ProgramsOwn
 from probe_agent.eval import boundary, safe_text
 
 # Recording's mode of a thread on which something of ours runs between two steps.
@@ -39,7 +40,7 @@ class Window:
         #: Steps that were captured whole.
         self.steps_done = 0
         self._state = _ARMED
-        self._session: Session | None = None
+        self._session: Any = None
         self._thread = 0
         self._first = self._now = -1
         self._step_began = 0.0
@@ -47,6 +48,7 @@ class Window:
         self._waited = 0.0
         self._file: str | None = None
         self._problem: str | None = None
+        self._note: str | None = None
         self._cancelled: str | None = None
         #: Whether its deadline is why it ended.
         self._late = False
@@ -67,6 +69,7 @@ class Window:
             "waited": self._waited,
             "file": self._file,
             "problem": self._problem,
+            "note": self._note,
             "late": self._late,
         }
 
@@ -82,7 +85,7 @@ class Window:
         try:
             self._at_boundary()
         except BaseException as error:
-            self._end(f"the profiler could not be used: {safe_text.described(error)}")
+            self._end(f"it could not be recorded: {safe_text.described(error)}")
             if signals.is_of_the_program(error):
                 raise
 
@@ -110,19 +113,22 @@ class Window:
                     if self._state == _OVER:
                         return
                     self._thread = threading.get_ident()
-                    self._session = Session(self._settings, self._native)
+                    self._session = sessions.make(self._settings, self._native)
                 self._session.prepare()
                 if self._session.needs_warmup:
                     self._state = _WARM
                     return
-            self._session.start(self._program_profiles)
+            self._session.start(self._program_starts_own)
             self._state = _ON
-        except ProgramProfiles:
-            self._end("the program's own profiler is running")
+        except ProgramsOwn as own:
+            self._end(str(own))
         finally:
             self._resume(before)
         if self._state == _ON and self._session is not None:
             self._first = step
+            if self._session.steps == 0:
+                self._end(None)
+                return
             self._native.set_captured(True)
             self._session.begin_step(step)
             self._step_began = time.perf_counter()
@@ -130,7 +136,7 @@ class Window:
     def _step_ended(self, step: int) -> None:
         self._seconds.append(time.perf_counter() - self._step_began)
         self.steps_done += 1
-        if self.steps_done >= self._settings["steps"] and self._may_stop():
+        if self.steps_done >= self._session.steps and self._may_stop():
             self._end(None)
         elif self._session is not None:
             self._session.end_step()
@@ -140,13 +146,19 @@ class Window:
     def _may_stop(self) -> bool:
         return self._session is None or self._session.may_stop()
 
-    def _program_profiles(self) -> None:
+    def _program_starts_own(self) -> None:
+        session = self._session
+        if session is None:
+            return
         if threading.get_ident() != self._thread:
+            if session.is_of_all_threads:
+                session.abandon()
+                self.cancel(session.started_own)
             return
         until = time.monotonic() + _COLLECTIVE_SECONDS
         while not self._may_stop() and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS / 100)
-        self._end("the program started its own profiler")
+        self._end(session.started_own)
 
     def _pause(self) -> tuple[int, float]:
         return self._native.thread_mode(_SUSPENDED), time.perf_counter()
@@ -165,14 +177,14 @@ class Window:
         before = self._pause()
         try:
             if session is not None:
-                session.stop()
+                session.stop(problem is None)
                 if problem is None:
                     self._save(session)
         except Exception as error:
             if signals.is_of_the_program(error):
                 problem = "training was interrupted"
                 raise
-            problem = problem or f"the profiler could not be stopped: {safe_text.described(error)}"
+            problem = problem or f"it could not be ended: {safe_text.described(error)}"
         except BaseException:
             problem = "training was interrupted"
             raise
@@ -188,10 +200,11 @@ class Window:
                 self._discard()
             self.over.set()
 
-    def _save(self, session: Session) -> None:
-        path = os.path.join(self._settings["directory"], f"{os.getpid()}.json")
+    def _save(self, session: Any) -> None:
+        path = os.path.join(self._settings["directory"], f"{os.getpid()}{session.suffix}")
         self._file = path
         session.save(path)
+        self._note = session.note
 
     def _discard(self) -> None:
         """Takes the file away that is not read."""
@@ -218,6 +231,9 @@ class Window:
                 self.cancel("no command waits for it")
             if self._cancelled is None or self._asked:
                 continue
+            session = self._session
+            if session is not None:
+                session.abandon()
             with self._lock:
                 if self._session is None and self._state == _ARMED:
                     # Nothing is on, and nothing will be.

@@ -15,8 +15,14 @@ use crate::cli::report;
 /// Traces on their way, by rank and process.
 pub(super) struct Files {
     directory: PathBuf,
-    unfinished: BTreeMap<(Option<i32>, u32), NamedTempFile>,
+    /// With what their names end.
+    unfinished: BTreeMap<(Option<i32>, u32), (NamedTempFile, &'static str)>,
 }
+
+/// As torch's own handler for TensorBoard ends names of traces.
+const TRACE: &str = ".pt.trace.json";
+/// As torch's examples end those of memory snapshots.
+const SNAPSHOT: &str = ".memory.pickle";
 
 impl Files {
     /// Makes the directory where it is not there.
@@ -40,18 +46,17 @@ impl Files {
                 .permissions(Permissions::from_mode(0o666))
                 .tempfile_in(&self.directory);
             let file = file.map_err(|error| self.wrong(&error))?;
-            self.unfinished.insert(key, file);
+            self.unfinished.insert(key, (file, if piece.snapshot { SNAPSHOT } else { TRACE }));
         }
-        let written = self.unfinished.get_mut(&key).map_or(Ok(()), |file| file.write_all(&piece.data));
+        let written = self.unfinished.get_mut(&key).map_or(Ok(()), |(file, _)| file.write_all(&piece.data));
         written.map_err(|error| self.wrong(&error))
     }
 
     pub(super) fn finish(mut self, capture: &str) -> Result<()> {
         let unfinished = std::mem::take(&mut self.unfinished);
-        for ((rank, pid), file) in unfinished {
+        for ((rank, pid), (file, ending)) in unfinished {
             let whose = rank.map_or_else(|| format!("pid-{pid}"), |rank| format!("rank-{rank}"));
-            // As torch's own handler for TensorBoard ends its names.
-            let path = self.directory.join(format!("{capture}-{whose}.pt.trace.json"));
+            let path = self.directory.join(format!("{capture}-{whose}{ending}"));
             file.persist(&path).map_err(|error| self.wrong(&error.error))?;
             report::note(format_args!("wrote {}", path.display()));
         }

@@ -7,7 +7,7 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Float64Type, Int64Type};
 use probe_client::{Client, collect};
 use probe_common::error::Result;
-use probe_proto::v1::Captured;
+use probe_proto::v1::{Captured, CapturedRows};
 use tokio::time::{Instant, sleep};
 
 use crate::output::{self, Format};
@@ -23,7 +23,10 @@ pub(super) async fn show(client: &mut Client, captured: &Captured) -> Result<()>
     let Captured { capture, processes } = captured;
     let first = processes.iter().map(|of| of.first_step).min().unwrap_or_default();
     let steps = processes.iter().map(|of| of.steps).max().unwrap_or_default();
-    let mut text = format!("{capture}: steps {first} to {}", first + i64::from(steps) - 1);
+    let mut text = match steps {
+        0 => format!("{capture}: a memory snapshot at step {first}"),
+        _ => format!("{capture}: steps {first} to {}", first + i64::from(steps) - 1),
+    };
     let ranks: Vec<String> = processes.iter().filter_map(|of| Some(of.rank?.to_string())).collect();
     if !ranks.is_empty() {
         text += &format!(" on rank{} {}", if ranks.len() == 1 { "" } else { "s" }, ranks.join(", "));
@@ -31,25 +34,40 @@ pub(super) async fn show(client: &mut Client, captured: &Captured) -> Result<()>
     let waited = processes.iter().map(|of| of.waited_s).fold(0.0, f64::max);
     let bytes = processes.iter().map(|of| of.bytes).max().unwrap_or_default() as f64;
     let megabytes = bytes / 1e6;
+    let what = if processes.iter().any(|of| of.memory_blocks > 0) { "snapshot" } else { "trace" };
     let slower = slower(client, (first, steps), processes.len()).await?;
     text +=
-        &format!("\ncost: {slower}training stood still for {waited:.2} s, and a rank's trace has {megabytes:.1} MB");
+        &format!("\ncost: {slower}training stood still for {waited:.2} s, and a rank's {what} has {megabytes:.1} MB");
     let sum = |rows: fn(&probe_proto::v1::CapturedRows) -> i64| processes.iter().map(rows).sum::<i64>();
     let (operators, kernels) = (sum(|of| of.operators), sum(|of| of.kernels));
     let (launches, frames) = (sum(|of| of.launches), sum(|of| of.frames));
     let left_out: u64 = processes.iter().map(|of| of.left_out).sum();
-    text += &format!(
-        "\nrows: {operators} operators, {kernels} device activities, {launches} launches, {frames} Python frames; {left_out} events have none\n"
-    );
+    let (events, blocks) = (sum(|of| of.memory_events), sum(|of| of.memory_blocks));
+    let counts = [
+        (operators, "operators"),
+        (kernels, "device activities"),
+        (launches, "launches"),
+        (frames, "Python frames"),
+        (events, "memory events"),
+        (blocks, "memory blocks"),
+    ];
+    // The first four are of every profile, the others of those that record memory.
+    let is_profile = operators > 0;
+    let counts = counts.iter().enumerate().filter(|(place, (rows, _))| *rows > 0 || is_profile && *place < 4);
+    let counts: Vec<String> = counts.map(|(_, (rows, what))| format!("{rows} {what}")).collect();
+    text += &format!("\nrows: {}; {left_out} events have none\n", counts.join(", "));
+    for (whose, note) in processes.iter().filter(|of| !of.note.is_empty()).map(|of| (whose(of), &of.note)) {
+        text += &format!("{whose}: {note}\n");
+    }
     for problem in processes.iter().map(|of| &of.problem).filter(|problem| !problem.is_empty()) {
         text += &format!("a trace was read in part: {problem}\n");
     }
     if !output::unless_closed(write!(io::stdout(), "{text}"))? {
         return Ok(());
     }
+    let ours = format!("capture LIKE '{capture}/%'");
     // Of one step of one rank.
     let each = 1e3 / (f64::from(steps.max(1)) * processes.len().max(1) as f64);
-    let ours = format!("capture LIKE '{capture}/%'");
     let categories = format!(
         "SELECT rank, ROUND(AVG(total) * 1e3, 3) AS total, ROUND(AVG(kernel) * 1e3, 3) AS kernel, \
          ROUND(AVG(memcpy + memset) * 1e3, 3) AS memory, ROUND(AVG(communication) * 1e3, 3) AS communication, \
@@ -73,6 +91,24 @@ pub(super) async fn show(client: &mut Client, captured: &Captured) -> Result<()>
         "SELECT category, name, CAST(ROUND(COUNT(*) * {each} / 1e3) AS BIGINT) AS calls, ROUND(SUM(duration) * {each}, 3) AS ms \
          FROM gpu.kernels WHERE {ours} AND kind <> 'sync' GROUP BY category, name ORDER BY SUM(duration) DESC LIMIT {TOP}"
     );
+    let peak = format!(
+        "SELECT rank, device, origin, module, operator, file, line, ROUND(bytes / 1e6, 3) AS mb, blocks, ROUND(share, 1) AS percent \
+         FROM python.memory_peak WHERE {ours} ORDER BY rank, device, bytes DESC LIMIT {TOP}"
+    );
+    let blocks_by_line = format!(
+        "SELECT rank, device, state, file, line, function, ROUND(SUM(size) / 1e6, 3) AS mb, COUNT(*) AS blocks \
+         FROM gpu.memory_blocks WHERE {ours} GROUP BY rank, device, state, file, line, function \
+         ORDER BY SUM(size) DESC LIMIT {TOP}"
+    );
+    if blocks > 0 {
+        table(client, "memory of the allocator, by who asked for it", &blocks_by_line).await?;
+    }
+    if events > 0 {
+        table(client, "who held memory when the most was allocated", &peak).await?;
+    }
+    if !is_profile {
+        return Ok(());
+    }
     table(client, "what a step's time went to (ms)", &categories).await?;
     table(client, "operators, by own time (per step and rank)", &operators).await?;
     table(client, "modules, by own time of their operators (per step and rank)", &modules).await?;
@@ -80,6 +116,11 @@ pub(super) async fn show(client: &mut Client, captured: &Captured) -> Result<()>
         table(client, "device activities (per step and rank)", &devices).await?;
     }
     Ok(())
+}
+
+/// A process as people call it.
+fn whose(of: &CapturedRows) -> String {
+    of.rank.map_or_else(|| format!("process {}", of.pid), |rank| format!("rank {rank}"))
 }
 
 async fn table(client: &mut Client, title: &str, sql: &str) -> Result<()> {
@@ -92,6 +133,9 @@ async fn table(client: &mut Client, title: &str, sql: &str) -> Result<()> {
 
 /// How much longer its steps took than those before, in words that end in a comma; nothing where it is not known.
 async fn slower(client: &mut Client, (first, steps): (i64, u32), processes: usize) -> Result<String> {
+    if steps == 0 {
+        return Ok(String::new());
+    }
     let last = first + i64::from(steps) - 1;
     let sql = format!(
         "SELECT MEDIAN(duration) FILTER (WHERE captured) AS during, MEDIAN(duration) FILTER (WHERE captured IS FALSE) AS before, \

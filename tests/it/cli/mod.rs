@@ -17,6 +17,7 @@ mod formats;
 mod import;
 mod launcher;
 mod live;
+mod memory;
 mod native;
 mod pages;
 mod profile;

@@ -1,7 +1,9 @@
 //! A capture of rank 0: two steps, a module, four activities of a device, one of them a collective.
 
 use probe_proto::table::{Text, Time};
-use probe_proto::tables::{captures, frames, kernel_metrics, kernels, launches, operators};
+use probe_proto::tables::{
+    captures, frames, kernel_metrics, kernels, launches, memory_blocks, memory_events, operators,
+};
 
 use super::data::{Agent, START};
 
@@ -158,6 +160,71 @@ impl Agent {
         ]
     }
 
+    /// When, of which device, what (negative: freed), where, what is allocated after it, and by which operator. 1000 bytes of the
+    /// device are older than the capture.
+    pub(super) fn memory_events(&mut self) -> Vec<memory_events::Row> {
+        let events = [
+            (12, "cuda:0", 300, 0x1000, 1300, "aten::linear"),
+            (22, "cuda:0", 700, 0x2000, 2000, "aten::addmm"),
+            (30, "cuda:0", -300, 0x1000, 1700, "aten::addmm"),
+            (112, "cuda:0", 500, 0x1000, 2200, "aten::addmm"),
+            (130, "cuda:0", -700, 0x2000, 1500, "aten::addmm"),
+            (15, "cpu", 64, 0x1000, 64, "aten::linear"),
+            (16, "cpu", -8, 0x9000, 56, "aten::linear"),
+        ];
+        let mut row = |(number, (at_second, device, size, address, allocated, operator)): (
+            usize,
+            (i64, &str, i64, i64, i64, &str),
+        )| {
+            memory_events::Row {
+                capture: self.text("trace.json"),
+                number: number as i64,
+                step: Some(at_second / 100),
+                ts: Some(at(at_second)),
+                action: self.text(if size < 0 { "free" } else { "alloc" }),
+                device: self.text(device),
+                address: Some(address),
+                size: Some(size.abs()),
+                stream: None,
+                allocated: Some(allocated),
+                reserved: Some(if device == "cpu" { 0 } else { 4096 }),
+                device_free: None,
+                operator: Some(self.text(operator)),
+                module: Some(self.text("Net_0.Linear_0")),
+                stage: Some(self.text("forward")),
+                file: Some(self.text("train.py")),
+                line: Some(3),
+                function: Some(self.text("main")),
+                thread: Some(100),
+                metadata: None,
+            }
+        };
+        events.into_iter().enumerate().map(&mut row).collect()
+    }
+
+    /// A segment of which a quarter is in use.
+    pub(super) fn memory_blocks(&mut self) -> Vec<memory_blocks::Row> {
+        let mut row = |address: i64, size: i64, state: &str, line: Option<i32>| memory_blocks::Row {
+            capture: self.text("trace.json"),
+            ts: Some(at(130)),
+            device: self.text("cuda:0"),
+            stream: Some(0),
+            segment_address: 0x1000,
+            segment_size: 4096,
+            segment_type: Some(self.text("small")),
+            expandable: Some(false),
+            pool: Some(self.text("[0,0]")),
+            address,
+            size,
+            requested_size: line.map(|_| 1000),
+            state: self.text(state),
+            file: line.map(|_| self.text("train.py")),
+            line,
+            function: line.map(|_| self.text("main")),
+        };
+        vec![row(0x1000, 1024, "active_allocated", Some(3)), row(0x1400, 3072, "inactive", None)]
+    }
+
     /// Two metrics of a kernel, one of them no number, and an advice.
     pub(super) fn kernel_metrics(&mut self) -> [kernel_metrics::Row; 3] {
         let mut row = |metric: Option<&str>, value: Option<f64>, text: Option<&str>, rule: Option<&str>| {
@@ -215,6 +282,8 @@ impl Agent {
             frames: 3,
             metrics: 0,
             spans: 0,
+            memory_events: 7,
+            memory_blocks: 2,
             without_launch: 0,
             left_out: 4,
             reasons: Some(self.text("{\"flow\":4}")),

@@ -548,6 +548,10 @@ pub(crate) fn store() -> Arc<Store> {
             agent.send(&store, rows);
             let rows = agent.launches();
             agent.send(&store, rows);
+            let rows = agent.memory_events();
+            agent.send(&store, rows);
+            let rows = agent.memory_blocks();
+            agent.send(&store, rows);
             let rows = agent.kernel_metrics();
             agent.send(&store, rows);
             let rows = agent.frames();

@@ -35,6 +35,8 @@ pub(super) struct Line {
     pub waited: f64,
     /// Where the trace is.
     pub file: Option<String>,
+    /// What it did otherwise than was asked, and why.
+    pub note: Option<String>,
 }
 
 /// Output of processes, cut into lines.

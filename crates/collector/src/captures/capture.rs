@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use probe_common::error::{Error, Result};
-use probe_proto::v1::{At, CaptureBegan, CaptureCall, CaptureEvent, CaptureProgress, Captured, capture_event::Event};
+use probe_proto::v1::{
+    At, CaptureBegan, CaptureCall, CaptureEvent, CaptureProgress, Captured, CapturedRows, capture_event::Event,
+};
 use probe_query::Engine;
 use tokio::sync::{Semaphore, mpsc};
 use tonic::Status;
@@ -127,7 +129,7 @@ impl Captures {
     fn note(&self, name: &str, captured: &Result<Captured>) {
         let noted = match captured {
             Ok(captured) => {
-                let rows: i64 = captured.processes.iter().map(|of| of.operators + of.kernels + of.launches).sum();
+                let rows: i64 = captured.processes.iter().map(rows_of).sum();
                 let first = captured.processes.iter().map(|of| of.first_step).min().unwrap_or(-1);
                 let steps = captured.processes.iter().map(|of| of.steps).max().unwrap_or_default();
                 let message = format!("{name}: {steps} steps of {} processes, {rows} rows", captured.processes.len());
@@ -143,6 +145,11 @@ impl Captures {
         let sql = "SELECT MAX(TRY_CAST(split_part(substr(capture, 9), '/', 1) AS BIGINT)) FROM python.captures WHERE capture LIKE 'capture-%'";
         newest_number(&self.engine, sql).await
     }
+}
+
+/// Rows of a process.
+fn rows_of(of: &CapturedRows) -> i64 {
+    of.operators + of.kernels + of.launches + of.memory_events + of.memory_blocks
 }
 
 /// A client that has gone ends the capture elsewhere.

@@ -43,6 +43,10 @@ impl Plan {
         if call.steps == 0 || call.steps > MAX_STEPS {
             return Err(Error::usage(format!("a capture has 1 to {MAX_STEPS} steps, not {}", call.steps)));
         }
+        if call.history > MAX_STEPS {
+            let what = format!("a memory history has at most {MAX_STEPS} steps, not {}", call.history);
+            return Err(Error::usage(what));
+        }
         if call.timeout_s == 0.0 {
             call.timeout_s = DEFAULT_TIMEOUT;
         }
@@ -96,6 +100,8 @@ impl Plan {
             "processes": processes,
             "steps": call.steps,
             "with": wanted,
+            "snapshot": call.snapshot,
+            "history": call.history,
             "timeout_s": call.timeout_s,
             "max_bytes": call.max_bytes,
             "directory": self.directory,
@@ -181,6 +187,7 @@ mod tests {
             CaptureCall { steps: 1, timeout_s: f64::NAN, ..CaptureCall::default() },
             CaptureCall { steps: 1, timeout_s: MAX_TIMEOUT + 1.0, ..CaptureCall::default() },
             CaptureCall { steps: 1, max_bytes: MAX_BYTES + 1, ..CaptureCall::default() },
+            CaptureCall { steps: 1, history: MAX_STEPS + 1, ..CaptureCall::default() },
             CaptureCall { steps: 1, ranks: vec![1], ..CaptureCall::default() },
             CaptureCall { steps: 1, pid: Some(7), ..CaptureCall::default() },
         ] {

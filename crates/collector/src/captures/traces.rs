@@ -16,6 +16,8 @@ use tonic::Status;
 use super::agents::Line;
 use super::plan::{Plan, name_of, who};
 
+/// How the names of traces, and of memory snapshots, end.
+const ENDINGS: [&str; 2] = [".json", ".pickle"];
 /// Bytes of a piece; gRPC's clients take 4 MB.
 const PIECE: usize = 1 << 20;
 
@@ -69,13 +71,15 @@ fn read_all(
 
 /// Where a process has written its trace: nowhere but where it was told.
 fn path(directory: &Path, process: &Identity, report: &Line) -> Result<PathBuf> {
-    let path = directory.join(format!("{}.json", process.pid));
-    let is_there = report.file.as_deref() == path.to_str();
-    let is_file = std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
-    if is_there && is_file {
-        return Ok(path);
+    for ending in ENDINGS {
+        let path = directory.join(format!("{}{ending}", process.pid));
+        let is_there = report.file.as_deref() == path.to_str();
+        let is_file = std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
+        if is_there && is_file {
+            return Ok(path);
+        }
     }
-    Err(Error::failed(format!("{} has written no trace to {}", who(process), path.display())))
+    Err(Error::failed(format!("{} has written no trace to {}", who(process), directory.display())))
 }
 
 fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEvent, Status>>) -> Result<()> {
@@ -86,14 +90,15 @@ fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEve
             return Ok(());
         }
         let pid = u32::try_from(process.pid).unwrap_or_default();
-        let piece = TracePiece { rank: process.rank, pid, data: Bytes::from(piece) };
+        let snapshot = path.extension().is_some_and(|ending| ending == "pickle");
+        let piece = TracePiece { rank: process.rank, pid, data: Bytes::from(piece), snapshot };
         let event = CaptureEvent { event: Some(Event::Piece(piece)) };
         client.blocking_send(Ok(event)).map_err(|_| Error::failed("whoever asked has gone"))?;
     }
 }
 
 fn captured(process: &Identity, report: &Line, capture: &Capture) -> CapturedRows {
-    let RowCounts { operators, kernels, launches, frames, .. } = capture.rows;
+    let RowCounts { operators, kernels, launches, frames, memory_events, memory_blocks, .. } = capture.rows;
     CapturedRows {
         rank: process.rank,
         pid: u32::try_from(process.pid).unwrap_or_default(),
@@ -108,5 +113,8 @@ fn captured(process: &Identity, report: &Line, capture: &Capture) -> CapturedRow
         launches,
         frames,
         problem: capture.problem.clone().unwrap_or_default(),
+        memory_events,
+        memory_blocks,
+        note: report.note.clone().unwrap_or_default(),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::lenient::{AtMost, AtMostNamed, Name, Number, Ranks};
+use crate::lenient::{AtMost, AtMostNamed, Name, Number, Ranks};
 
 /// Operations of a dump.
 const MAX_OPERATIONS: usize = 1 << 17;

@@ -3,7 +3,6 @@
 
 mod dump;
 mod groups;
-mod lenient;
 mod operation;
 mod rows;
 
@@ -33,11 +32,7 @@ pub(crate) fn is_dump(head: &Head) -> bool {
         let about = head.has_key("pg_config") || head.has_key("pg_status");
         return about || head.has_key("entries") && says("\"collective_seq_id\"");
     }
-    is_pickle(&head.bytes) && (says("pg_config") || says("collective_seq_id"))
-}
-
-fn is_pickle(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x80, 1..=5, ..])
+    pickle::is_pickle(&head.bytes) && (says("pg_config") || says("collective_seq_id"))
 }
 
 /// Reads a dump and writes its rows.
@@ -67,8 +62,8 @@ pub(crate) fn import_file(
 
 /// The dump in a file's bytes.
 pub(crate) fn parse(bytes: Vec<u8>) -> Result<Dump, String> {
-    let dump: Dump = if is_pickle(&bytes) {
-        let pickle = pickle::read(bytes)
+    let dump: Dump = if pickle::is_pickle(&bytes) {
+        let pickle = pickle::read(&bytes[..])
             .map_err(|refused| format!("at byte {} of its pickle: {}", refused.offset, refused.what))?;
         pickle.parse().map_err(|error| error.to_string())?
     } else {

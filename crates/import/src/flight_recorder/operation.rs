@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use probe_common::user_code::is_user_code;
 
 use super::dump::{Entry, Frame, Shapes, Types};
-use super::lenient::{AtMost, Number};
 use crate::kinds::dtype_bytes;
+use crate::lenient::{AtMost, Number};
 
 /// Longest name, or list of shapes in JSON, that becomes a cell (bytes).
 pub(super) const MAX_TEXT: usize = 4096;

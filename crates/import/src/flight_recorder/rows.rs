@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::dump::Shapes;
 use super::groups::Group;
-use super::lenient::{AtMost, Number};
 use super::operation::{MAX_TEXT, Operation, known};
+use crate::lenient::{AtMost, Number};
 use crate::rows::ProcessRows;
 
 pub(super) fn push_operation(operation: &Operation, capture: &str, rows: &mut ProcessRows<'_>) -> Result<()> {

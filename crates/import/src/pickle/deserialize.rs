@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::value::{Pickle, Value};
+use super::heap::{Heap, Pickle, Value};
 
 /// What may be visited, counting shared values each time: 16 a value, and one a byte of text.
 const MAX_WORK: u64 = 1 << 27;
@@ -39,15 +39,25 @@ impl Pickle {
     /// # Errors
     /// It is of another form, or has more than can be visited.
     pub(crate) fn parse<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Mismatch> {
-        let work = Cell::new(MAX_WORK);
-        T::deserialize(Node { pickle: self, value: self.root, depth: 0, work: &work })
+        self.heap.parse(self.root, MAX_WORK)
+    }
+}
+
+impl Heap {
+    /// A value of it as one of a type, with so much work at most.
+    ///
+    /// # Errors
+    /// It is of another form, or has more than can be visited.
+    pub(crate) fn parse<'de, T: Deserialize<'de>>(&'de self, value: Value, work: u64) -> Result<T, Mismatch> {
+        let work = Cell::new(work);
+        T::deserialize(Node { heap: self, value, depth: 0, work: &work })
     }
 }
 
 /// A value on its way to a type.
 #[derive(Clone, Copy)]
 struct Node<'de, 'w> {
-    pickle: &'de Pickle,
+    heap: &'de Heap,
     value: Value,
     depth: u32,
     work: &'w Cell<u64>,
@@ -65,7 +75,7 @@ impl<'de> Node<'de, '_> {
         if self.depth >= MAX_DEPTH {
             return Err(Mismatch(format!("more than {MAX_DEPTH} containers are within each other")));
         }
-        Ok(Items { items: self.pickle.items(container).iter(), node: Self { depth: self.depth + 1, ..self } })
+        Ok(Items { items: self.heap.items(container).iter(), node: Self { depth: self.depth + 1, ..self } })
     }
 }
 
@@ -75,20 +85,23 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
         self.spend(VALUE_WORK)?;
         match self.value {
-            // A number that is not kept is one that is not known.
-            Value::None | Value::WideInt => visitor.visit_unit(),
+            // What is not kept is not known.
+            Value::None | Value::Lost => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(value),
             Value::Int(value) => visitor.visit_i64(value),
             Value::Float(value) => visitor.visit_f64(value),
-            Value::Text { start, length } => {
-                self.spend(u64::from(length))?;
-                let text = std::str::from_utf8(self.pickle.slice(start, length)).unwrap_or_default();
+            Value::Text(number) => {
+                let text = self.heap.text(number).unwrap_or_default();
+                self.spend(text.len() as u64)?;
                 visitor.visit_borrowed_str(text)
             }
-            Value::Bytes { start, length } => {
-                self.spend(u64::from(length))?;
-                visitor.visit_borrowed_bytes(self.pickle.slice(start, length))
+            Value::Bytes(number) => {
+                let bytes = self.heap.blob(number);
+                self.spend(bytes.len() as u64)?;
+                visitor.visit_borrowed_bytes(bytes)
             }
+            // No number of a pickle is read as one of 32 bits.
+            Value::Taken(number) => visitor.visit_u32(number),
             Value::List(container) | Value::Tuple(container) => visitor.visit_seq(self.within(container)?),
             Value::Dict(container) => visitor.visit_map(self.within(container)?),
         }
@@ -96,7 +109,7 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
         match self.value {
-            Value::None | Value::WideInt => visitor.visit_none(),
+            Value::None | Value::Lost => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }

@@ -1,89 +1,83 @@
 //! The stack machine that a pickle is a program for.
 
-use std::collections::HashMap;
+use std::io::Read;
 
-use super::opcode::{self as op, refusal};
-use super::value::{Pickle, Value};
+use super::heap::{Heap, Pickle, Value};
+use super::memo::Memo;
+use super::opcode::{self as op, is_code, refusal};
+use super::source::Source;
+use super::watch::{Limits, Partial, Refused, Watch};
 
-/// Size of a pickle (bytes). Positions in it are 32 bits.
-const MAX_BYTES: usize = 128 << 20;
-/// Values that are pushed, which bounds the stack and all that containers hold.
-const MAX_VALUES: usize = 1 << 24;
-/// Lists, tuples and dicts.
-const MAX_CONTAINERS: usize = 1 << 21;
-/// Values that the pickle keeps to name them again.
-const MAX_MEMO: usize = 1 << 22;
 /// Containers that are open within each other while they are filled.
 const MAX_DEPTH: usize = 1000;
 /// Bytes of a whole number.
-const MAX_INTEGER: usize = 1024;
+const MAX_INTEGER: u64 = 1024;
 /// The newest protocol.
 const MAX_PROTOCOL: u8 = 5;
 
-/// Why a pickle was not read, and where (bytes).
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
-    pub offset: usize,
-    pub what: String,
-}
-
-struct Machine {
-    bytes: Vec<u8>,
-    position: usize,
+struct Machine<'w, R, W> {
+    source: Source<R>,
+    limits: Limits,
+    watch: &'w mut W,
     stack: Vec<Value>,
     /// How high the stack was where each open MARK was.
     marks: Vec<usize>,
-    memo: HashMap<u32, Value>,
-    containers: Vec<Vec<Value>>,
-    pushed: usize,
+    memo: Memo,
+    heap: Heap,
 }
 
-/// Reads a pickle; nothing of it is run.
-///
-/// # Errors
-/// It is damaged, past a bound, or does something else than to hold plain data.
-pub(crate) fn read(bytes: Vec<u8>) -> Result<Pickle, Refused> {
-    if bytes.len() > MAX_BYTES {
-        let what = format!("it has more than {MAX_BYTES} bytes");
-        return Err(Refused { offset: MAX_BYTES, what });
-    }
+/// Reads a pickle as far as it can be; nothing of it is run.
+pub(crate) fn read_as_far<W: Watch>(bytes: impl Read, limits: Limits, watch: &mut W) -> Partial {
     let mut machine = Machine {
-        bytes,
-        position: 0,
+        source: Source::new(bytes),
+        limits,
+        watch,
         stack: Vec::new(),
         marks: Vec::new(),
-        memo: HashMap::new(),
-        containers: Vec::new(),
-        pushed: 0,
+        memo: Memo::default(),
+        heap: Heap::default(),
     };
+    machine.watch.begin(&mut machine.heap.texts);
+    let (mut steps, mut opcode) = (0_u64, 0);
     loop {
-        let offset = machine.position;
-        match machine.step() {
+        let offset = machine.source.offset();
+        match machine.step(&mut opcode) {
             Ok(None) => {}
             Ok(Some(root)) => {
-                let Machine { bytes, containers, .. } = machine;
-                return Ok(Pickle { bytes, containers, root });
+                let text_bytes = machine.source.offset();
+                return Partial { pickle: Pickle { heap: machine.heap, root }, text_bytes, stopped: None };
             }
-            Err(what) => return Err(Refused { offset, what }),
+            Err(what) => {
+                let stopped = Some(Refused { offset, what, is_code: is_code(opcode) });
+                let root = machine.close();
+                return Partial { pickle: Pickle { heap: machine.heap, root }, text_bytes: offset, stopped };
+            }
+        }
+        steps += 1;
+        if steps.is_multiple_of(1 << 16) {
+            machine.watch.progress();
         }
     }
 }
 
 type Step<T = ()> = Result<T, String>;
 
-impl Machine {
+impl<R: Read, W: Watch> Machine<'_, R, W> {
     /// One instruction; the value of the whole where it was the last one.
-    fn step(&mut self) -> Step<Option<Value>> {
-        let opcode = self.byte()?;
+    fn step(&mut self, opcode: &mut u8) -> Step<Option<Value>> {
+        *opcode = 0;
+        let code = self.source.byte()?;
+        *opcode = code;
+        let opcode = code;
         match opcode {
             op::PROTO => {
-                let protocol = self.byte()?;
+                let protocol = self.source.byte()?;
                 if protocol > MAX_PROTOCOL {
                     return Err(format!("protocol {protocol} is not known"));
                 }
             }
             // Frames are for whoever reads from a socket.
-            op::FRAME => drop(self.number(8)?),
+            op::FRAME => drop(self.source.number(8)?),
             op::STOP => return self.end().map(Some),
             op::MARK => {
                 if self.marks.len() >= MAX_DEPTH {
@@ -96,23 +90,24 @@ impl Machine {
             op::POP_MARK => drop(self.since_mark()?),
             op::DUP => {
                 let top = *self.top()?;
+                self.heap.share(top);
                 self.push(top)?;
             }
             op::NONE => self.push(Value::None)?,
             op::NEWTRUE => self.push(Value::Bool(true))?,
             op::NEWFALSE => self.push(Value::Bool(false))?,
             op::BININT1 | op::BININT2 => {
-                let number = self.number(if opcode == op::BININT1 { 1 } else { 2 })?;
+                let number = self.source.number(if opcode == op::BININT1 { 1 } else { 2 })?;
                 self.push(Value::Int(number as i64))?;
             }
             op::BININT => {
-                let number = self.number(4)? as u32;
+                let number = self.source.number(4)? as u32;
                 self.push(Value::Int(i64::from(number.cast_signed())))?;
             }
             op::LONG1 => self.long(1)?,
             op::LONG4 => self.long(4)?,
             op::BINFLOAT => {
-                let bits = self.number(8)?.swap_bytes();
+                let bits = self.source.number(8)?.swap_bytes();
                 self.push(Value::Float(f64::from_bits(bits)))?;
             }
             op::SHORT_BINBYTES => self.bytes_of(1, false)?,
@@ -126,19 +121,19 @@ impl Machine {
                 self.remember(key)?;
             }
             op::BINPUT => {
-                let key = self.number(1)? as u32;
+                let key = self.source.number(1)? as u32;
                 self.remember(key)?;
             }
             op::LONG_BINPUT => {
-                let key = self.number(4)? as u32;
+                let key = self.source.number(4)? as u32;
                 self.remember(key)?;
             }
             op::BINGET => {
-                let key = self.number(1)? as u32;
+                let key = self.source.number(1)? as u32;
                 self.recall(key)?;
             }
             op::LONG_BINGET => {
-                let key = self.number(4)? as u32;
+                let key = self.source.number(4)? as u32;
                 self.recall(key)?;
             }
             _ => self.container(opcode)?,
@@ -150,7 +145,7 @@ impl Machine {
     fn container(&mut self, opcode: u8) -> Step {
         match opcode {
             op::EMPTY_LIST => self.make(Value::List, Vec::new()),
-            op::EMPTY_TUPLE => self.make(Value::Tuple, Vec::new()),
+            op::EMPTY_TUPLE => self.make_tuple(Vec::new()),
             op::EMPTY_DICT => self.make(Value::Dict, Vec::new()),
             op::LIST => {
                 let items = self.since_mark()?;
@@ -158,12 +153,14 @@ impl Machine {
             }
             op::TUPLE => {
                 let items = self.since_mark()?;
-                self.make(Value::Tuple, items)
+                self.make_tuple(items)
             }
             op::DICT => {
                 let items = self.since_mark()?;
                 self.in_pairs(&items)?;
-                self.make(Value::Dict, items)
+                self.make(Value::Dict, items)?;
+                self.offer();
+                Ok(())
             }
             op::TUPLE1 | op::TUPLE2 | op::TUPLE3 => {
                 let mut items = Vec::with_capacity(3);
@@ -171,7 +168,7 @@ impl Machine {
                     items.push(self.pop()?);
                 }
                 items.reverse();
-                self.make(Value::Tuple, items)
+                self.make_tuple(items)
             }
             op::APPEND => {
                 self.top()?;
@@ -188,7 +185,9 @@ impl Machine {
             }
             op::SETITEMS => {
                 let mark = self.mark()?;
-                self.fill_from(mark, true)
+                self.fill_from(mark, true)?;
+                self.offer();
+                Ok(())
             }
             refused => Err(self.name_of_global(refused)),
         }
@@ -196,43 +195,58 @@ impl Machine {
 
     fn end(&mut self) -> Step<Value> {
         let root = self.pop()?;
-        match self.bytes.len() - self.position {
-            0 => Ok(root),
-            more => Err(format!("{more} bytes follow its end")),
+        if self.source.is_at_end()? { Ok(root) } else { Err("more bytes follow its end".into()) }
+    }
+
+    /// Puts what is open into what it was meant for, as far as that can be seen: the outermost value. Dicts within it that are
+    /// not finished are left out.
+    fn close(&mut self) -> Value {
+        while let Some(mark) = self.marks.pop() {
+            let mut items: Vec<Value> = self.stack.drain(mark.min(self.stack.len())..).collect();
+            match self.stack.last() {
+                Some(Value::List(number)) => self.heap.fill(*number, items.into_iter()),
+                Some(Value::Dict(number)) if self.marks.is_empty() => {
+                    items.truncate(items.len() & !1);
+                    self.heap.fill(*number, items.into_iter());
+                }
+                Some(Value::Dict(_)) => drop(self.stack.pop()),
+                _ => {}
+            }
         }
-    }
-
-    fn byte(&mut self) -> Step<u8> {
-        let byte = *self.bytes.get(self.position).ok_or("it ends before its STOP")?;
-        self.position += 1;
-        Ok(byte)
-    }
-
-    /// So many bytes, and where they are.
-    fn take(&mut self, length: u64) -> Step<(usize, usize)> {
-        let left = (self.bytes.len() - self.position) as u64;
-        if length > left {
-            return Err(format!("{length} bytes are announced and {left} are left"));
+        // One item is added without a MARK.
+        while self.stack.len() > 1 {
+            let Some(top) = self.stack.pop() else { break };
+            match self.stack[..] {
+                [.., Value::List(number)] => self.heap.fill(number, [top].into_iter()),
+                [.., Value::Dict(number), key @ Value::Text(_)] => {
+                    self.stack.pop();
+                    self.heap.fill(number, [key, top].into_iter());
+                }
+                _ => {}
+            }
         }
-        let start = self.position;
-        self.position += length as usize;
-        Ok((start, self.position))
+        self.stack.pop().unwrap_or(Value::None)
     }
 
-    /// A little-endian number of up to eight bytes.
-    fn number(&mut self, bytes: usize) -> Step<u64> {
-        let (start, end) = self.take(bytes as u64)?;
-        Ok(self.bytes[start..end].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    /// The dict on top is filled: whoever watches may take it.
+    fn offer(&mut self) {
+        if let Some(Value::Dict(number)) = self.stack.last().copied()
+            && let Some(taken) = self.watch.filled(&mut self.heap, number)
+        {
+            self.heap.drop_dict(number);
+            if let Some(top) = self.stack.last_mut() {
+                *top = Value::Taken(taken);
+            }
+        }
     }
 
     /// A whole number in two's complement, after its length.
-    fn long(&mut self, length_bytes: usize) -> Step {
-        let length = self.number(length_bytes)?;
-        if length > MAX_INTEGER as u64 {
+    fn long(&mut self, length_bytes: u64) -> Step {
+        let length = self.source.number(length_bytes)?;
+        if length > MAX_INTEGER {
             return Err(format!("a whole number has {length} bytes, and at most {MAX_INTEGER} are read"));
         }
-        let (start, end) = self.take(length)?;
-        let bytes = &self.bytes[start..end];
+        let bytes = self.source.take(length)?;
         let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
         let filler = if negative { 0xff } else { 0 };
         let mut low = [filler; 8];
@@ -241,22 +255,24 @@ impl Machine {
         let number = i64::from_le_bytes(low);
         // What is left out is nothing but the sign again.
         let fits = bytes[kept..].iter().all(|byte| *byte == filler) && (number < 0) == negative;
-        self.push(if fits { Value::Int(number) } else { Value::WideInt })
+        self.push(if fits { Value::Int(number) } else { Value::Lost })
     }
 
     /// Text or bytes, after their length. Text that is no UTF-8 stays bytes.
-    fn bytes_of(&mut self, length_bytes: usize, is_text: bool) -> Step {
-        let length = self.number(length_bytes)?;
-        let (start, end) = self.take(length)?;
-        let is_text = is_text && std::str::from_utf8(&self.bytes[start..end]).is_ok();
-        let (start, length) = (start as u32, (end - start) as u32);
-        self.push(if is_text { Value::Text { start, length } } else { Value::Bytes { start, length } })
+    fn bytes_of(&mut self, length_bytes: u64, is_text: bool) -> Step {
+        let length = self.source.number(length_bytes)?;
+        let bytes = self.source.take(length)?;
+        let value = match std::str::from_utf8(bytes) {
+            Ok(text) if is_text => self.heap.add_text(text),
+            _ => self.heap.add_blob(bytes)?,
+        };
+        self.push(value)
     }
 
     fn push(&mut self, value: Value) -> Step {
-        self.pushed += 1;
-        if self.pushed > MAX_VALUES {
-            return Err(format!("it has more than {MAX_VALUES} values"));
+        let most = self.limits.values;
+        if self.stack.len() + self.heap.held() >= most {
+            return Err(format!("it has more than {most} values at once"));
         }
         self.stack.push(value);
         Ok(())
@@ -293,12 +309,23 @@ impl Machine {
     }
 
     fn make(&mut self, kind: fn(u32) -> Value, items: Vec<Value>) -> Step {
-        if self.containers.len() >= MAX_CONTAINERS {
-            return Err(format!("it has more than {MAX_CONTAINERS} lists, tuples and dicts"));
+        self.has_room()?;
+        let made = self.heap.add(kind, items);
+        self.push(made)
+    }
+
+    fn make_tuple(&mut self, items: Vec<Value>) -> Step {
+        self.has_room()?;
+        let made = self.heap.add_tuple(items);
+        self.push(made)
+    }
+
+    fn has_room(&self) -> Step {
+        let most = self.limits.containers;
+        match self.heap.in_use() < most {
+            true => Ok(()),
+            false => Err(format!("it has more than {most} lists, tuples and dicts at once")),
         }
-        let number = self.containers.len() as u32;
-        self.containers.push(items);
-        self.push(kind(number))
     }
 
     /// Moves what lies on the stack from `start` on into the list or dict below.
@@ -312,29 +339,30 @@ impl Machine {
         if is_dict {
             self.in_pairs(&self.stack[start..])?;
         }
-        self.containers[number as usize].extend(self.stack.drain(start..));
+        self.heap.fill(number, self.stack.drain(start..));
         Ok(())
     }
 
     fn remember(&mut self, key: u32) -> Step {
-        let value = *self.top()?;
-        if self.memo.len() >= MAX_MEMO && !self.memo.contains_key(&key) {
-            return Err(format!("it keeps more than {MAX_MEMO} values to name them again"));
+        let (value, most) = (*self.top()?, self.limits.memo);
+        if self.memo.len() >= most && self.memo.get(key).is_none() {
+            return Err(format!("it keeps more than {most} values to name them again"));
         }
-        self.memo.insert(key, value);
+        self.heap.share(value);
+        self.memo.set(key, value);
         Ok(())
     }
 
     fn recall(&mut self, key: u32) -> Step {
-        let value = *self.memo.get(&key).ok_or_else(|| format!("it names value {key}, and there is none"))?;
+        let value = self.memo.get(key).ok_or_else(|| format!("it names value {key}, and there is none"))?;
         self.push(value)
     }
 
     /// Why an instruction is refused, with what it would import.
-    fn name_of_global(&self, opcode: u8) -> String {
+    fn name_of_global(&mut self, opcode: u8) -> String {
         let mut what = refusal(opcode);
         if opcode == op::GLOBAL {
-            let text = self.bytes[self.position..].iter().take(80).map(|byte| char::from(*byte)).collect::<String>();
+            let text = self.source.peek(80);
             let name: Vec<&str> = text.split('\n').take(2).collect();
             if name.iter().all(|part| part.chars().all(|c| c.is_ascii_graphic())) {
                 what = format!("{what} ({})", name.join("."));

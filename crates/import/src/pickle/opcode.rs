@@ -79,6 +79,11 @@ const UNREAD: &[(u8, &str)] = &[
     (b'p', "PUT of protocol 0"),
 ];
 
+/// Whether an instruction would run something.
+pub(super) fn is_code(opcode: u8) -> bool {
+    CODE.iter().any(|(code, _)| *code == opcode)
+}
+
 /// Why an instruction is refused.
 pub(super) fn refusal(opcode: u8) -> String {
     let name = |list: &[(u8, &'static str)]| list.iter().find(|(code, _)| *code == opcode).map(|(_, name)| *name);

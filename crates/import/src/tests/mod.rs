@@ -2,6 +2,8 @@
 
 mod attribution;
 mod captured;
+mod memory;
+mod memory_snapshots;
 mod nsight_compute;
 mod nsight_systems;
 mod pickles;

@@ -11,15 +11,15 @@ const MAX_RANKS: usize = 1 << 20;
 
 /// A whole number, also one that is written as text; None for anything else that stands for a number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Number(pub Option<i64>);
+pub(crate) struct Number(pub Option<i64>);
 
 /// A name, also one that is a number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name(pub String);
+pub(crate) struct Name(pub String);
 
 /// The ranks of a group, as text (`[0, 1]`) or as a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Ranks(pub Vec<i32>);
+pub(crate) struct Ranks(pub Vec<i32>);
 
 /// A list of which no more than `MAX` are kept: an element takes less room in a file than in memory.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct AtMostNamed<T, const MAX: usize> {
 
 impl<T, const MAX: usize> AtMost<T, MAX> {
     /// All of them; None where some were not kept.
-    pub(super) fn whole(&self) -> Option<&[T]> {
+    pub(crate) fn whole(&self) -> Option<&[T]> {
         (self.more == 0).then_some(&self.items)
     }
 }

@@ -1,0 +1,264 @@
+//! A snapshot as it is written, by old and new versions of torch. What newer ones add is passed over.
+
+use std::fmt;
+
+use probe_common::user_code::is_user_code;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
+
+use crate::lenient::{AtMost, Number};
+
+/// Segments of a snapshot, and blocks of a segment.
+const MAX_SEGMENTS: usize = 1 << 18;
+const MAX_BLOCKS: usize = 1 << 20;
+/// Devices.
+const MAX_DEVICES: usize = 1024;
+/// Events of a device.
+const MAX_EVENTS: usize = 1 << 22;
+/// Steps that a snapshot of ours says.
+const MAX_STEPS: usize = 1 << 16;
+
+/// What `torch.cuda.memory._snapshot()` returns.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Snapshot<'a> {
+    #[serde(borrow)]
+    pub segments: Option<AtMost<Segment<'a>, MAX_SEGMENTS>>,
+    /// The history of each device.
+    #[serde(borrow)]
+    pub device_traces: Option<AtMost<AtMost<Event<'a>, MAX_EVENTS>, MAX_DEVICES>>,
+    pub host_segments: Count,
+    pub host_traces: Count,
+    pub external_annotations: Count,
+    /// Number, begin and end (nanoseconds from 1970) of steps: `probe_agent/capture/memory.py` adds them.
+    #[serde(rename = "probe_agent.steps")]
+    pub steps: Option<AtMost<(i64, i64, i64), MAX_STEPS>>,
+}
+
+/// All that a snapshot of torch 1.13 is.
+pub(super) type Segments<'a> = AtMost<Segment<'a>, MAX_SEGMENTS>;
+
+/// Memory that the allocator holds.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Segment<'a> {
+    pub device: Number,
+    pub address: Number,
+    pub total_size: Number,
+    pub stream: Number,
+    #[serde(borrow)]
+    pub segment_type: Words<'a>,
+    pub segment_pool_id: Option<(Number, Number)>,
+    pub is_expandable: Option<bool>,
+    #[serde(borrow)]
+    pub blocks: Option<AtMost<Block<'a>, MAX_BLOCKS>>,
+}
+
+/// A part of a segment.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Block<'a> {
+    pub address: Number,
+    pub size: Number,
+    pub requested_size: Number,
+    #[serde(borrow)]
+    pub state: Words<'a>,
+    #[serde(borrow)]
+    pub frames: UserFrame<'a>,
+    /// Before torch 2.1: who has it, the newest first.
+    #[serde(borrow)]
+    pub history: Option<AtMost<Owner<'a>, 1>>,
+}
+
+/// What torch before 2.1 says of an allocation.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Owner<'a> {
+    pub addr: Number,
+    pub real_size: Number,
+    #[serde(borrow)]
+    pub frames: UserFrame<'a>,
+}
+
+impl<'a> Block<'a> {
+    fn owner(&self) -> Option<&Owner<'a>> {
+        self.history.as_ref()?.items.first()
+    }
+
+    /// What was asked for.
+    pub(super) fn requested(&self) -> Option<i64> {
+        self.requested_size.0.or_else(|| self.owner()?.real_size.0)
+    }
+
+    pub(super) fn address(&self) -> Option<i64> {
+        self.address.0.or_else(|| self.owner()?.addr.0)
+    }
+
+    pub(super) fn frame(&self) -> Option<Frame<'a>> {
+        self.frames.0.or_else(|| self.owner()?.frames.0)
+    }
+}
+
+/// Something that the allocator did.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Entry<'a> {
+    #[serde(borrow)]
+    pub action: Words<'a>,
+    pub addr: Number,
+    pub device_free: Number,
+    pub size: Number,
+    pub stream: Number,
+    /// From 1970 on; since torch 2.1.
+    pub time_us: Number,
+    #[serde(borrow)]
+    pub frames: UserFrame<'a>,
+    #[serde(borrow)]
+    pub user_metadata: Words<'a>,
+}
+
+/// An entry of a history.
+#[derive(Debug, Clone)]
+pub(crate) enum Event<'a> {
+    /// It was taken out while the file was read, and has this number.
+    Taken(u32),
+    Whole(Box<Entry<'a>>),
+}
+
+/// A line of a stack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Frame<'a> {
+    #[serde(borrow)]
+    pub filename: Words<'a>,
+    pub line: Number,
+    #[serde(borrow)]
+    pub name: Words<'a>,
+}
+
+/// Of a stack, innermost first, the first line that is of the program's own Python code.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct UserFrame<'a>(pub Option<Frame<'a>>);
+
+/// Text; none of anything else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Words<'a>(pub Option<&'a str>);
+
+/// How many a list has.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Count(pub u64);
+
+/// Endings of files whose code is no Python: stacks may have frames of C++.
+const NATIVE: &[&str] = &[".cpp", ".cc", ".c", ".h", ".hpp", ".cu", ".cuh", ".inc", ".S", ".so"];
+
+/// Whether a file of a stack is the program's own Python code.
+pub(super) fn is_users(file: &str) -> bool {
+    !file.is_empty() && file != "??" && !NATIVE.iter().any(|ending| file.ends_with(ending)) && is_user_code(file)
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Words<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Words<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Words<'de>, E> {
+                Ok(Words(Some(text)))
+            }
+            fn visit_borrowed_bytes<E>(self, _: &'de [u8]) -> Result<Words<'de>, E> {
+                Ok(Words(None))
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Words<'de>, E> {
+                Ok(Words(None))
+            }
+            fn visit_unit<E>(self) -> Result<Words<'de>, E> {
+                Ok(Words(None))
+            }
+        }
+        deserializer.deserialize_any(Text)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Events;
+        impl<'de> Visitor<'de> for Events {
+            type Value = Event<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an event of the allocator")
+            }
+            fn visit_u32<E>(self, number: u32) -> Result<Event<'de>, E> {
+                Ok(Event::Taken(number))
+            }
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Event<'de>, M::Error> {
+                Entry::deserialize(MapAccessDeserializer::new(map)).map(|entry| Event::Whole(Box::new(entry)))
+            }
+        }
+        deserializer.deserialize_any(Events)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for UserFrame<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Frames;
+        impl<'de> Visitor<'de> for Frames {
+            type Value = UserFrame<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a stack: a list of frames")
+            }
+            fn visit_unit<E>(self) -> Result<UserFrame<'de>, E> {
+                Ok(UserFrame(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<UserFrame<'de>, A::Error> {
+                while let Some(frame) = list.next_element::<Frame<'de>>()? {
+                    if frame.filename.0.is_some_and(is_users) {
+                        while list.next_element::<IgnoredAny>()?.is_some() {}
+                        return Ok(UserFrame(Some(frame)));
+                    }
+                }
+                Ok(UserFrame(None))
+            }
+        }
+        deserializer.deserialize_any(Frames)
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items;
+        impl<'de> Visitor<'de> for Items {
+            type Value = Count;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_unit<E>(self) -> Result<Count, E> {
+                Ok(Count(0))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Count, A::Error> {
+                let mut count = 0;
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Count(count))
+            }
+        }
+        deserializer.deserialize_any(Items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_users;
+
+    #[test]
+    fn frames_of_torch_and_of_other_languages_are_not_the_program_s() {
+        assert!(is_users("/home/me/train.py") && is_users("<ipython-input-3-1>"));
+        for other in
+            ["", "??", "/build/c10/cuda/CUDACachingAllocator.cpp", "/x/site-packages/torch/nn/modules/linear.py"]
+        {
+            assert!(!is_users(other), "{other}");
+        }
+    }
+}

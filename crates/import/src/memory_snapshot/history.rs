@@ -1,0 +1,189 @@
+//! Events of a history, taken out of a pickle while it is read: there may be millions, of fixed size each.
+
+use std::collections::HashMap;
+
+use super::form::{Entry, Words, is_users};
+use crate::pickle::{Heap, Value, Watch};
+use crate::records::UNKNOWN;
+use crate::text_table::{NONE, TextTable};
+
+/// Events that are kept.
+const MAX_EVENTS: usize = 1 << 21;
+/// Values of an event that are looked at, counting 16 a value and one a byte of text.
+const MAX_WORK: u64 = 1 << 20;
+/// Longest text that becomes a cell (bytes).
+const MAX_TEXT: usize = 4096;
+/// What stands for an event that is not kept.
+const DROPPED: u32 = u32::MAX;
+
+/// What the allocator does.
+pub(super) const ACTIONS: &[&str] = &[
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "oom",
+    "snapshot",
+    "annotate",
+];
+
+/// An event. Texts are numbers of the history's table; what is not said is UNKNOWN.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record {
+    pub action: u8,
+    pub line: i32,
+    pub address: i64,
+    pub size: i64,
+    pub stream: i64,
+    /// Nanoseconds.
+    pub ts: i64,
+    pub device_free: i64,
+    pub file: u32,
+    pub function: u32,
+    pub metadata: u32,
+}
+
+impl Record {
+    pub(super) fn action(&self) -> &'static str {
+        ACTIONS.get(usize::from(self.action)).copied().unwrap_or_default()
+    }
+}
+
+/// Events in the order in which they were read.
+pub(crate) struct History<'p> {
+    pub texts: TextTable,
+    records: Vec<Record>,
+    /// Events past the bound.
+    pub more: u64,
+    /// Events that say nothing that is known here.
+    pub unreadable: u64,
+    progress: &'p mut dyn FnMut(),
+    /// Numbers of keys.
+    action: u32,
+    frames: u32,
+    filename: u32,
+    /// Files by number: whether they are the program's own.
+    users: HashMap<u32, bool>,
+}
+
+impl<'p> History<'p> {
+    pub(crate) fn new(progress: &'p mut dyn FnMut()) -> Self {
+        Self {
+            texts: TextTable::default(),
+            records: Vec::new(),
+            more: 0,
+            unreadable: 0,
+            progress,
+            action: NONE,
+            frames: NONE,
+            filename: NONE,
+            users: HashMap::new(),
+        }
+    }
+
+    /// How many were kept.
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The event of this number; None where it was not kept.
+    pub(super) fn get(&self, number: u32) -> Option<&Record> {
+        self.records.get(number as usize)
+    }
+
+    /// Keeps an event: its number; None, and counted, where it can't be one.
+    pub(super) fn keep(&mut self, entry: &Entry<'_>) -> Option<u32> {
+        if self.records.len() >= MAX_EVENTS {
+            self.more += 1;
+            return None;
+        }
+        let record = self.record(entry)?;
+        self.records.push(record);
+        Some(self.records.len() as u32 - 1)
+    }
+
+    /// An entry as a record; None, and counted, where it can't be one.
+    fn record(&mut self, entry: &Entry<'_>) -> Option<Record> {
+        let action = entry.action.0.and_then(|name| ACTIONS.iter().position(|action| *action == name));
+        let Some(action) = action else {
+            self.unreadable += 1;
+            return None;
+        };
+        let texts = &mut self.texts;
+        let mut text =
+            |Words(text): Words<'_>| texts.optional(text.filter(|text| !text.is_empty() && text.len() <= MAX_TEXT));
+        let unknown = |value: Option<i64>| value.unwrap_or(UNKNOWN);
+        let frame = entry.frames.0;
+        let is_oom = ACTIONS[action] == "oom";
+        Some(Record {
+            action: action as u8,
+            line: frame.and_then(|frame| i32::try_from(frame.line.0?).ok()).unwrap_or(i32::MIN),
+            address: unknown(entry.addr.0.filter(|_| !is_oom)),
+            size: unknown(entry.size.0.filter(|size| *size >= 0)),
+            stream: unknown(entry.stream.0),
+            ts: unknown(entry.time_us.0.and_then(|time| time.checked_mul(1000))),
+            // Very old ones have it as the address.
+            device_free: unknown(entry.device_free.0.or(entry.addr.0).filter(|_| is_oom)),
+            file: frame.map_or(NONE, |frame| text(frame.filename)),
+            function: frame.map_or(NONE, |frame| text(frame.name)),
+            metadata: text(entry.user_metadata),
+        })
+    }
+
+    /// The innermost frame of a stack that is the program's own.
+    fn user_frame(&mut self, heap: &Heap, stack: u32) -> Option<usize> {
+        let (filename, users) = (self.filename, &mut self.users);
+        heap.items(stack).iter().position(|frame| {
+            let Value::Dict(frame) = frame else { return false };
+            let pairs = heap.items(*frame).chunks_exact(2);
+            let file = pairs.filter(|pair| pair[0] == Value::Text(filename)).find_map(|pair| match pair[1] {
+                Value::Text(file) => Some(file),
+                _ => None,
+            });
+            let Some(file) = file else { return false };
+            *users.entry(file).or_insert_with(|| heap.text(file).is_some_and(is_users))
+        })
+    }
+}
+
+impl Watch for History<'_> {
+    fn begin(&mut self, texts: &mut TextTable) {
+        self.action = texts.number("action");
+        self.frames = texts.number("frames");
+        self.filename = texts.number("filename");
+    }
+
+    fn filled(&mut self, heap: &mut Heap, dict: u32) -> Option<u32> {
+        let (mut stack, mut is_event) = (None, false);
+        for pair in heap.items(dict).chunks_exact(2) {
+            match pair {
+                [Value::Text(key), Value::List(list)] if *key == self.frames => stack = Some(*list),
+                [Value::Text(key), Value::Text(_)] if *key == self.action => is_event = true,
+                _ => {}
+            }
+        }
+        if let Some(stack) = stack {
+            // A stack is most of an event's values, and its events and blocks share it.
+            let place = self.user_frame(heap, stack);
+            heap.keep_one(stack, place);
+        }
+        if !is_event {
+            return None;
+        }
+        let kept = match heap.parse::<Entry<'_>>(Value::Dict(dict), MAX_WORK) {
+            Ok(entry) => self.keep(&entry),
+            Err(_) => {
+                self.unreadable += 1;
+                None
+            }
+        };
+        Some(kept.unwrap_or(DROPPED))
+    }
+
+    fn progress(&mut self) {
+        (self.progress)();
+    }
+}

@@ -1,0 +1,72 @@
+//! What was allocated and reserved after each event of a history: reckoned back from what the snapshot holds at its end.
+
+use super::form::Segment;
+use super::history::Record;
+use crate::records::{UNKNOWN, known};
+
+/// Bytes at one time; UNKNOWN where they are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Asked for by the program and not freed.
+    pub allocated: i64,
+    /// Of the allocator, from the device.
+    pub reserved: i64,
+}
+
+impl Held {
+    pub(super) const NOT_KNOWN: Self = Self { allocated: UNKNOWN, reserved: UNKNOWN };
+}
+
+/// What a device's segments hold.
+pub(super) fn at_end<'a>(segments: impl Iterator<Item = &'a Segment<'a>>) -> Held {
+    let (mut allocated, mut reserved) = (Some(0_i64), Some(0_i64));
+    for segment in segments {
+        reserved = sum(reserved, segment.total_size.0);
+        for block in segment.blocks.iter().flat_map(|blocks| &blocks.items) {
+            if block.state.0 == Some("active_allocated") {
+                allocated = sum(allocated, block.requested().or(block.size.0));
+            }
+        }
+        if segment.blocks.as_ref().is_none_or(|blocks| blocks.more > 0) {
+            allocated = None;
+        }
+    }
+    Held { allocated: allocated.unwrap_or(UNKNOWN), reserved: reserved.unwrap_or(UNKNOWN) }
+}
+
+fn sum(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
+    sum?.checked_add(more?)
+}
+
+/// What an event adds to what is allocated and to what is reserved.
+fn change(record: &Record) -> (i64, i64) {
+    let size = known(record.size).unwrap_or(0);
+    match record.action() {
+        "alloc" => (size, 0),
+        "free_requested" => (-size, 0),
+        "segment_alloc" | "segment_map" => (0, size),
+        "segment_free" | "segment_unmap" => (0, -size),
+        _ => (0, 0),
+    }
+}
+
+/// What was held after each event. A sum that would be negative somewhere is not known anywhere: events are missing.
+pub(super) fn back<'a>(records: impl DoubleEndedIterator<Item = &'a Record>, end: Held) -> Vec<Held> {
+    let mut now = end;
+    let before = |held: i64, added: i64| {
+        known(held).and_then(|held| held.checked_sub(added)).filter(|held| *held >= 0).unwrap_or(UNKNOWN)
+    };
+    let held = records.rev().map(|record| {
+        let after = now;
+        let (allocated, reserved) = change(record);
+        now = Held { allocated: before(now.allocated, allocated), reserved: before(now.reserved, reserved) };
+        after
+    });
+    let mut held: Vec<Held> = held.collect();
+    held.reverse();
+    for held in &mut held {
+        held.allocated = if now.allocated == UNKNOWN { UNKNOWN } else { held.allocated };
+        held.reserved = if now.reserved == UNKNOWN { UNKNOWN } else { held.reserved };
+    }
+    held
+}

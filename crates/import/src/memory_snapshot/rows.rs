@@ -1,0 +1,94 @@
+//! Rows of a snapshot.
+
+use probe_common::error::Result;
+use probe_proto::table::Time;
+use probe_proto::tables::{memory_blocks, memory_events};
+
+use super::form::{Block, Segment, Words};
+use super::history::Record;
+use super::reckon::Held;
+use crate::collect::Step;
+use crate::records::known;
+use crate::rows::ProcessRows;
+use crate::text_table::TextTable;
+use crate::walk::step_at;
+
+/// Longest text that becomes a cell (bytes).
+const MAX_TEXT: usize = 4096;
+
+/// The events of a device.
+pub(super) struct Events<'a> {
+    pub capture: &'a str,
+    /// cuda:0.
+    pub device: &'a str,
+    pub texts: &'a TextTable,
+    pub steps: &'a [Step],
+}
+
+impl Events<'_> {
+    pub(super) fn push(&self, number: i64, record: &Record, held: Held, rows: &mut ProcessRows<'_>) -> Result<()> {
+        rows.push(|id| memory_events::Row {
+            capture: id(self.capture),
+            number,
+            step: known(record.ts).and_then(|ts| step_at(self.steps, ts)),
+            ts: known(record.ts).map(Time),
+            action: id(record.action()),
+            device: id(self.device),
+            address: known(record.address),
+            size: known(record.size),
+            stream: known(record.stream),
+            allocated: known(held.allocated),
+            reserved: known(held.reserved),
+            device_free: known(record.device_free),
+            operator: None,
+            module: None,
+            stage: None,
+            file: self.texts.get(record.file).map(|file| id(file)),
+            line: Some(record.line).filter(|line| *line != i32::MIN),
+            function: self.texts.get(record.function).map(|function| id(function)),
+            thread: None,
+            metadata: self.texts.get(record.metadata).map(|metadata| id(metadata)),
+        })
+    }
+}
+
+/// Of a segment; false where the block says too little to be a row.
+pub(super) fn push_block(
+    (capture, ts): (&str, Option<i64>),
+    segment: &Segment<'_>,
+    (block, address): (&Block<'_>, i64),
+    rows: &mut ProcessRows<'_>,
+) -> Result<bool> {
+    let said = |Words(text): Words<'_>| text.filter(|text| text.len() <= MAX_TEXT).map(str::to_owned);
+    let (Some(segment_address), Some(size), Some(state)) = (segment.address.0, block.size.0, said(block.state)) else {
+        return Ok(false);
+    };
+    let segment_size = segment.total_size.0.unwrap_or(size);
+    let frame = block.frame();
+    let device = device_name(segment.device.0.unwrap_or(0));
+    let pool = segment.segment_pool_id.and_then(|(first, second)| Some(format!("[{},{}]", first.0?, second.0?)));
+    rows.push(|id| memory_blocks::Row {
+        capture: id(capture),
+        ts: ts.map(Time),
+        device: id(&device),
+        stream: segment.stream.0,
+        segment_address,
+        segment_size,
+        segment_type: said(segment.segment_type).as_deref().map(&mut *id),
+        expandable: segment.is_expandable,
+        pool: pool.as_deref().map(&mut *id),
+        address,
+        size,
+        requested_size: block.requested(),
+        state: id(&state),
+        file: frame.and_then(|frame| said(frame.filename)).as_deref().map(&mut *id),
+        line: frame.and_then(|frame| i32::try_from(frame.line.0?).ok()),
+        function: frame.and_then(|frame| said(frame.name)).as_deref().map(&mut *id),
+    })?;
+    Ok(true)
+}
+
+/// What torch calls a device of this number.
+pub(super) fn device_name(number: i64) -> String {
+    format!("cuda:{number}")
+}

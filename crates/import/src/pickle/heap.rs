@@ -1,0 +1,183 @@
+//! Where the values of a pickle lie.
+
+use std::collections::HashMap;
+
+use crate::text_table::{NONE, TextTable};
+
+/// Bytes of all `bytes` together.
+const MAX_BLOBS: usize = 64 << 20;
+/// Pairs of numbers that are kept once.
+const MAX_PAIRS: usize = 1024;
+
+/// A value. What is larger than a number lies elsewhere in the [`Heap`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Value {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// A whole number that does not fit into 64 bits, or text past the limit. Which one, is not kept.
+    Lost,
+    Float(f64),
+    Text(u32),
+    Bytes(u32),
+    List(u32),
+    Tuple(u32),
+    /// Its container has keys and values in turn.
+    Dict(u32),
+    /// A dict that was taken out, under this number.
+    Taken(u32),
+}
+
+impl Value {
+    /// The number of a list, tuple or dict.
+    fn container(self) -> Option<u32> {
+        match self {
+            Self::List(number) | Self::Tuple(number) | Self::Dict(number) => Some(number),
+            _ => None,
+        }
+    }
+}
+
+/// A pickle that was read.
+#[derive(Debug)]
+pub(crate) struct Pickle {
+    pub heap: Heap,
+    pub root: Value,
+}
+
+/// Texts, and lists, tuples and dicts by number. One may contain itself.
+#[derive(Debug, Default)]
+pub(crate) struct Heap {
+    pub texts: TextTable,
+    blobs: Vec<Box<[u8]>>,
+    blob_bytes: usize,
+    containers: Vec<Vec<Value>>,
+    /// Of each container whether more than one place may name it.
+    shared: Vec<bool>,
+    /// Those that nothing names any more.
+    unused: Vec<u32>,
+    /// Values in all containers together.
+    held: usize,
+    pairs: HashMap<(i64, i64), u32>,
+}
+
+impl Heap {
+    /// Text by its number.
+    pub(crate) fn text(&self, number: u32) -> Option<&str> {
+        self.texts.get(number).map(|text| &**text)
+    }
+
+    /// What is in a list, tuple or dict.
+    pub(crate) fn items(&self, container: u32) -> &[Value] {
+        self.containers.get(container as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Keeps nothing of a list but the item at this place.
+    pub(crate) fn keep_one(&mut self, container: u32, place: Option<usize>) {
+        let Some(items) = self.containers.get_mut(container as usize) else { return };
+        let mut items = std::mem::take(items);
+        self.held -= items.len();
+        let kept = place.filter(|place| *place < items.len()).map(|place| items.swap_remove(place));
+        self.release(items);
+        if let Some(kept) = kept {
+            self.held += 1;
+            self.containers[container as usize] = vec![kept];
+        }
+    }
+
+    pub(super) fn blob(&self, number: u32) -> &[u8] {
+        self.blobs.get(number as usize).map_or(&[], |blob| blob)
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Lists, tuples and dicts that are in use.
+    pub(super) fn in_use(&self) -> usize {
+        self.containers.len() - self.unused.len()
+    }
+
+    pub(super) fn add_text(&mut self, text: &str) -> Value {
+        match self.texts.number(text) {
+            NONE => Value::Lost,
+            number => Value::Text(number),
+        }
+    }
+
+    pub(super) fn add_blob(&mut self, bytes: &[u8]) -> Result<Value, String> {
+        self.blob_bytes += bytes.len();
+        if self.blob_bytes > MAX_BLOBS {
+            return Err(format!("it has more than {MAX_BLOBS} bytes in bytes"));
+        }
+        self.blobs.push(bytes.into());
+        Ok(Value::Bytes(self.blobs.len() as u32 - 1))
+    }
+
+    /// A new container.
+    pub(super) fn add(&mut self, kind: fn(u32) -> Value, items: Vec<Value>) -> Value {
+        self.held += items.len();
+        let number = match self.unused.pop() {
+            Some(number) => {
+                self.containers[number as usize] = items;
+                number
+            }
+            None => {
+                self.containers.push(items);
+                self.shared.push(false);
+                self.containers.len() as u32 - 1
+            }
+        };
+        kind(number)
+    }
+
+    /// A tuple; of two numbers, which no one can change, the one that is there already.
+    pub(super) fn add_tuple(&mut self, items: Vec<Value>) -> Value {
+        let [Value::Int(first), Value::Int(second)] = items[..] else { return self.add(Value::Tuple, items) };
+        if let Some(number) = self.pairs.get(&(first, second)) {
+            return Value::Tuple(*number);
+        }
+        let tuple = self.add(Value::Tuple, items);
+        if let (Value::Tuple(number), true) = (tuple, self.pairs.len() < MAX_PAIRS) {
+            self.share(tuple);
+            self.pairs.insert((first, second), number);
+        }
+        tuple
+    }
+
+    pub(super) fn fill(&mut self, container: u32, items: impl ExactSizeIterator<Item = Value>) {
+        self.held += items.len();
+        if let Some(container) = self.containers.get_mut(container as usize) {
+            container.extend(items);
+        }
+    }
+
+    /// More than one place may name the value from now on.
+    pub(super) fn share(&mut self, value: Value) {
+        if let Some(number) = value.container() {
+            self.shared[number as usize] = true;
+        }
+    }
+
+    /// What is in a container goes, and the container too where nothing else names it.
+    pub(super) fn drop_dict(&mut self, container: u32) {
+        let items = std::mem::take(&mut self.containers[container as usize]);
+        self.held -= items.len();
+        self.release(items);
+        if !self.shared[container as usize] {
+            self.unused.push(container);
+        }
+    }
+
+    /// Values that are no longer anywhere.
+    fn release(&mut self, mut values: Vec<Value>) {
+        while let Some(value) = values.pop() {
+            if let Some(number) = value.container().filter(|number| !self.shared[*number as usize]) {
+                let items = std::mem::take(&mut self.containers[number as usize]);
+                self.held -= items.len();
+                values.extend(items);
+                self.unused.push(number);
+            }
+        }
+    }
+}

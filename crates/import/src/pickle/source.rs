@@ -1,0 +1,106 @@
+//! The bytes of a pickle on their way to the machine.
+
+use std::io::{ErrorKind, Read};
+
+/// Bytes that are read at once.
+const BUFFER: usize = 256 << 10;
+/// Longest text, or bytes.
+const MAX_LENGTH: u64 = 16 << 20;
+
+/// Reads bytes, and knows how many.
+pub(super) struct Source<R> {
+    reader: R,
+    buffer: Box<[u8]>,
+    /// What of the buffer is not taken yet.
+    place: usize,
+    end: usize,
+    /// Bytes before the buffer.
+    before: u64,
+    /// What did not lie in the buffer as a whole.
+    long: Vec<u8>,
+}
+
+impl<R: Read> Source<R> {
+    pub(super) fn new(reader: R) -> Self {
+        Self { reader, buffer: vec![0; BUFFER].into(), place: 0, end: 0, before: 0, long: Vec::new() }
+    }
+
+    /// Bytes that were taken.
+    pub(super) fn offset(&self) -> u64 {
+        self.before + self.place as u64
+    }
+
+    /// Reads on where all is taken. Whether there is anything.
+    fn fill(&mut self) -> Result<bool, String> {
+        if self.place < self.end {
+            return Ok(true);
+        }
+        self.before += self.end as u64;
+        (self.place, self.end) = (0, 0);
+        loop {
+            match self.reader.read(&mut self.buffer) {
+                Ok(read) => {
+                    self.end = read;
+                    return Ok(read > 0);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("it can't be read on: {error}")),
+            }
+        }
+    }
+
+    /// Whether nothing follows.
+    pub(super) fn is_at_end(&mut self) -> Result<bool, String> {
+        Ok(!self.fill()?)
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, String> {
+        if !self.fill()? {
+            return Err("it ends before its STOP".into());
+        }
+        self.place += 1;
+        Ok(self.buffer[self.place - 1])
+    }
+
+    /// So many bytes.
+    pub(super) fn take(&mut self, length: u64) -> Result<&[u8], String> {
+        if length <= (self.end - self.place) as u64 {
+            let start = self.place;
+            self.place += length as usize;
+            return Ok(&self.buffer[start..self.place]);
+        }
+        // Room is made for bytes that are there, not for those that are announced.
+        self.long.clear();
+        while (self.long.len() as u64) < length {
+            if !self.fill()? {
+                let left = self.long.len();
+                return Err(format!("{length} bytes are announced and {left} are left"));
+            }
+            let more = (length - self.long.len() as u64).min((self.end - self.place) as u64) as usize;
+            if self.long.len() as u64 + more as u64 > MAX_LENGTH {
+                return Err(format!("a text has {length} bytes, and at most {MAX_LENGTH} are read"));
+            }
+            self.long.extend_from_slice(&self.buffer[self.place..self.place + more]);
+            self.place += more;
+        }
+        Ok(&self.long)
+    }
+
+    /// A little-endian number of up to eight bytes.
+    pub(super) fn number(&mut self, bytes: u64) -> Result<u64, String> {
+        let bytes = self.take(bytes)?;
+        Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// What follows, for a person: as much as there is of so many bytes.
+    pub(super) fn peek(&mut self, length: usize) -> String {
+        let mut text = String::new();
+        while text.len() < length {
+            match self.byte() {
+                Ok(byte) => text.push(char::from(byte)),
+                Err(_) => break,
+            }
+        }
+        text
+    }
+}

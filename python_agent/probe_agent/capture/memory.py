@@ -1,0 +1,134 @@
+"""CUDA's caching allocator: a snapshot of it, and of the steps before that what it did (its history)."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from probe_agent.capture.takeover import ProgramsOwn, Takeover
+
+# Events that a history keeps: torch takes some KB of the host's memory for each, and overwrites the oldest.
+_MAX_EVENTS = 1 << 18
+#: Where a snapshot has its steps: number, begin and end (nanoseconds from 1970). `crates/import` reads it.
+STEPS = "probe_agent.steps"
+_IS_ON = "the program's own memory history is on"
+
+
+def is_there() -> bool:
+    """Whether this process has such an allocator: CUDA, or ROCm, was initialized."""
+    import torch
+
+    return bool(torch.cuda.is_initialized())
+
+
+def why_not(settings: dict[str, Any]) -> str | None:
+    """Why a snapshot can't be taken, or a history recorded; None where it can."""
+    import torch
+
+    memory = torch.cuda.memory
+    if not hasattr(memory, "_snapshot"):
+        return "this torch takes no snapshots of its allocator"
+    if not settings["history"]:
+        return None
+    if not hasattr(torch._C, "_cuda_isHistoryEnabled"):
+        return "this torch does not say whether the program's own memory history is on"
+    return _IS_ON if torch._C._cuda_isHistoryEnabled() else None
+
+
+class MemorySession:
+    """One snapshot, after some steps of history. Its parts are those of a `Session` of the profiler."""
+
+    needs_warmup = False
+    suffix = ".pickle"
+    is_of_all_threads = True
+    started_own = "the program used the memory history of its allocator itself"
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.steps: int = settings["history"]
+        self.note: str | None = None
+        self._max_bytes: int = settings["max_bytes"]
+        self._boundaries: list[tuple[int, int, int]] = []
+        self._began: tuple[int, int] | None = None
+        self._snapshot: Any = None
+        self._lock = threading.Lock()
+        self._is_on = False
+        self._taken_over: Takeover | None = None
+
+    def prepare(self) -> None:
+        """There is nothing to make ready."""
+
+    def start(self, when_program_records: Callable[[], None]) -> None:
+        """Switches the history on, where one is wanted. `when_program_records` is called right before the program begins one."""
+        if not self.steps:
+            return
+        import torch
+
+        memory = torch.cuda.memory
+        with self._lock:
+            if torch._C._cuda_isHistoryEnabled():
+                raise ProgramsOwn(_IS_ON)
+            self._is_on = True
+            memory._record_memory_history("all", context="all", stacks="python", max_entries=_MAX_EVENTS)
+        self._taken_over = Takeover(memory, ("_record_memory_history",), when_program_records)
+
+    def begin_step(self, number: int) -> None:
+        """A step begins, which has the program's number."""
+        self._began = (number, time.time_ns())
+
+    def end_step(self) -> None:
+        """It ends."""
+        began, self._began = self._began, None
+        if began is not None:
+            self._boundaries.append((*began, time.time_ns()))
+
+    def may_stop(self) -> bool:
+        """Nothing keeps it from being stopped."""
+        return True
+
+    def stop(self, is_wanted: bool) -> None:
+        """Takes the snapshot where it is wanted, and switches the history off, whatever fails."""
+        if self._taken_over is not None:
+            self._taken_over.put_back()
+        self.end_step()
+        try:
+            if is_wanted:
+                import torch
+
+                self._snapshot = torch.cuda.memory._snapshot()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Switches the history off. From any thread, and as often as one likes."""
+        with self._lock:
+            is_on, self._is_on = self._is_on, False
+            if is_on:
+                import torch
+
+                original = self._taken_over.original("_record_memory_history") if self._taken_over is not None else None
+                (original or torch.cuda.memory._record_memory_history)(None)
+
+    def save(self, path: str) -> None:
+        """Writes the snapshot, as torch does, with the steps of its history."""
+        snapshot, self._snapshot = self._snapshot, None
+        kept = max((len(trace) for trace in snapshot.get("device_traces", ())), default=0)
+        if self.steps and kept >= _MAX_EVENTS:
+            self.note = f"the history of its steps has the last {_MAX_EVENTS} events of a device only"
+        with open(path, "wb") as file:
+            pickle.dump({**snapshot, STEPS: self._boundaries}, _Bounded(file, self._max_bytes), protocol=4)  # type: ignore[arg-type]
+
+
+class _Bounded:
+    """A file that takes so many bytes."""
+
+    def __init__(self, file: BinaryIO, left: int) -> None:
+        self._file, self._most, self._left = file, left, left
+
+    def write(self, data: Any) -> int:
+        self._left -= memoryview(data).nbytes
+        if self._left < 0:
+            raise ValueError(f"the snapshot takes more than {self._most} bytes (--max-bytes)")
+        return self._file.write(data)
