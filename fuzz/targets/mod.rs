@@ -5,6 +5,7 @@ mod endpoint;
 mod flight_recorder;
 mod frame;
 mod page;
+mod planes;
 mod sql;
 mod trace;
 
@@ -12,5 +13,6 @@ pub use endpoint::endpoint;
 pub use flight_recorder::flight_recorder;
 pub use frame::frame;
 pub use page::page;
+pub use planes::planes;
 pub use sql::sql;
 pub use trace::trace;

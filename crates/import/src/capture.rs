@@ -35,12 +35,14 @@ pub struct RowCounts {
     pub launches: i64,
     /// Of python.frames.
     pub frames: i64,
-    /// Of python.flight_recorder.
+    /// Of python.flight_recorder and python.nccl_inspector.
     pub collectives: i64,
     /// Of python.spans.
     pub spans: i64,
     /// Of gpu.kernel_metrics.
     pub metrics: i64,
+    /// Of python.execution_trace.
+    pub nodes: i64,
 }
 
 impl RowCounts {
@@ -54,6 +56,7 @@ impl RowCounts {
             ("collective operations", self.collectives),
             ("spans", self.spans),
             ("kernel metrics", self.metrics),
+            ("operators without times", self.nodes),
         ]
     }
 }
@@ -147,6 +150,7 @@ impl CaptureFacts {
             frames: self.rows.frames,
             metrics: self.rows.metrics,
             spans: self.rows.spans,
+            nodes: self.rows.nodes,
             without_launch: self.without_launch,
             left_out: self.left_out.values().sum::<u64>() as i64,
             reasons: reasons.as_deref().map(&mut *id),

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use probe_common::error::Result;
 
 use super::collect::{Step, Thread};
+use super::device_lines::DeviceLines;
 use super::kinds::{self, Stage};
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, UNKNOWN, device, host, known};
@@ -54,6 +55,7 @@ struct OpenModule {
 pub(crate) struct Walk<'a> {
     texts: &'a TextTable,
     steps: &'a [Step],
+    lines: &'a DeviceLines,
     frames: HashMap<u32, PythonFrame>,
     modules: TextTable,
     /// By sequence number.
@@ -77,10 +79,11 @@ pub(crate) fn step_at(steps: &[Step], ts: i64) -> Option<i64> {
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(texts: &'a TextTable, steps: &'a [Step]) -> Self {
+    pub(crate) fn new(texts: &'a TextTable, steps: &'a [Step], lines: &'a DeviceLines) -> Self {
         Self {
             texts,
             steps,
+            lines,
             frames: HashMap::new(),
             modules: TextTable::default(),
             forward_modules: HashMap::new(),
@@ -119,7 +122,7 @@ impl<'a> Walk<'a> {
                     host::MODULE => self.open_module(event),
                     host::LAUNCH => self.launch(&event, &mut launched, rows)?,
                     host::LOOSE_RANGE => {
-                        let (step, thread) = (step_at(self.steps, event.ts), self.thread);
+                        let (step, thread) = (self.step(&event), self.thread);
                         rows.span(&SpanRow { event: &event, depth: 0, parent: None, step, thread })?;
                     }
                     _ => self.open_operator(event),
@@ -129,6 +132,11 @@ impl<'a> Walk<'a> {
         }
         events.check()?;
         devices.check()
+    }
+
+    /// The step of an event, by its group, else by the time at which it began.
+    fn step(&self, event: &HostEvent) -> Option<i64> {
+        self.lines.step_of_group(event.step_group).or_else(|| step_at(self.steps, event.ts))
     }
 
     /// What has ended by `ts` becomes rows.
@@ -143,7 +151,7 @@ impl<'a> Walk<'a> {
             if open.event.kind == host::ANNOTATION && rows.ranges == Ranges::Spans {
                 let around = self.open.iter().filter(|open| open.event.kind == host::ANNOTATION);
                 let parent = around.clone().next_back().map(|open| open.event.name);
-                let (depth, step) = (around.count() as i32, step_at(self.steps, open.event.ts));
+                let (depth, step) = (around.count() as i32, self.step(&open.event));
                 rows.span(&SpanRow { event: &open.event, depth, parent, step, thread: self.thread })?;
                 continue;
             }
@@ -157,7 +165,7 @@ impl<'a> Walk<'a> {
                 stage: open.stage,
                 depth: self.open.len() as i32,
                 parent,
-                step: step_at(self.steps, open.event.ts),
+                step: self.step(&open.event),
                 stack: known(open.stack),
                 frame,
                 thread: self.thread,
@@ -176,7 +184,7 @@ impl<'a> Walk<'a> {
                     .or(known(open.event.external_id).filter(|_| parent.is_some())),
                 module: self.modules.get(open.module).map(|module| &**module),
                 depth: self.open_frames.len() as i32,
-                step: step_at(self.steps, open.event.ts),
+                step: self.step(&open.event),
                 thread: self.thread,
             })?;
         }
@@ -312,7 +320,7 @@ impl<'a> Walk<'a> {
         let module = operator.map_or_else(|| self.running_module(), |place| self.open[place].module);
         let operator = operator.map(|place| self.open[place].event.name);
         let module = self.modules.get(module).map(|module| &**module);
-        let step = step_at(self.steps, event.ts);
+        let step = self.step(&event);
         let (mut kernels, mut device) = (0, 0);
         while let Some(activity) =
             launched.next_if(|activity| activity.launch_ts < event.ts || activity.launch == event.number)

@@ -13,6 +13,7 @@ pub mod environment;
 pub mod evals;
 pub mod events;
 pub mod exceptions;
+pub mod execution_trace;
 pub mod flight_recorder;
 pub mod frames;
 pub mod gpu_metrics;
@@ -21,6 +22,7 @@ pub mod kernels;
 pub mod launches;
 pub mod memory;
 pub mod metrics;
+pub mod nccl_inspector;
 pub mod nccl_trace;
 pub mod operators;
 pub mod overhead;
@@ -54,6 +56,8 @@ pub static TABLES: &[&Table] = &[
     &launches::TABLE,
     &flight_recorder::TABLE,
     &process_groups::TABLE,
+    &nccl_inspector::TABLE,
+    &execution_trace::TABLE,
     &kernel_metrics::TABLE,
     &captures::TABLE,
     &environment::TABLE,

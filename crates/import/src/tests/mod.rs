@@ -2,10 +2,12 @@
 
 mod attribution;
 mod captured;
+mod execution_traces;
 mod nsight_compute;
 mod nsight_systems;
 mod pickles;
 mod table_rows;
+mod xplane;
 
 use std::io::{Read, Write};
 
