@@ -18,6 +18,7 @@ use super::metadata::Metadata;
 use super::number::integer;
 use super::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
 use super::sorter::Sorter;
+use super::steps::Step;
 use super::text_table::{NONE, TextTable};
 
 /// Threads and streams of hosts.
@@ -34,14 +35,6 @@ pub(crate) struct Thread {
     pub number: i64,
     /// Modules were called on it.
     pub has_modules: bool,
-}
-
-/// A range that begins and ends a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Step {
-    pub ts: i64,
-    pub end: i64,
-    pub number: i64,
 }
 
 /// All that the first pass found.

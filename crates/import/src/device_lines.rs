@@ -3,9 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::collect::Step;
 use super::records::{DeviceEvent, known};
-use super::walk::step_at;
+use super::steps::{Step, step_at};
 
 /// Steps, and runs of programs, of all devices.
 const MAX_SPANS: usize = 1 << 20;

@@ -7,6 +7,7 @@
 
 mod blank_records;
 mod capture;
+mod chrome_events;
 mod chrome_planes;
 mod collect;
 mod device_lines;
@@ -36,6 +37,7 @@ mod second_pass;
 mod sorter;
 mod step_range;
 mod step_ranges;
+mod steps;
 mod tensor_bytes;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 
 use probe_common::error::Result;
 
-use super::collect::{Step, Thread};
+use super::collect::Thread;
 use super::device_lines::DeviceLines;
 use super::kinds::{self, Stage};
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, UNKNOWN, device, host, known};
 use super::row_writer::{FrameRow, LaunchRow, OperatorRow, Ranges, RowWriter, SpanRow};
 use super::sorter::{Group, Sorted};
+use super::steps::{Step, step_at};
 use super::text_table::{NONE, TextTable};
 
 /// Operators, and frames, that can be open around each other.
@@ -69,13 +70,6 @@ pub(crate) struct Walk<'a> {
     thread: i64,
     /// Events that had too much open around them.
     pub too_deep: u64,
-}
-
-/// Steps by time.
-pub(crate) fn step_at(steps: &[Step], ts: i64) -> Option<i64> {
-    let before = steps.partition_point(|step| step.ts <= ts);
-    let step = steps.get(before.checked_sub(1)?)?;
-    (ts < step.end || ts == step.ts).then_some(step.number)
 }
 
 impl<'a> Walk<'a> {

@@ -1,7 +1,9 @@
 //! A capture of rank 0: two steps, a module, four activities of a device, one of them a collective.
 
 use probe_proto::table::{Text, Time};
-use probe_proto::tables::{captures, frames, kernel_metrics, kernels, launches, operators};
+use probe_proto::tables::{
+    captures, execution_trace, frames, kernel_metrics, kernels, launches, nccl_inspector, operators,
+};
 
 use super::data::{Agent, START};
 
@@ -34,9 +36,9 @@ impl Agent {
             depth: i32::from(!is_step) + i32::from(parent == Some("aten::linear")),
             parent: parent.map(|parent| self.text(parent)),
             input_shapes: (!is_step).then(|| self.text("[[2,3]]")),
-            input_types: None,
-            input_bytes: (!is_step).then_some(24),
-            flops: (!is_step).then_some(48.0),
+            input_types: (!is_step).then(|| self.text("[\"float\"]")),
+            input_bytes: (!is_step).then_some(6_000_000_000_000),
+            flops: (name == "aten::addmm").then_some(3e14),
             file: Some(self.text("train.py")),
             line: Some(3),
             stack: Some(1),
@@ -196,6 +198,51 @@ impl Agent {
         ]
     }
 
+    /// The same operators of a trace without times.
+    pub(super) fn execution_trace(&mut self) -> [execution_trace::Row; 2] {
+        let mut node = |node: i64, name: &str, parent: Option<&str>, shapes: &str, began: i64| execution_trace::Row {
+            capture: self.text("et.json"),
+            node,
+            parent_node: parent.map(|_| node - 1),
+            parent: parent.map(|parent| self.text(parent)),
+            depth: Some(i32::from(parent.is_some())),
+            name: self.text(name),
+            kind: self.text("operator"),
+            schema: None,
+            record_function: Some(began),
+            forward_node: None,
+            sequence: None,
+            thread: Some(1),
+            input_shapes: Some(self.text(shapes)),
+            input_types: None,
+            output_shapes: None,
+            output_types: None,
+        };
+        [node(3, "aten::linear", None, "[[2,3]]", 10), node(4, "aten::addmm", Some("aten::linear"), "[[3],[2,3]]", 20)]
+    }
+
+    pub(super) fn inspected(&mut self) -> nccl_inspector::Row {
+        nccl_inspector::Row {
+            capture: self.text("inspector.log"),
+            dumped: at(30),
+            ts: None,
+            duration: Some(0.25),
+            timing: Some(self.text("kernel_gpu")),
+            communicator: self.text("0x7f"),
+            communicator_name: None,
+            communicator_rank: Some(0),
+            ranks: Some(2),
+            nodes: Some(1),
+            operation_type: self.text("AllReduce"),
+            seq: Some(7),
+            p2p: false,
+            peer: None,
+            bytes: Some(1000),
+            algbw_gbps: Some(0.75),
+            busbw_gbps: Some(1.5),
+        }
+    }
+
     pub(super) fn capture(&mut self) -> captures::Row {
         captures::Row {
             capture: self.text("trace.json"),
@@ -206,7 +253,7 @@ impl Agent {
             file_bytes: 1000,
             text_bytes: 1000,
             versions: None,
-            devices: Some(self.text("Tesla V100")),
+            devices: Some(self.text("Tesla V100-SXM2-16GB")),
             clock: self.text("unix"),
             rank_source: self.text("file"),
             steps: 2,

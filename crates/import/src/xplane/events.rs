@@ -5,9 +5,10 @@ use probe_common::error::Result;
 use super::lines::{Line, Plane};
 use super::said::{KernelDetails, Said, size};
 use crate::blank_records::{Activity, device_event, host_event};
-use crate::collect::{Collected, MAX_STEPS, Step};
+use crate::collect::{Collected, MAX_STEPS};
 use crate::kinds;
 use crate::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
+use crate::steps::Step;
 
 /// An event and the line that it is on.
 pub(crate) struct Event<'a> {

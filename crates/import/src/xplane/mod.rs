@@ -3,12 +3,13 @@
 //! A file has a plane for each device and one for the host, whose names are told after the events that use them: a plane is gone
 //! through twice, and only what names its events is kept.
 
-mod events;
-mod lines;
+pub(crate) mod events;
+pub(crate) mod lines;
 mod message;
 mod names;
 mod plane;
-mod said;
+pub(crate) mod said;
+mod space;
 mod wire;
 
 use std::fs::File;
@@ -28,11 +29,9 @@ use super::rows::ProcessRows;
 use super::second_pass;
 use super::step_range::StepRange;
 use super::step_ranges::StepRanges;
-pub(crate) use events::Event;
-pub(crate) use lines::{Line, Plane};
 use message::Fields;
-use plane::{PlaneReader, Space};
-pub(crate) use said::{Said, Stat, Value};
+use plane::PlaneReader;
+use space::Space;
 
 /// What `--format` and `python.captures` call it.
 pub(crate) const NAME: &str = "xplane";

@@ -1,6 +1,6 @@
 //! Goes through the planes of a file.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::{Read, Seek};
 
 use probe_common::error::Result;
@@ -8,8 +8,9 @@ use probe_common::error::Result;
 use super::events::Event;
 use super::lines::{Line, Plane};
 use super::message::{Fields, Value as Raw, entry};
-use super::names::{Names, value};
-use super::said::{Said, Value};
+use super::names::Names;
+use super::said::Said;
+use super::space::Space;
 use super::wire::{Content, Stopped, Wire};
 use crate::collect::Collected;
 use crate::step_ranges::StepRanges;
@@ -23,27 +24,8 @@ const MAX_MESSAGE: usize = 16 << 20;
 const MAX_NAME: usize = 4 << 10;
 /// Most nanoseconds either way, so that sums and differences stay within 64 bits.
 const MAX_TIME: i128 = i64::MAX as i128 / 4;
-/// Names of devices.
-const MAX_DEVICES: usize = 1024;
 /// Events between two reports of progress.
 const REPORT: u64 = 4096;
-
-/// What a file says beside events.
-#[derive(Debug, Default)]
-pub(crate) struct Space {
-    pub host: Option<String>,
-    /// When the trace began (nanoseconds from 1970); times of events are from there.
-    pub began: Option<i64>,
-    devices: BTreeSet<String>,
-}
-
-impl Space {
-    /// Names of devices in one text.
-    pub(crate) fn devices(&self) -> Option<String> {
-        let names: Vec<&str> = self.devices.iter().map(String::as_str).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    }
-}
 
 /// A line's beginning.
 #[derive(Debug, Default)]
@@ -179,7 +161,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
                 }
                 (6, Content::Bytes(length)) => {
                     if self.wire.bytes(length, MAX_NAME, &mut self.buffer)? {
-                        about(&mut self.space, plane, &self.buffer, &names);
+                        self.space.take(plane, &self.buffer, &names);
                     }
                 }
                 _ => self.wire.skip(content)?,
@@ -297,20 +279,4 @@ fn interval(began: i64, offset: i64, duration: i64) -> Option<(i64, i64)> {
     let ts = i128::from(began) + offset.div_euclid(1000);
     let end = i128::from(began) + (offset + i128::from(duration.max(0))).div_euclid(1000);
     (ts.abs() <= MAX_TIME && end.abs() <= MAX_TIME).then_some((ts as i64, end as i64))
-}
-
-/// What a plane says of itself.
-fn about(space: &mut Space, plane: Plane, stat: &[u8], names: &Names) {
-    let Some((number, raw)) = value(stat) else { return };
-    match (plane, names.resolved(raw)) {
-        (Plane::Environment, Some(Value::Integer(began))) if names.is_called(number, "profile_start_time") => {
-            space.began = Some(began).filter(|began| (0..=MAX_TIME).contains(&i128::from(*began)));
-        }
-        (Plane::Gpu(_) | Plane::Tpu(_), Some(Value::Text(name)))
-            if space.devices.len() < MAX_DEVICES && names.is_called(number, "device_type_string") =>
-        {
-            space.devices.insert(name.to_owned());
-        }
-        _ => {}
-    }
 }
