@@ -3,8 +3,8 @@
     python tests/traces.py [--probe PATH] [--traces DIRECTORY] [--all]
 
 Imports every trace below `shared/traces/kineto`, which lies beside the project where it is at hand, and beside it the dumps in
-`flight_recorder`, pages of Nsight Compute in `ncu` and exports of Nsight Systems in `nsys`; asks the tables and views, and prints
-a line a number: ours, theirs, whose. Without --all it prints the numbers that differ, and the sums. What we mean to
+`flight_recorder`, pages of Nsight Compute in `ncu`, exports of Nsight Systems in `nsys`, XPlane traces in `xplane`, execution traces
+in `et` and dumps of NCCL's inspector in `nccl`; asks the tables and views, and prints a line a number: ours, theirs, whose. Without --all it prints the numbers that differ, and the sums. What we mean to
 count otherwise is in `OTHERWISE` with the reason, and in docs/import.md. Ends with 1 where any other number differs.
 """
 
@@ -168,6 +168,10 @@ def tensorboard_real(run: Run, steps: dict[str, list[dict]]) -> None:
                 within,
             )
     use = run.by_file("SELECT * FROM gpu.tensor_core_use")[file][0]
+    used = run.by_file(f"SELECT * FROM gpu.utilization WHERE capture = '{run.captures[file]['capture']}'")[file]
+    check("resnet devices", len(used), 1, whose)
+    for column, value in {"utilization": 55.51, "sm_efficiency": 54.68, "occupancy": 49.13}.items():
+        check(f"resnet {column} %", used[0][column], value, whose, within=0.0051)
     check("resnet tensor cores %", use["percent"], 0.0, whose)
     check("resnet eligible %", use["eligible_percent"], 68.0, whose, within=0.5)
 
@@ -245,6 +249,10 @@ def tensorboard_units(run: Run, steps: dict[str, list[dict]]) -> None:
     )
     blocks = kernels["tb_plugin_unit/gpu_utilization_kernel_out_of_step.json"]
     check("kernel_out_of_step blocks per SM", blocks[0]["blocks_per_sm"], (20 * 0.5 + 25 * 10.5) / 45, whose)
+    out = "tb_plugin_unit/gpu_utilization_kernel_out_of_step.json"
+    used = run.by_file(f"SELECT * FROM gpu.utilization WHERE capture = '{run.captures[out]['capture']}'")[out][0]
+    ours = (used["utilization"], used["sm_efficiency"], used["occupancy"])
+    check("kernel_out_of_step utilization, SM efficiency, occupancy", ours, (0.0, None, None), whose)
     use = run.by_file("SELECT * FROM gpu.tensor_core_use")["tb_plugin_unit/tensor_core.json"][0]
     check("tensor_core %", use["percent"], 60.0, whose)
     check("tensor_core eligible %", use["eligible_percent"], 60.0, whose)
@@ -585,6 +593,153 @@ def nsight_systems(run: Run) -> None:
     check("saxpy NVTX: ranges and names", row["spans"] + named, 24, whose)
 
 
+def xplane(run: Run) -> None:
+    """Section 7: TensorFlow of 2020, JAX on a GPU, and TPUs."""
+    whose = "TraceLens, perf_report_csvs"
+    jax, tpu, worker = (f"capture LIKE '{name}%'" for name in ("chi-mi300x-013", "tpu_inference_2", "gpu_multi_worker"))
+
+    def one(sql: str) -> dict:
+        rows = run.query(sql)
+        return rows[0] if rows else {}
+
+    counts = one(
+        f"SELECT COUNT(*) FILTER (WHERE kind = 'kernel') AS kernels, COUNT(*) FILTER (WHERE kind = 'memcpy') AS copies, COUNT(*) FILTER (WHERE kind = 'kernel' AND operator LIKE 'cudnn-conv%') AS conv FROM gpu.kernels WHERE {jax}"
+    )
+    check("jax kernels", counts["kernels"], 25, "the file")
+    check("jax copies", counts["copies"], 53, "the file")
+    check("jax kernels of convolutions", counts["conv"], 10, "TraceLens, tests/test_jax_conv_analysis.py")
+    check("jax other kernels", counts["kernels"] - counts["conv"], 15, "TraceLens, tests/test_jax_conv_analysis.py")
+    # The time in which any of a device's activities ran.
+    busy = run.query(
+        f"""WITH activity AS (
+            SELECT device, CAST(ts AS BIGINT) AS begins, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends
+            FROM gpu.kernels WHERE {jax}
+        ), edge AS (
+            SELECT device, begins AS at, 1 AS change FROM activity UNION ALL SELECT device, ends, -1 FROM activity
+        ), running AS (
+            SELECT device, at, SUM(change) OVER (PARTITION BY device ORDER BY at, change DESC ROWS UNBOUNDED PRECEDING) AS running,
+                LEAD(at) OVER (PARTITION BY device ORDER BY at, change DESC) - at AS length FROM edge
+        ) SELECT device, SUM(CASE WHEN running > 0 THEN length ELSE 0 END) / 1e6 AS busy, SUM(length) / 1e6 AS total
+          FROM running GROUP BY device ORDER BY device"""
+    )
+    theirs = {0: ("copies", 0.889028, 26.978700, 27.867728), 7: ("computation", 3.586493, 12.174808, 15.761301)}
+    check("jax devices", [row["device"] for row in busy], sorted(theirs), whose)
+    for row in busy:
+        what, time, idle, total = theirs[row["device"]]
+        within = 6e-5  # both ends of 53 activities are in whole nanoseconds
+        check(f"jax GPU:{row['device']} {what} ms", row["busy"], time, whose, within)
+        check(f"jax GPU:{row['device']} idle ms", row["total"] - row["busy"], idle, whose, within)
+        check(f"jax GPU:{row['device']} total ms", row["total"], total, whose, within)
+    names = {row["name"]: row for row in run.query(f"SELECT name, calls, total FROM gpu.kernel_profile WHERE {jax}")}
+    summary = run.traces / "jax_mi300_legacy" / "perf_report_csvs" / "kernel_launchers_summary.csv"
+    with summary.open() as text:
+        for row in csv.DictReader(text):
+            mine = names.get(row["name"], {})
+            check(f"jax {row['name'][:40]} calls", mine.get("calls"), int(row["Count"]), whose)
+            check(
+                f"jax {row['name'][:40]} us",
+                us(mine.get("total")),
+                float(row["total_direct_kernel_time_sum"]),
+                whose,
+                0.006,
+            )
+    whose = "the file"
+    without = one(f"SELECT without_launch AS n FROM python.captures WHERE {jax}")
+    check("jax activities without a launch", without["n"], 0, whose)
+    operations = one(f"SELECT COUNT(*) AS n, SUM(duration) * 1e3 AS ms FROM gpu.kernels WHERE device = 0 AND {tpu}")
+    check("tpu XLA Ops of TPU:0", operations["n"], 1504, whose)
+    check("tpu XLA Ops of TPU:0 ms", operations["ms"], 78784.928, whose, within=0.002)
+    reasons = json.loads(one(f"SELECT reasons FROM python.captures WHERE {tpu}")["reasons"])
+    programs = reasons.get("run of a program, which is in the module of its activities")
+    check("tpu XLA Modules of four cores", programs, 105 + 3 * 103, whose)
+    outside = one(f"SELECT COUNT(*) AS n FROM gpu.kernels WHERE module IS NULL AND {tpu}")
+    check("tpu operations in no program", outside["n"], 0, whose)
+    stream = one(f"SELECT COUNT(*) AS n FROM gpu.kernels WHERE device = 4 AND stream = 134 AND {worker}")
+    check("gpu_multi_worker GPU:4 stream 134", stream["n"], 665, whose)
+    steps = run.query(f"SELECT steps, first_step, last_step FROM python.captures WHERE {worker}")
+    check("gpu_multi_worker steps", [tuple(row.values()) for row in steps], [(1, 0, 0)], whose)
+    of_step = one(f"SELECT COUNT(*) AS n FROM gpu.kernels WHERE device = 4 AND stream = 134 AND step = 0 AND {worker}")
+    check("gpu_multi_worker GPU:4 stream 134 in step 0", of_step["n"], 665, whose)
+    for row in run.query(
+        "SELECT capture, events, operators + kernels + launches + frames + left_out AS told FROM python.captures"
+    ):
+        check(f"{row['capture']} events that became rows or are counted", row["told"], row["events"], whose)
+
+
+def critical_paths(run: Run) -> None:
+    """Each step's path has all of its time, on traces of every kind; HTA's graphs are another definition (docs/import.md)."""
+    for file in [
+        "tb_plugin_2021/samples/resnet50_num_workers_0/worker0.1623143089861.pt.trace.json.gz",
+        "hta/ns_resolution_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz",
+        "hta/critical_path/cuda_event_sync/event_sync_trace.json.gz",
+        "hta/cpu_only/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz",
+        "tb_plugin_unit/all_categories.json",
+        "tb_plugin_unit/multiple_profilersteps_with_overlap.json",
+    ]:
+        capture = f"capture = '{run.captures[file]['capture']}'"
+        steps = run.query(
+            f"SELECT step, SUM(duration) AS s FROM python.operators WHERE name LIKE 'ProfilerStep#%' AND {capture} GROUP BY step"
+        )
+        paths = {
+            row["step"]: row["s"]
+            for row in run.query(
+                f"SELECT step, SUM(seconds) AS s FROM python.critical_path WHERE {capture} GROUP BY step"
+            )
+        }
+        for row in steps:
+            check(f"{file} path of step {row['step']} us", us(paths.get(row["step"])), us(row["s"]), "the step", 0.001)
+
+
+def execution_traces(run: Run) -> None:
+    """Execution traces of torch 1.13 to 2.15: what the files say, and what a Kineto trace beside one says."""
+    whose = "the file"
+    theirs = {
+        "linear_et.json.gz": (928, 710, 0),
+        "resnet_2gpu_et.json.gz": (14389, 10818, 1),
+    }
+    for file, (nodes, operators, groups) in theirs.items():
+        capture = f"capture = '{run.captures[file]['capture']}'"
+        rows = run.query(
+            f"SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE kind = 'operator') AS o, COUNT(depth) AS d FROM python.execution_trace WHERE {capture}"
+        )[0]
+        check(f"{file} nodes", rows["n"], nodes, whose)
+        check(f"{file} operators", rows["o"], operators, whose)
+        check(f"{file} nodes whose callers are all there", rows["d"], nodes, whose)
+        found = run.query(f"SELECT group_name, description, group_size FROM python.process_groups WHERE {capture}")
+        check(
+            f"{file} process groups", [tuple(row.values()) for row in found], [("0", "default_pg", 2)][:groups], whose
+        )
+
+
+def execution_trace_beside(run: Run) -> None:
+    """The execution trace and the Kineto trace of the same steps."""
+    both = "FROM python.execution_trace e JOIN python.operators o ON o.record_function = e.record_function"
+    # The other pair that lies there is of 2023, when Kineto did not write the number.
+    for trace, kineto in [("execution_trace_1.1.1", "cpu_stacks_shapes")]:
+        sql = f"SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE e.name = o.name) AS same {both} WHERE e.capture LIKE '{trace}%' AND o.capture LIKE '{kineto}%'"
+        row = run.query(sql)[0]
+        check(
+            f"{trace} calls joined by record function have the same name in Kineto",
+            row["same"],
+            row["n"],
+            "the two files",
+        )
+        check(f"{trace} calls are joined at all", row["n"] > 20, True, "the two files")
+
+
+def nccl_inspector(run: Run) -> None:
+    """Section 7 of the formats: the examples of NCCL's own page."""
+    whose = "NCCL, plugins/profiler/inspector/README.md"
+    rows = run.query(
+        "SELECT operation_type, seq, communicator_rank, ranks, bytes, duration, algbw_gbps, busbw_gbps, ts IS NULL AS silent FROM python.nccl_inspector ORDER BY dumped"
+    )
+    theirs = [
+        ("AllReduce", 1407, 2, 8, 17179869184, 0.061974, 277.210914, 485.119099, True),
+        ("ReduceScatter", 1231, 4, 8, 2147483648, 0.041057, 418.439467, 366.134533, False),
+    ]
+    check("inspector rows", [tuple(row.values()) for row in rows], theirs, whose)
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--probe", default=shutil.which("probe") or "probe")
@@ -603,6 +758,7 @@ def main() -> int:
         tensorboard_units(run, steps)
         holistic(run)
         tracelens(run)
+        critical_paths(run)
         if (dumps := given.traces.resolve().parent / "flight_recorder").is_dir():
             flight_recorder(run, dumps)
         beside = given.traces.resolve().parent
@@ -610,6 +766,13 @@ def main() -> int:
             nsight_compute(Run(given.probe, beside / "ncu", Path(home), "ncu"))
         if (beside / "nsys").is_dir():
             nsight_systems(Run(given.probe, beside / "nsys", Path(home), "nsys"))
+        if (beside / "xplane").is_dir():
+            xplane(Run(given.probe, beside / "xplane", Path(home), "xplane"))
+        if (beside / "et").is_dir():
+            execution_traces(Run(given.probe, beside / "et", Path(home), "et"))
+        execution_trace_beside(run)
+        if (beside / "nccl").is_dir():
+            nccl_inspector(Run(given.probe, beside / "nccl", Path(home), "nccl"))
     for _, line in checked:
         if given.all or not line.startswith("equal"):
             print(line)

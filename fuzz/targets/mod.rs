@@ -6,6 +6,7 @@ mod flight_recorder;
 mod frame;
 mod memory_snapshot;
 mod page;
+mod planes;
 mod sql;
 mod trace;
 
@@ -14,5 +15,6 @@ pub use flight_recorder::flight_recorder;
 pub use frame::frame;
 pub use memory_snapshot::memory_snapshot;
 pub use page::page;
+pub use planes::planes;
 pub use sql::sql;
 pub use trace::trace;

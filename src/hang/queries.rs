@@ -25,7 +25,8 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Facts> {
         return Ok(facts);
     }
     let sql = "SELECT rank, group_name, description, ranks, COALESCE(last_seq, last_enqueued) \
-               FROM python.process_groups WHERE rank IS NOT NULL";
+               FROM python.process_groups WHERE rank IS NOT NULL \
+               AND capture IN (SELECT capture FROM python.captures WHERE tool = 'flight-recorder')";
     for row in rows(client, sql).await? {
         let (Some(rank), Some(name)) = (rank(&row, 0), row.text(1)) else { continue };
         let group = facts.groups.entry(name).or_default();

@@ -170,6 +170,11 @@ fn pages() {
     fuzz("page", targets::page, Vec::new());
 }
 
+#[test]
+fn planes() {
+    fuzz("planes", targets::planes, Vec::new());
+}
+
 /// Pieces of SQL, put together at random: some of it parses.
 fn statement() -> impl Strategy<Value = String> {
     let query = prop_oneof![

@@ -35,7 +35,7 @@ pub struct RowCounts {
     pub launches: i64,
     /// Of python.frames.
     pub frames: i64,
-    /// Of python.flight_recorder.
+    /// Of python.flight_recorder and python.nccl_inspector.
     pub collectives: i64,
     /// Of python.spans.
     pub spans: i64,
@@ -45,6 +45,8 @@ pub struct RowCounts {
     pub memory_events: i64,
     /// Of gpu.memory_blocks.
     pub memory_blocks: i64,
+    /// Of python.execution_trace.
+    pub nodes: i64,
 }
 
 impl RowCounts {
@@ -60,6 +62,7 @@ impl RowCounts {
             ("kernel metrics", self.metrics),
             ("memory events", self.memory_events),
             ("memory blocks", self.memory_blocks),
+            ("operators without times", self.nodes),
         ]
     }
 }
@@ -155,6 +158,7 @@ impl CaptureFacts {
             spans: self.rows.spans,
             memory_events: self.rows.memory_events,
             memory_blocks: self.rows.memory_blocks,
+            nodes: self.rows.nodes,
             without_launch: self.without_launch,
             left_out: self.left_out.values().sum::<u64>() as i64,
             reasons: reasons.as_deref().map(&mut *id),

@@ -1,13 +1,15 @@
 //! The first pass over a trace: every event that some table wants, as a record to be sorted.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 use std::path::Path;
 
 use probe_common::error::Result;
 use probe_proto::bus_factor::bus_factor;
 
+use super::chrome_planes::ChromePlanes;
+use super::device_lines::DeviceLines;
 use super::elements::{Element, Elements};
 use super::event::Event;
 use super::kinds::{self, Kind};
@@ -16,6 +18,7 @@ use super::metadata::Metadata;
 use super::number::integer;
 use super::records::{DeviceEvent, HostEvent, Launch, MemoryEvent, UNKNOWN, device, host};
 use super::sorter::Sorter;
+use super::steps::Step;
 use super::text_table::{NONE, TextTable};
 
 /// Threads and streams of hosts.
@@ -23,7 +26,7 @@ const MAX_THREADS: usize = 1 << 16;
 /// Why text is not in its row.
 pub(crate) const TEXT_REFUSED: &str = "text past the limit, left out of its row";
 /// Steps.
-const MAX_STEPS: usize = 1 << 20;
+pub(crate) const MAX_STEPS: usize = 1 << 20;
 
 /// A thread of the capture.
 #[derive(Debug)]
@@ -32,14 +35,6 @@ pub(crate) struct Thread {
     pub number: i64,
     /// Modules were called on it.
     pub has_modules: bool,
-}
-
-/// A range that begins and ends a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Step {
-    pub ts: i64,
-    pub end: i64,
-    pub number: i64,
 }
 
 /// All that the first pass found.
@@ -67,6 +62,9 @@ pub(crate) struct Collected {
     /// The process that most host events are of.
     pub pid: i32,
     pub has_devices: bool,
+    /// What is told of activities of devices on lines of their own.
+    pub device_lines: DeviceLines,
+    chrome_planes: ChromePlanes,
     thread_numbers: HashMap<(String, String), u32>,
     pids: HashMap<String, u64>,
 }
@@ -82,6 +80,7 @@ impl Collected {
         let mut elements = Elements::new(text);
         collected.read_elements(&mut elements, max_text, progress)?;
         collected.text_bytes = elements.offset();
+        collected.finish_planes()?;
         collected.steps.sort_unstable();
         let most = collected.pids.iter().max_by_key(|(_, events)| **events);
         collected.pid = most.and_then(|(pid, _)| i32::try_from(integer(pid)?).ok()).unwrap_or(-1);
@@ -111,6 +110,8 @@ impl Collected {
             window: None,
             pid: -1,
             has_devices: false,
+            device_lines: DeviceLines::default(),
+            chrome_planes: ChromePlanes::default(),
             thread_numbers: HashMap::new(),
             pids: HashMap::new(),
         }
@@ -147,6 +148,16 @@ impl Collected {
         }
     }
 
+    /// How many steps there are, and the numbers of the first and last: by ranges of the program, else by lines of devices.
+    pub(crate) fn steps_found(&self) -> (i64, Option<i64>, Option<i64>) {
+        let numbers: BTreeSet<i64> = match self.steps.is_empty() {
+            true => self.device_lines.step_numbers().collect(),
+            false => self.steps.iter().map(|step| step.number).collect(),
+        };
+        let steps = if self.steps.is_empty() { numbers.len() } else { self.steps.len() };
+        (steps as i64, numbers.first().copied(), numbers.last().copied())
+    }
+
     /// Whether there is anything in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.window.is_none()
@@ -167,13 +178,13 @@ impl Collected {
         let text = String::from_utf8_lossy(bytes);
         let mut was_mended = matches!(text, Cow::Owned(_));
         let fixed;
-        let event = match Event::parse(&text) {
-            Ok(event) => event,
+        let (event, json) = match Event::parse(&text) {
+            Ok(event) => (event, &*text),
             Err(_) => {
                 was_mended = true;
                 fixed = mended(&text);
                 match Event::parse(&fixed) {
-                    Ok(event) => event,
+                    Ok(event) => (event, &*fixed),
                     Err(_) => {
                         self.leave_out("unreadable", 1);
                         return Ok(());
@@ -182,6 +193,12 @@ impl Collected {
             }
         };
         self.mended += u64::from(was_mended);
+        if event.ph == "M" {
+            self.chrome_planes.take(&event);
+        }
+        if let Some(place) = self.chrome_planes.of(&event) {
+            return self.take_chrome_plane(&event, place, json);
+        }
         match kinds::kind(&event.ph, &event.cat, &event.name) {
             Kind::LeftOut(reason) => self.leave_out(reason, 1),
             Kind::Overhead => {
@@ -247,6 +264,8 @@ impl Collected {
             call_stack: texts.optional(args.call_stack.as_deref()),
             collective: texts.optional(args.collective().as_deref()),
             flops: args.flops.unwrap_or(f64::NAN),
+            record_function: args.record_function.unwrap_or(UNKNOWN),
+            step_group: UNKNOWN,
         })?;
         if kind == host::LAUNCH
             && let Some(correlation) = args.correlation.filter(|correlation| *correlation != 0)
@@ -326,6 +345,11 @@ impl Collected {
             seq: unknown(args.seq),
             elements: unknown(elements),
             busbw,
+            operator: NONE,
+            module: NONE,
+            step_group: UNKNOWN,
+            flops: f64::NAN,
+            bytes_accessed: UNKNOWN,
             thread: NONE,
             launch: UNKNOWN,
             launch_ts: UNKNOWN,

@@ -17,7 +17,7 @@ const MAX_GAP: usize = 4096;
 /// How much is read at a time.
 const CHUNK: usize = 256 << 10;
 
-/// The key of the array of events.
+/// The key of the array of events of a Chrome trace.
 const EVENTS: &str = "traceEvents";
 
 /// Something in the text.
@@ -63,11 +63,19 @@ pub(crate) struct Elements<R> {
     ended: bool,
     at: At,
     key: String,
+    /// The key of the array.
+    array: &'static str,
 }
 
 impl<R: Read> Elements<R> {
     pub(crate) fn new(input: R) -> Self {
-        Self { input, buffer: Vec::new(), position: 0, base: 0, ended: false, at: At::Start, key: String::new() }
+        Self::of_array(input, EVENTS)
+    }
+
+    /// Of text whose events are the array of another key.
+    pub(crate) fn of_array(input: R, array: &'static str) -> Self {
+        let key = String::new();
+        Self { input, buffer: Vec::new(), position: 0, base: 0, ended: false, at: At::Start, key, array }
     }
 
     /// Bytes of text that have been read.
@@ -133,7 +141,7 @@ impl<R: Read> Elements<R> {
         }
         self.position += 1;
         let first = self.peek()?;
-        if self.key == EVENTS && first == Some(b'[') {
+        if self.key == self.array && first == Some(b'[') {
             self.enter(At::Event);
             return Ok(None);
         }

@@ -30,11 +30,14 @@ pub(crate) type Text<'a> = Cow<'a, str>;
 /// Arguments of an event.
 #[derive(Debug, Default)]
 pub(crate) struct Args<'a> {
+    /// Of a process or thread, where an event names it.
+    pub name: Option<Text<'a>>,
     pub external_id: Option<i64>,
     pub correlation: Option<i64>,
     pub device: Option<i64>,
     pub stream: Option<i64>,
     pub sequence: Option<i64>,
+    pub record_function: Option<i64>,
     pub input_shapes: Option<&'a str>,
     pub input_types: Option<&'a str>,
     pub flops: Option<f64>,
@@ -76,7 +79,7 @@ impl<'a> Event<'a> {
 }
 
 /// The text that a raw value is: a string's content, a number's digits; empty for null.
-fn text(raw: &RawValue) -> Cow<'_, str> {
+pub(crate) fn text(raw: &RawValue) -> Cow<'_, str> {
     let raw = raw.get();
     let Some(content) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return Cow::Borrowed(if raw == "null" { "" } else { raw });
@@ -194,10 +197,12 @@ impl<'a> Args<'a> {
 
     fn take(&mut self, key: &str, raw: &'a RawValue) {
         match key {
+            "name" => self.name = said(raw),
             "External id" | "external id" => self.external_id = integer(raw.get()),
             "correlation" => self.correlation = integer(raw.get()),
             "device" => self.device = integer(raw.get()),
             "stream" => self.stream = integer(raw.get()),
+            "Record function id" => self.record_function = integer(raw.get()).filter(|id| *id > 0),
             "Sequence number" => self.sequence = integer(raw.get()),
             "Input Dims" | "Input dims" => self.input_shapes = json(raw),
             "Input type" => self.input_types = json(raw),

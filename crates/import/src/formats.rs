@@ -6,59 +6,84 @@ use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, Reading};
 use super::head::Head;
-use super::{flight_recorder, kineto, memory_snapshot, nsight_compute, nsight_systems};
+use super::{
+    execution_trace, flight_recorder, kineto, memory_snapshot, nccl_inspector, nsight_compute, nsight_systems, xplane,
+};
 
 /// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
+    /// Execution traces of PyTorch.
+    ExecutionTrace,
     /// Dumps of PyTorch's Flight Recorder, pickle or JSON.
     FlightRecorder,
     /// Traces of torch.profiler (Kineto) and Chrome JSON.
     Kineto,
     /// Memory snapshots of torch's CUDA allocator.
     MemorySnapshot,
+    /// Dumps of NCCL's inspector.
+    NcclInspector,
     /// CSV pages of Nsight Compute.
     NsightCompute,
     /// SQLite exports of Nsight Systems.
     NsightSystems,
+    /// Traces of TensorFlow, JAX and torch_xla.
+    XPlane,
 }
 
 impl Format {
     /// All of them. A file is of the first that recognises it.
-    pub const ALL: &'static [Self] =
-        &[Self::FlightRecorder, Self::Kineto, Self::MemorySnapshot, Self::NsightCompute, Self::NsightSystems];
+    pub const ALL: &'static [Self] = &[
+        Self::ExecutionTrace,
+        Self::FlightRecorder,
+        Self::NcclInspector,
+        Self::Kineto,
+        Self::MemorySnapshot,
+        Self::NsightCompute,
+        Self::NsightSystems,
+        Self::XPlane,
+    ];
 
     /// The name that `--format` takes and `python.captures` has.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::ExecutionTrace => execution_trace::NAME,
             Self::FlightRecorder => "flight-recorder",
             Self::Kineto => "kineto",
             Self::MemorySnapshot => memory_snapshot::NAME,
+            Self::NcclInspector => nccl_inspector::NAME,
             Self::NsightCompute => nsight_compute::NAME,
             Self::NsightSystems => nsight_systems::NAME,
+            Self::XPlane => xplane::NAME,
         }
     }
 
     /// What it is, for a list of what can be read.
     pub const fn about(self) -> &'static str {
         match self {
+            Self::ExecutionTrace => "execution traces of PyTorch",
             Self::FlightRecorder => "dumps of PyTorch's Flight Recorder",
             Self::Kineto => "traces of torch.profiler (Kineto) and Chrome JSON",
             Self::MemorySnapshot => "memory snapshots of torch's CUDA allocator",
+            Self::NcclInspector => "dumps of NCCL's inspector",
             Self::NsightCompute => "CSV pages of Nsight Compute",
             Self::NsightSystems => "SQLite exports of Nsight Systems",
+            Self::XPlane => "XPlane traces of TensorFlow, JAX and torch_xla",
         }
     }
 
     /// Whether a file that begins so is of it.
     fn recognises(self, head: &Head) -> bool {
         match self {
+            Self::ExecutionTrace => execution_trace::recognises(head),
             Self::FlightRecorder => flight_recorder::is_dump(head),
+            Self::NcclInspector => nccl_inspector::recognises(head),
             // Other formats in JSON have keys of their own, and come before it.
             Self::Kineto => head.is_json(),
             Self::MemorySnapshot => memory_snapshot::recognises(head),
             Self::NsightCompute => nsight_compute::recognises(&head.bytes),
             Self::NsightSystems => nsight_systems::recognises(&head.bytes),
+            Self::XPlane => xplane::recognises(&head.bytes),
         }
     }
 
@@ -73,11 +98,14 @@ impl Format {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<Capture>> {
         match self {
+            Self::ExecutionTrace => execution_trace::import(reading, rows, progress).map(|capture| vec![capture]),
+            Self::NcclInspector => nccl_inspector::import(reading, rows, progress),
             Self::FlightRecorder => flight_recorder::import_file(reading, rows, progress).map(|capture| vec![capture]),
             Self::Kineto => kineto::import_file(reading, rows, progress).map(|capture| vec![capture]),
             Self::MemorySnapshot => memory_snapshot::import_file(reading, rows, progress).map(|capture| vec![capture]),
             Self::NsightCompute => nsight_compute::import(reading, rows, progress),
             Self::NsightSystems => nsight_systems::import(reading, rows, progress),
+            Self::XPlane => xplane::import(reading, rows, progress).map(|capture| vec![capture]),
         }
     }
 

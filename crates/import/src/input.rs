@@ -25,6 +25,8 @@ pub(crate) struct Input {
     pub file_bytes: u64,
     /// Bytes of the file that have been read so far.
     pub consumed: Arc<AtomicU64>,
+    /// It is packed.
+    pub packed: bool,
 }
 
 /// Counts what is read.
@@ -80,12 +82,13 @@ impl Input {
     pub(crate) fn of(file: impl Read + Send + 'static, file_bytes: u64) -> io::Result<Self> {
         let consumed = Arc::new(AtomicU64::new(0));
         let mut file = BufReader::with_capacity(64 << 10, Counted { inner: file, consumed: Arc::clone(&consumed) });
-        let text: Box<dyn Read + Send> = if file.fill_buf()?.starts_with(&GZIP) {
+        let packed = file.fill_buf()?.starts_with(&GZIP);
+        let text: Box<dyn Read + Send> = if packed {
             let left = SMALL_TEXT.max(file_bytes.saturating_mul(MAX_EXPANSION));
             Box::new(Bounded { inner: MultiGzDecoder::new(file), left })
         } else {
             Box::new(file)
         };
-        Ok(Self { text, file_bytes, consumed })
+        Ok(Self { text, file_bytes, consumed, packed })
     }
 }

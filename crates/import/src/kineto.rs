@@ -126,7 +126,7 @@ pub(crate) fn import(
     let mut rows = ProcessRows::new(files, identity);
     let ranges = (base, Ranges::Operators);
     let counts = second_pass::write(&mut collected, whose.capture(), ranges, scratch, &mut rows)?;
-    let steps = &collected.steps;
+    let (steps, first_step, last_step) = collected.steps_found();
     let facts = CaptureFacts {
         tool: "kineto",
         rank,
@@ -138,9 +138,9 @@ pub(crate) fn import(
         devices: collected.metadata.devices(),
         has_date,
         window: collected.window.map(|(first, last)| (first + base, last + base)),
-        steps: steps.len() as i64,
-        first_step: steps.first().map(|step| step.number),
-        last_step: steps.last().map(|step| step.number),
+        steps,
+        first_step,
+        last_step,
         events: collected.events,
         rows: RowCounts {
             operators: counts.operators,

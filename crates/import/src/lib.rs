@@ -5,10 +5,15 @@
 //! [`elements`](self) cuts the text, [`collect`](self) keeps a record of each event, [`join`](self) gives device
 //! activities their launches, and [`walk`](self) goes through threads in order of time and writes rows.
 
+mod blank_records;
 mod capture;
+mod chrome_events;
+mod chrome_planes;
 mod collect;
+mod device_lines;
 mod elements;
 mod event;
+mod execution_trace;
 mod files;
 mod flight_recorder;
 mod formats;
@@ -21,6 +26,7 @@ mod lenient;
 mod memory_snapshot;
 mod mend;
 mod metadata;
+mod nccl_inspector;
 mod nsight_compute;
 mod nsight_systems;
 mod number;
@@ -32,11 +38,15 @@ mod rows;
 mod second_pass;
 mod sorter;
 mod step_range;
+mod step_ranges;
+mod steps;
+mod tensor_bytes;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
 mod text_table;
 mod walk;
+mod xplane;
 
 use std::path::Path;
 
@@ -153,6 +163,16 @@ pub fn read_memory_snapshot(bytes: &[u8]) -> Result<(), String> {
     let mut history = memory_snapshot::History::new(&mut nothing);
     let read = memory_snapshot::read(bytes, &mut history)?;
     memory_snapshot::parse(&read).map(|_| ())
+}
+
+/// Reads `bytes` as an XPlane trace, and counts its events and those that became no record: for `fuzz/` and tests.
+///
+/// # Errors
+/// Records can't be written to `directory`.
+#[doc(hidden)]
+pub fn read_planes(bytes: &[u8], directory: &Path) -> Result<(u64, u64)> {
+    let (collected, _) = xplane::read(std::io::Cursor::new(bytes), (directory, None), &mut |_| ())?;
+    Ok((collected.events, collected.left_out.values().sum()))
 }
 
 /// Reads `text` as a page of Nsight Compute, and counts its records and the rows that they became: for `fuzz/` and tests.

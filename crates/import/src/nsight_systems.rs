@@ -4,13 +4,11 @@
 
 mod about;
 mod activities;
-mod blank_records;
 mod database;
 mod events;
 mod names;
 mod processes;
 mod range_text;
-mod steps;
 mod tables;
 
 use probe_common::error::{Error, Result};
@@ -117,7 +115,7 @@ impl OfFile<'_> {
         let base = about.start.unwrap_or(0);
         let mut rows = ProcessRows::new(files, identity);
         let counts = second_pass::write(&mut collected, &name, (base, Ranges::Spans), reading.scratch, &mut rows)?;
-        let steps = &collected.steps;
+        let (steps, first_step, last_step) = collected.steps_found();
         let facts = CaptureFacts {
             tool: NAME,
             rank,
@@ -129,9 +127,9 @@ impl OfFile<'_> {
             devices: about.devices(),
             has_date: about.start.is_some(),
             window: collected.window.map(|(first, last)| (first + base, last + base)),
-            steps: steps.len() as i64,
-            first_step: steps.iter().map(|step| step.number).min(),
-            last_step: steps.iter().map(|step| step.number).max(),
+            steps,
+            first_step,
+            last_step,
             events: collected.events,
             rows: RowCounts {
                 operators: counts.operators,

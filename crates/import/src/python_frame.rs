@@ -1,13 +1,15 @@
 //! What the name of a Python frame says: file, line, function; and whether it is of the program itself.
 
 /// A frame by its name: `train.py(40): main`, `<built-in method …>`, `nn.Module: Linear_0`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct PythonFrame {
     pub file: Option<String>,
     pub line: Option<i32>,
     pub function: String,
     /// It is the call of a module.
     pub is_module: bool,
+    /// Its file is told without the directory, so that nobody knows whose it is.
+    pub is_bare: bool,
 }
 
 /// What torch, other packages and Python itself have in the names of their files.
@@ -16,7 +18,7 @@ const OTHERS: &[&str] = &["torch/", "site-packages/", "dist-packages/", "/lib/py
 impl PythonFrame {
     pub(crate) fn of(name: &str) -> Self {
         if let Some(module) = name.strip_prefix("nn.Module: ") {
-            return Self { file: None, line: None, function: module.to_owned(), is_module: true };
+            return Self { file: None, line: None, function: module.to_owned(), is_module: true, is_bare: false };
         }
         let parts = || {
             let (place, function) = name.split_once("): ")?;
@@ -25,26 +27,39 @@ impl PythonFrame {
         };
         match parts() {
             Some((file, line, function)) => {
-                Self { file: Some(file.to_owned()), line: Some(line), function: function.to_owned(), is_module: false }
+                let file = Some(file.to_owned());
+                Self { file, line: Some(line), function: function.to_owned(), ..Self::default() }
             }
-            None => Self { file: None, line: None, function: name.to_owned(), is_module: false },
+            None => of_xla(name).unwrap_or_else(|| Self { function: name.to_owned(), ..Self::default() }),
         }
     }
 
     /// Whether it is neither torch's, nor another package's, nor built in.
     pub(crate) fn is_users(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| {
-            !OTHERS.iter().any(|other| {
-                file.starts_with(other)
-                    || (other.len() > 1 && file.contains(&format!("/{}", other.trim_start_matches('/'))))
+        !self.is_bare
+            && self.file.as_ref().is_some_and(|file| {
+                !OTHERS.iter().any(|other| {
+                    file.starts_with(other)
+                        || (other.len() > 1 && file.contains(&format!("/{}", other.trim_start_matches('/'))))
+                })
             })
-        })
     }
 
     /// The innermost frame of the program itself in a stack of 2021: frames from the innermost on, with semicolons between.
     pub(crate) fn in_call_stack(stack: &str) -> Option<Self> {
         stack.split(';').map(Self::of).find(Self::is_users)
     }
+}
+
+/// As the tracer of TensorFlow and JAX names it: `$profiler.py:226 trace`, `$builtins isinstance`.
+fn of_xla(name: &str) -> Option<PythonFrame> {
+    let said = name.strip_prefix('$')?;
+    let (place, function) = said.split_once(' ').unwrap_or(("", said));
+    let (file, line) = match place.rsplit_once(':').map(|(file, line)| (file, line.parse())) {
+        Some((file, Ok(line))) => (Some(file.to_owned()), Some(line)),
+        _ => return Some(PythonFrame { function: said.to_owned(), ..PythonFrame::default() }),
+    };
+    Some(PythonFrame { file, line, function: function.to_owned(), is_module: false, is_bare: true })
 }
 
 #[cfg(test)]
@@ -57,6 +72,10 @@ mod tests {
         assert_eq!((frame.file.as_deref(), frame.line, &*frame.function), (Some("train.py"), Some(40), "main"));
         assert!(frame.is_users());
         assert!(PythonFrame::of("nn.Module: Linear_0").is_module);
+        let bare = PythonFrame::of("$profiler.py:226 trace");
+        assert_eq!((bare.file.as_deref(), bare.line, &*bare.function), (Some("profiler.py"), Some(226), "trace"));
+        assert!(!bare.is_users(), "it may be anybody's");
+        assert_eq!(PythonFrame::of("$builtins isinstance").function, "builtins isinstance");
         for other in
             ["<built-in method f>", "torch/nn/modules/module.py(1): _call_impl", "/x/lib/python3.7/a.py(1): f", "f"]
         {

@@ -109,6 +109,9 @@ record! {
         call_stack: u32,
         collective: u32,
         flops: f64,
+        record_function: i64,
+        /// Group of events that are of one step, where it says one.
+        step_group: i64,
     }
     group |event| event.thread;
     // The earlier and the longer first: what encloses comes before what is enclosed.
@@ -181,6 +184,12 @@ record! {
         seq: i64,
         elements: i64,
         busbw: f64,
+        /// What it says itself of the operator and module that it belongs to, and of its group as in [`HostEvent`].
+        operator: u32,
+        module: u32,
+        step_group: i64,
+        flops: f64,
+        bytes_accessed: i64,
         /// Of its launch: the thread, the order in the file, when it began and ended. Unknown until they are joined.
         thread: u32,
         launch: i64,
@@ -197,4 +206,25 @@ record! {
     } else {
         (event.launch_ts, event.launch_end.saturating_neg(), event.launch)
     };
+}
+
+record! {
+    /// A node of an execution trace.
+    ExecutionNode {
+        id: i64,
+        parent: i64,
+        name: u32,
+        record_function: i64,
+        forward: i64,
+        sequence: i64,
+        thread: i64,
+        is_operator: u8,
+        schema: u32,
+        input_shapes: u32,
+        input_types: u32,
+        output_shapes: u32,
+        output_types: u32,
+    }
+    group |_| 0;
+    key |node| (node.id, 0, 0);
 }

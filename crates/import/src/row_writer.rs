@@ -1,14 +1,18 @@
 //! Rows of what the second pass found, in the units of the tables.
 
+use std::collections::HashMap;
+
 use probe_common::error::Result;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{frames, kernels, launches, memory_events, operators, spans};
 
+use super::device_lines::DeviceLines;
 use super::kinds::{self, Stage};
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, MemoryEvent, UNKNOWN, device, host, known};
 use super::rows::ProcessRows;
-use super::text_table::TextTable;
+use super::tensor_bytes::tensor_bytes;
+use super::text_table::{NONE, TextTable};
 
 /// An operator call.
 pub(crate) struct OperatorRow<'a> {
@@ -103,7 +107,10 @@ pub(crate) struct RowWriter<'a, 'f> {
     pub base: i64,
     pub ranges: Ranges,
     pub has_devices: bool,
+    pub lines: &'a DeviceLines,
     pub counts: Counts,
+    /// Bytes of tensors by the numbers of their shapes and types.
+    pub tensor_bytes: HashMap<(u32, u32), Option<i64>>,
 }
 
 fn seconds(nanoseconds: i64) -> f64 {
@@ -123,6 +130,11 @@ impl RowWriter<'_, '_> {
         let (texts, capture, base, event) = (self.texts, self.capture, self.base, row.event);
         let with_devices = |time: i64| self.has_devices.then_some(seconds(time));
         self.counts.operators += 1;
+        let input_bytes = self
+            .tensor_bytes
+            .entry((event.shapes, event.types))
+            .or_insert_with(|| tensor_bytes(texts.get(event.shapes)?, texts.get(event.types)?));
+        let input_bytes = *input_bytes;
         self.rows.push(|id| operators::Row {
             capture: id(capture),
             step: row.step,
@@ -139,6 +151,7 @@ impl RowWriter<'_, '_> {
             parent: row.parent.map(|parent| text(texts, parent, id)),
             input_shapes: texts.get(event.shapes).map(|shapes| id(shapes)),
             input_types: texts.get(event.types).map(|types| id(types)),
+            input_bytes,
             flops: number(event.flops),
             file: row.frame.and_then(|frame| frame.file.as_deref()).map(&mut *id),
             line: row.frame.and_then(|frame| frame.line),
@@ -146,6 +159,7 @@ impl RowWriter<'_, '_> {
             thread: row.thread,
             sequence: known(event.id),
             external_id: known(event.external_id),
+            record_function: known(event.record_function),
             collective: texts.get(event.collective).map(|collective| id(collective)),
         })
     }
@@ -245,6 +259,11 @@ impl RowWriter<'_, '_> {
         self.counts.kernels += 1;
         self.counts.without_launch += i64::from(!has_launch);
         let optional = |value: u32, id: &mut dyn FnMut(&str) -> Text| texts.get(value).map(|text| id(text));
+        // What it says itself comes before what its launch says.
+        let operator = Some(event.operator).filter(|own| *own != NONE).or(operator);
+        let own_module = texts.get(event.module).or_else(|| texts.get(self.lines.program(event)?));
+        let module = own_module.map(|module| &**module).or(module);
+        let step = self.lines.step(event).or(step);
         self.rows.push(|id| kernels::Row {
             capture: id(capture),
             step,
@@ -282,6 +301,8 @@ impl RowWriter<'_, '_> {
             occupancy: number(event.occupancy),
             bytes: known(event.bytes),
             bandwidth: number(event.bandwidth),
+            flops: number(event.flops),
+            bytes_accessed: known(event.bytes_accessed),
             collective: optional(event.collective, id),
             group_name: optional(event.group_name, id),
             ranks: optional(event.group_ranks, id),

@@ -1,5 +1,6 @@
 //! From sorted records to rows: device activities find their launches, and each thread is gone through in order of time.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use probe_common::error::Result;
@@ -34,13 +35,15 @@ pub(crate) fn write(
         base,
         ranges,
         has_devices: collected.has_devices,
+        lines: &collected.device_lines,
         counts: Counts::default(),
+        tensor_bytes: HashMap::new(),
     };
     let joined = join(&devices, &launches, scratch, |event| writer.kernel(&event, None, None, None))?;
     devices.check()?;
     launches.check()?;
     drop((devices, launches));
-    let mut walk = Walk::new(&collected.texts, &collected.steps);
+    let mut walk = Walk::new(&collected.texts, &collected.steps, &collected.device_lines);
     walk.run(&collected.threads, (&host, &joined, &memory), &mut writer)?;
     let (counts, too_deep) = (writer.counts, walk.too_deep);
     if too_deep > 0 {

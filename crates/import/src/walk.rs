@@ -5,12 +5,14 @@ use std::collections::HashMap;
 
 use probe_common::error::Result;
 
-use super::collect::{Step, Thread};
+use super::collect::Thread;
+use super::device_lines::DeviceLines;
 use super::kinds::{self, Stage};
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, MemoryEvent, UNKNOWN, device, host, known};
 use super::row_writer::{FrameRow, LaunchRow, MemoryRow, OperatorRow, Ranges, RowWriter, SpanRow};
 use super::sorter::{Group, Sorted};
+use super::steps::{Step, step_at};
 use super::text_table::{NONE, TextTable};
 
 /// Operators, and frames, that can be open around each other.
@@ -54,6 +56,7 @@ struct OpenModule {
 pub(crate) struct Walk<'a> {
     texts: &'a TextTable,
     steps: &'a [Step],
+    lines: &'a DeviceLines,
     frames: HashMap<u32, PythonFrame>,
     modules: TextTable,
     /// By sequence number.
@@ -69,18 +72,12 @@ pub(crate) struct Walk<'a> {
     pub too_deep: u64,
 }
 
-/// Steps by time.
-pub(crate) fn step_at(steps: &[Step], ts: i64) -> Option<i64> {
-    let before = steps.partition_point(|step| step.ts <= ts);
-    let step = steps.get(before.checked_sub(1)?)?;
-    (ts < step.end || ts == step.ts).then_some(step.number)
-}
-
 impl<'a> Walk<'a> {
-    pub(crate) fn new(texts: &'a TextTable, steps: &'a [Step]) -> Self {
+    pub(crate) fn new(texts: &'a TextTable, steps: &'a [Step], lines: &'a DeviceLines) -> Self {
         Self {
             texts,
             steps,
+            lines,
             frames: HashMap::new(),
             modules: TextTable::default(),
             forward_modules: HashMap::new(),
@@ -125,7 +122,7 @@ impl<'a> Walk<'a> {
                     host::MODULE => self.open_module(event),
                     host::LAUNCH => self.launch(&event, &mut launched, rows)?,
                     host::LOOSE_RANGE => {
-                        let (step, thread) = (step_at(self.steps, event.ts), self.thread);
+                        let (step, thread) = (self.step(&event), self.thread);
                         rows.span(&SpanRow { event: &event, depth: 0, parent: None, step, thread })?;
                     }
                     _ => self.open_operator(event),
@@ -141,6 +138,11 @@ impl<'a> Walk<'a> {
         devices.check()
     }
 
+    /// The step of an event, by its group, else by the time at which it began.
+    fn step(&self, event: &HostEvent) -> Option<i64> {
+        self.lines.step_of_group(event.step_group).or_else(|| step_at(self.steps, event.ts))
+    }
+
     /// What has ended by `ts` becomes rows.
     fn close(&mut self, ts: i64, rows: &mut RowWriter<'_, '_>) -> Result<()> {
         while self.open_modules.pop_if(|open| open.end <= ts).is_some() {}
@@ -153,7 +155,7 @@ impl<'a> Walk<'a> {
             if open.event.kind == host::ANNOTATION && rows.ranges == Ranges::Spans {
                 let around = self.open.iter().filter(|open| open.event.kind == host::ANNOTATION);
                 let parent = around.clone().next_back().map(|open| open.event.name);
-                let (depth, step) = (around.count() as i32, step_at(self.steps, open.event.ts));
+                let (depth, step) = (around.count() as i32, self.step(&open.event));
                 rows.span(&SpanRow { event: &open.event, depth, parent, step, thread: self.thread })?;
                 continue;
             }
@@ -167,7 +169,7 @@ impl<'a> Walk<'a> {
                 stage: open.stage,
                 depth: self.open.len() as i32,
                 parent,
-                step: step_at(self.steps, open.event.ts),
+                step: self.step(&open.event),
                 stack: known(open.stack),
                 frame,
                 thread: self.thread,
@@ -186,7 +188,7 @@ impl<'a> Walk<'a> {
                     .or(known(open.event.external_id).filter(|_| parent.is_some())),
                 module: self.modules.get(open.module).map(|module| &**module),
                 depth: self.open_frames.len() as i32,
-                step: step_at(self.steps, open.event.ts),
+                step: self.step(&open.event),
                 thread: self.thread,
             })?;
         }
@@ -342,7 +344,7 @@ impl<'a> Walk<'a> {
         let module = operator.map_or_else(|| self.running_module(), |place| self.open[place].module);
         let operator = operator.map(|place| self.open[place].event.name);
         let module = self.modules.get(module).map(|module| &**module);
-        let step = step_at(self.steps, event.ts);
+        let step = self.step(&event);
         let (mut kernels, mut device) = (0, 0);
         while let Some(activity) =
             launched.next_if(|activity| activity.launch_ts < event.ts || activity.launch == event.number)

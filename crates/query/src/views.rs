@@ -49,6 +49,10 @@ pub(crate) static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
         include_str!("views/tensor_core_use.sql"),
         include_str!("views/memory_timeline.sql"),
         include_str!("views/memory_peak.sql"),
+        include_str!("views/utilization.sql"),
+        include_str!("views/device_peaks.sql"),
+        include_str!("views/roofline.sql"),
+        include_str!("views/critical_path.sql"),
     ];
     files.into_iter().filter_map(read).collect()
 });

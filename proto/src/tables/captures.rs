@@ -12,7 +12,7 @@ crate::table! {
     capture: Text, "", "Its name in the run: capture-1/rank0 for rank 0 of the first probe capture (pid and a number without a rank); that of the file that was imported.";
     ts: Option<Time>, "", "When its first event began; NULL without events.";
     duration: Option<f64>, "s", "From there to the end of the last event.";
-    tool: Text, "", "What made it, as --format of probe import calls it: kineto, flight-recorder, memory-snapshot, nsight-compute, nsight-systems.";
+    tool: Text, "", "What made it, as --format of probe import calls it: kineto, xplane, nsight-systems, nsight-compute, flight-recorder, memory-snapshot, execution-trace, nccl-inspector.";
     file: Option<Text>, "", "File that was imported; NULL for probe capture.";
     file_bytes: i64, "B", "Size of the file that was read.";
     text_bytes: i64, "B", "Size of the text in it, unpacked.";
@@ -32,6 +32,7 @@ crate::table! {
     spans: i64, "", "Rows of python.spans.";
     memory_events: i64, "", "Rows of python.memory_events.";
     memory_blocks: i64, "", "Rows of gpu.memory_blocks.";
+    nodes: i64, "", "Rows of python.execution_trace.";
     without_launch: i64, "", "Rows of gpu.kernels whose launch is not in the capture.";
     left_out: i64, "", "Events that became no row.";
     reasons: Option<Text>, "", "Their number by reason, in JSON.";

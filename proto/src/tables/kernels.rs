@@ -34,6 +34,8 @@ crate::table! {
     occupancy: Option<f64>, "%", "Achieved occupancy as the profiler estimates it.";
     bytes: Option<i64>, "B", "Bytes copied or set; for a collective the larger of what goes in and what comes out.";
     bandwidth: Option<f64>, "GB/s", "Of a copy or set, as the profiler says; with Nsight Systems bytes over duration.";
+    flops: Option<f64>, "FLOP", "Floating-point operations, where the capture says (XLA on TPUs).";
+    bytes_accessed: Option<i64>, "B", "Bytes that it reads and writes by the compiler's count, where the capture says (XLA on TPUs).";
     collective: Option<Text>, "", "Name of the collective: allreduce, _allgather_base.";
     group_name: Option<Text>, "", "Name of its process group.";
     ranks: Option<Text>, "", "Ranks of the group, as the capture says them.";

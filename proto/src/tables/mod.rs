@@ -13,6 +13,7 @@ pub mod environment;
 pub mod evals;
 pub mod events;
 pub mod exceptions;
+pub mod execution_trace;
 pub mod flight_recorder;
 pub mod frames;
 pub mod gpu_metrics;
@@ -23,6 +24,7 @@ pub mod memory;
 pub mod memory_blocks;
 pub mod memory_events;
 pub mod metrics;
+pub mod nccl_inspector;
 pub mod nccl_trace;
 pub mod operators;
 pub mod overhead;
@@ -58,6 +60,8 @@ pub static TABLES: &[&Table] = &[
     &memory_blocks::TABLE,
     &flight_recorder::TABLE,
     &process_groups::TABLE,
+    &nccl_inspector::TABLE,
+    &execution_trace::TABLE,
     &kernel_metrics::TABLE,
     &captures::TABLE,
     &environment::TABLE,

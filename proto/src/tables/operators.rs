@@ -24,6 +24,7 @@ crate::table! {
     parent: Option<Text>, "", "Name of the innermost of them.";
     input_shapes: Option<Text>, "", "Shapes of its inputs in JSON; NULL where shapes were not recorded.";
     input_types: Option<Text>, "", "Types of its inputs in JSON.";
+    input_bytes: Option<i64>, "B", "Bytes of the tensors that go in, by their shapes and types; NULL where one of these is not told.";
     flops: Option<f64>, "FLOP", "Floating-point operations, where the capture says.";
     file: Option<Text>, "", "File of the innermost Python frame around it that is neither torch's nor built in.";
     line: Option<i32>, "", "Line of that frame.";
@@ -31,5 +32,6 @@ crate::table! {
     thread: i64, "", "Thread, as the capture numbers it.";
     sequence: Option<i64>, "", "Number that a forward operator shares with its autograd node.";
     external_id: Option<i64>, "", "External id of the capture.";
+    record_function: Option<i64>, "", "Number of its record function, which an execution trace of the same steps shares (python.execution_trace); NULL where the capture does not say.";
     collective: Option<Text>, "", "Of a collective (record_param_comms), what the capture says of it, in JSON: name, process group, ranks, number, elements and type.";
 }

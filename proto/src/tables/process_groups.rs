@@ -3,13 +3,13 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    python.process_groups, Agent, "One row per process group in an imported dump of PyTorch's Flight Recorder: how far that process is.";
+    python.process_groups, Agent, "One row per process group in an imported dump of PyTorch's Flight Recorder, with how far that process is, or in an execution trace.";
     sort: [ts];
     examples: [
         "SELECT group_name, description, rank, last_seq, last_enqueued, last_completed, pending FROM python.process_groups ORDER BY group_name, rank",
         "SELECT group_name, MIN(last_seq) AS least, MAX(last_seq) AS most FROM python.process_groups GROUP BY group_name HAVING MIN(last_seq) < MAX(last_seq)",
     ];
-    capture: Text, "", "The dump, as python.captures calls it.";
+    capture: Text, "", "The dump or execution trace, as python.captures calls it.";
     ts: Option<Time>, "", "When its newest operation in the dump was issued.";
     group_name: Text, "", "Name of the group.";
     description: Option<Text>, "", "What the program calls it; several groups may have the same.";

@@ -173,7 +173,7 @@ fn a_file_that_ends_too_early_is_read_to_there_and_one_that_is_no_trace_leaves_n
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("there is no format xml") && said.contains("hint: formats are flight-recorder, kineto"),
+        said.contains("there is no format xml") && said.contains("hint: formats are execution-trace, flight-recorder"),
         "{said}"
     );
 }
@@ -257,4 +257,50 @@ fn an_export_of_nsight_systems_is_kernels_calls_and_spans_with_steps_by_a_patter
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("( is no regular expression") && said.contains("hint:"), "{said}");
+}
+
+/// Two ranks in an all_reduce that the second comes to late, both waiting for their device.
+#[test]
+fn the_critical_path_goes_to_the_rank_that_comes_last() {
+    let home = Home::empty();
+    let traces = home.path().join("traces");
+    std::fs::create_dir(&traces).unwrap();
+    for (rank, late) in [(0, 0.0), (1, 200.0)] {
+        let reduce = json!({"correlation": 2, "stream": 20, "device": rank, "Collective name": "allreduce", "Process Group Name": "0", "Seq": 5});
+        let events = json!([
+            event("user_annotation", "ProfilerStep#3", 50, 0.0, 1000.0, json!({})),
+            event("cpu_op", "aten::mm", 50, 10.0 + late, 30.0, json!({})),
+            event("cuda_runtime", "cudaLaunchKernel", 50, 20.0 + late, 5.0, json!({"correlation": 1})),
+            event("kernel", "gemm", 7, 30.0 + late, 100.0, json!({"correlation": 1, "stream": 7, "device": rank})),
+            event("cuda_runtime", "cudaLaunchKernel", 50, 70.0 + late, 5.0, json!({"correlation": 2})),
+            event("kernel", "ncclDevKernel_AllReduce", 20, 130.0 + late, 770.0 - late, reduce),
+            event("cuda_runtime", "cudaDeviceSynchronize", 50, 300.0, 620.0, json!({})),
+        ]);
+        let about = json!({"rank": rank, "world_size": 2});
+        let text = json!({"baseTimeNanoseconds": 1_767_225_600_000_000_000_i64, "distributedInfo": about, "traceEvents": events});
+        std::fs::write(traces.join(format!("{rank}.json")), text.to_string()).unwrap();
+    }
+    let output = home.probe(["import", "--name", "late", traces.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = asked(
+        &home,
+        "late",
+        "SELECT rank, place, category, name, waits_for, ROUND(seconds * 1e6, 3) FROM python.critical_path WHERE seconds > 5e-5 ORDER BY rank, seconds DESC",
+    );
+    let expected = [
+        ["0", "device", "communication", "ncclDevKernel_AllReduce", "", "570.0"],
+        ["0", "device", "other rank", "ncclDevKernel_AllReduce", "1", "200.0"],
+        ["0", "device", "computation", "gemm", "", "100.0"],
+        ["0", "host", "other", "", "", "90.0"],
+        ["1", "device", "communication", "ncclDevKernel_AllReduce", "", "570.0"],
+        ["1", "host", "other", "", "", "290.0"],
+        ["1", "device", "computation", "gemm", "", "100.0"],
+    ];
+    assert_eq!(path, expected);
+    let whole = asked(
+        &home,
+        "late",
+        "SELECT rank, ROUND(SUM(percent), 6) FROM python.critical_path GROUP BY rank ORDER BY rank",
+    );
+    assert_eq!(whole, [["0", "100.0"], ["1", "100.0"]]);
 }

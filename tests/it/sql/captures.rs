@@ -2,7 +2,8 @@
 
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{
-    captures, frames, kernel_metrics, kernels, launches, memory_blocks, memory_events, operators,
+    captures, execution_trace, frames, kernel_metrics, kernels, launches, memory_blocks, memory_events, nccl_inspector,
+    operators,
 };
 
 use super::data::{Agent, START};
@@ -36,14 +37,16 @@ impl Agent {
             depth: i32::from(!is_step) + i32::from(parent == Some("aten::linear")),
             parent: parent.map(|parent| self.text(parent)),
             input_shapes: (!is_step).then(|| self.text("[[2,3]]")),
-            input_types: None,
-            flops: None,
+            input_types: (!is_step).then(|| self.text("[\"float\"]")),
+            input_bytes: (!is_step).then_some(6_000_000_000_000),
+            flops: (name == "aten::addmm").then_some(3e14),
             file: Some(self.text("train.py")),
             line: Some(3),
             stack: Some(1),
             thread: 100,
             sequence: None,
             external_id: None,
+            record_function: Some(begin),
             collective: None,
         }
     }
@@ -89,6 +92,8 @@ impl Agent {
             occupancy: is_kernel.then_some(25.0),
             bytes: (!is_kernel).then_some(1024),
             bandwidth: None,
+            flops: None,
+            bytes_accessed: None,
             collective: is_collective.then(|| self.text("allreduce")),
             group_name: None,
             ranks: None,
@@ -259,6 +264,51 @@ impl Agent {
         ]
     }
 
+    /// The same operators of a trace without times.
+    pub(super) fn execution_trace(&mut self) -> [execution_trace::Row; 2] {
+        let mut node = |node: i64, name: &str, parent: Option<&str>, shapes: &str, began: i64| execution_trace::Row {
+            capture: self.text("et.json"),
+            node,
+            parent_node: parent.map(|_| node - 1),
+            parent: parent.map(|parent| self.text(parent)),
+            depth: Some(i32::from(parent.is_some())),
+            name: self.text(name),
+            kind: self.text("operator"),
+            schema: None,
+            record_function: Some(began),
+            forward_node: None,
+            sequence: None,
+            thread: Some(1),
+            input_shapes: Some(self.text(shapes)),
+            input_types: None,
+            output_shapes: None,
+            output_types: None,
+        };
+        [node(3, "aten::linear", None, "[[2,3]]", 10), node(4, "aten::addmm", Some("aten::linear"), "[[3],[2,3]]", 20)]
+    }
+
+    pub(super) fn inspected(&mut self) -> nccl_inspector::Row {
+        nccl_inspector::Row {
+            capture: self.text("inspector.log"),
+            dumped: at(30),
+            ts: None,
+            duration: Some(0.25),
+            timing: Some(self.text("kernel_gpu")),
+            communicator: self.text("0x7f"),
+            communicator_name: None,
+            communicator_rank: Some(0),
+            ranks: Some(2),
+            nodes: Some(1),
+            operation_type: self.text("AllReduce"),
+            seq: Some(7),
+            p2p: false,
+            peer: None,
+            bytes: Some(1000),
+            algbw_gbps: Some(0.75),
+            busbw_gbps: Some(1.5),
+        }
+    }
+
     pub(super) fn capture(&mut self) -> captures::Row {
         captures::Row {
             capture: self.text("trace.json"),
@@ -269,7 +319,7 @@ impl Agent {
             file_bytes: 1000,
             text_bytes: 1000,
             versions: None,
-            devices: Some(self.text("Tesla V100")),
+            devices: Some(self.text("Tesla V100-SXM2-16GB")),
             clock: self.text("unix"),
             rank_source: self.text("file"),
             steps: 2,
@@ -284,6 +334,7 @@ impl Agent {
             spans: 0,
             memory_events: 7,
             memory_blocks: 2,
+            nodes: 0,
             without_launch: 0,
             left_out: 4,
             reasons: Some(self.text("{\"flow\":4}")),

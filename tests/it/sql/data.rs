@@ -554,6 +554,10 @@ pub(crate) fn store() -> Arc<Store> {
             agent.send(&store, rows);
             let rows = agent.kernel_metrics();
             agent.send(&store, rows);
+            let rows = agent.execution_trace();
+            agent.send(&store, rows);
+            let row = agent.inspected();
+            agent.send(&store, [row]);
             let rows = agent.frames();
             agent.send(&store, rows);
             let row = agent.capture();

@@ -6,16 +6,16 @@ use probe_common::error::Result;
 use rusqlite::Row;
 
 use super::activities::{call_name, copy_name, set_name, wait_name};
-use super::blank_records::{Activity, device_event, host_event};
 use super::database::{Database, Stopped, integer};
 use super::names::Names;
 use super::range_text::RangeText;
-use super::steps::StepRanges;
 use super::tables;
+use crate::blank_records::{Activity, device_event, host_event};
 use crate::collect::{Collected, TEXT_REFUSED};
 use crate::kinds;
 use crate::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
 use crate::step_range::StepRange;
+use crate::step_ranges::StepRanges;
 
 /// Most nanoseconds either way, so that sums and differences stay within 64 bits.
 const MAX_TIME: i64 = i64::MAX / 4;

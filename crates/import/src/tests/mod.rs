@@ -2,12 +2,14 @@
 
 mod attribution;
 mod captured;
+mod execution_traces;
 mod memory;
 mod memory_snapshots;
 mod nsight_compute;
 mod nsight_systems;
 mod pickles;
 mod table_rows;
+mod xplane;
 
 use std::io::{Read, Write};
 

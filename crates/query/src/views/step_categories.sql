@@ -75,12 +75,12 @@ WITH event AS (
         SUM(CASE WHEN class = 8 THEN change ELSE 0 END) AS c8, SUM(CASE WHEN class = 8 THEN step * change ELSE 0 END) AS step
     FROM edge GROUP BY run, capture, rank, at
 ), running AS (
-    SELECT run, capture, rank, LEAD(at) OVER (PARTITION BY run, capture ORDER BY at) - at AS length, SUM(c1) OVER sofar AS c1,
+    SELECT run, capture, rank, at, LEAD(at) OVER (PARTITION BY run, capture ORDER BY at) - at AS length, SUM(c1) OVER sofar AS c1,
         SUM(c2) OVER sofar AS c2, SUM(c3) OVER sofar AS c3, SUM(c4) OVER sofar AS c4, SUM(c5) OVER sofar AS c5,
         SUM(c6) OVER sofar AS c6, SUM(c7) OVER sofar AS c7, SUM(c8) OVER sofar AS c8, SUM(step) OVER sofar AS step
     FROM instant WINDOW sofar AS (PARTITION BY run, capture ORDER BY at ROWS UNBOUNDED PRECEDING)
 ), stretch AS (
-    SELECT run, capture, rank, GREATEST(step, 0) AS step, length, CASE WHEN c1 > 0 THEN 1 WHEN c2 > 0 THEN 2 WHEN c3 > 0 THEN 3
+    SELECT run, capture, rank, at, GREATEST(step, 0) AS step, length, CASE WHEN c1 > 0 THEN 1 WHEN c2 > 0 THEN 2 WHEN c3 > 0 THEN 3
         WHEN c4 > 0 THEN 4 WHEN c5 > 0 THEN 5 WHEN c6 > 0 THEN 6 WHEN c7 > 0 THEN 7 ELSE 8 END AS class
     FROM running WHERE c8 > 0 AND length IS NOT NULL
 )
@@ -89,6 +89,7 @@ SELECT
     capture,                                      -- text: Name of the capture.
     rank,                                         -- int: Global rank; NULL where the capture does not say.
     step,                                         -- bigint: Number of the ProfilerStep.
+    arrow_cast(MIN(at), 'Timestamp(Nanosecond, Some("UTC"))') AS ts, -- timestamp: When it began.
     SUM(CASE WHEN class = 1 THEN length ELSE 0 END) / 1e9 AS kernel, -- double, s: A kernel ran that is no collective.
     SUM(CASE WHEN class = 2 THEN length ELSE 0 END) / 1e9 AS memcpy, -- double, s: Something was copied.
     SUM(CASE WHEN class = 3 THEN length ELSE 0 END) / 1e9 AS memset, -- double, s: Memory was set.

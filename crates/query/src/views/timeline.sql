@@ -2,13 +2,16 @@
 -- example: SELECT rank, computation, exposed_comm, exposed_memcpy, idle, total, 100 * idle / total AS idle_percent FROM gpu.timeline ORDER BY rank
 WITH traced AS (
     SELECT run, capture, COUNT(*) FILTER (WHERE kind = 'operator') AS operators FROM python.operators GROUP BY run, capture
+), known AS (
+    SELECT run, capture, SUM(launches) AS launches FROM python.captures GROUP BY run, capture
 ), activity AS (
     SELECT kernels.run AS run, kernels.capture AS capture, rank,
         CASE WHEN category = 'communication' THEN 2 WHEN kind = 'memcpy' THEN 3 ELSE 1 END AS class,
         CAST(ts AS BIGINT) AS begins, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends
     FROM gpu.kernels kernels LEFT JOIN traced ON kernels.run = traced.run AND kernels.capture = traced.capture
-    -- Where the capture has operators, only what one of them launched.
-    WHERE launch_ts IS NOT NULL AND kind <> 'sync' AND (operator IS NOT NULL OR COALESCE(operators, 0) = 0)
+        LEFT JOIN known ON kernels.run = known.run AND kernels.capture = known.capture
+    -- Where the capture has operators, only what one of them launched; all of it where nothing is launched one by one, as on TPUs.
+    WHERE kind <> 'sync' AND (launches = 0 OR launch_ts IS NOT NULL AND (operator IS NOT NULL OR COALESCE(operators, 0) = 0))
 ), edge AS (
     SELECT run, capture, rank, begins AS at, class, 1 AS change FROM activity
     UNION ALL SELECT run, capture, rank, ends, class, -1 FROM activity
@@ -27,7 +30,7 @@ SELECT
     run,                                          -- text: The run.
     capture,                                      -- text: Name of the capture.
     rank,                                         -- int: Global rank; NULL where the capture does not say.
-    SUM(CASE WHEN computing THEN length ELSE 0 END) / 1e9 AS computation, -- double, s: Time in which a kernel that is no collective, or a memset, ran. Only activities whose launch is in the capture count, and where it has operators, only those that an operator launched.
+    SUM(CASE WHEN computing THEN length ELSE 0 END) / 1e9 AS computation, -- double, s: Time in which a kernel that is no collective, or a memset, ran. Only activities whose launch is in the capture count, and where it has operators, only those that an operator launched; all of them in a capture without launches (TPUs).
     SUM(CASE WHEN communicating AND NOT computing THEN length ELSE 0 END) / 1e9 AS exposed_comm, -- double, s: Time in which a collective ran, and no computation.
     SUM(CASE WHEN copying AND NOT computing AND NOT communicating THEN length ELSE 0 END) / 1e9 AS exposed_memcpy, -- double, s: Time in which something was copied, and nothing else ran.
     SUM(CASE WHEN computing OR communicating OR copying THEN length ELSE 0 END) / 1e9 AS busy, -- double, s: The three together.

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::collect::Step;
 use crate::kinds;
 use crate::step_range::StepRange;
+use crate::steps::Step;
 
 /// Steps of a process.
 const MAX_STEPS: usize = 1 << 20;

@@ -28,6 +28,8 @@ pub(crate) fn host_event(thread: u32, kind: u8, ts: i64, end: i64, number: i64) 
         call_stack: NONE,
         collective: NONE,
         flops: f64::NAN,
+        record_function: UNKNOWN,
+        step_group: UNKNOWN,
     }
 }
 
@@ -60,6 +62,11 @@ pub(crate) fn device_event(activity: &Activity, kind: u8) -> DeviceEvent {
         seq: UNKNOWN,
         elements: UNKNOWN,
         busbw: f64::NAN,
+        operator: NONE,
+        module: NONE,
+        step_group: UNKNOWN,
+        flops: f64::NAN,
+        bytes_accessed: UNKNOWN,
         thread: NONE,
         launch: UNKNOWN,
         launch_ts: UNKNOWN,

@@ -1,0 +1,49 @@
+//! Events of TensorFlow's and JAX' `trace.json`, as those of the planes that they were made of.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use probe_common::error::Result;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::collect::Collected;
+use super::event::{Event, text};
+use super::xplane::events::Event as PlaneEvent;
+use super::xplane::lines::{Line, Plane};
+use super::xplane::said::{Said, Stat, Value};
+
+/// The arguments of an event, as they stand there.
+#[derive(Debug, Deserialize)]
+struct Arguments<'a> {
+    #[serde(borrow, default)]
+    args: HashMap<Cow<'a, str>, &'a RawValue>,
+}
+
+impl Collected {
+    /// Takes an event of a plane, whose text is `json`.
+    ///
+    /// # Errors
+    /// Records can't be written.
+    pub(crate) fn take_chrome_plane(
+        &mut self,
+        event: &Event<'_>,
+        (plane, line): (Plane, Line),
+        json: &str,
+    ) -> Result<()> {
+        let Some(ts) = event.ts else {
+            self.leave_out("without a time", 1);
+            return Ok(());
+        };
+        let end = ts + event.dur.unwrap_or(0).max(0);
+        let arguments = serde_json::from_str(json).unwrap_or_else(|_| Arguments { args: HashMap::new() });
+        let stats: Vec<(Stat, Cow<'_, str>)> =
+            arguments.args.iter().filter_map(|(name, raw)| Some((Stat::named(name)?, text(raw)))).collect();
+        let mut said = Said::default();
+        for (stat, value) in &stats {
+            said.take(*stat, Value::Text(value));
+        }
+        let thread = if line == Line::Thread { self.thread(&event.pid, &event.tid) } else { None };
+        self.take_plane_event(&PlaneEvent { plane, line, thread, name: &event.name, ts, end, said })
+    }
+}

@@ -1,0 +1,218 @@
+//! What becomes of an event, by the line that it is on: the same for XPlane and for the Chrome JSON that is made of it.
+
+use probe_common::error::Result;
+
+use super::lines::{Line, Plane};
+use super::said::{KernelDetails, Said, size};
+use crate::blank_records::{Activity, device_event, host_event};
+use crate::collect::{Collected, MAX_STEPS};
+use crate::kinds;
+use crate::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
+use crate::steps::Step;
+
+/// An event and the line that it is on.
+pub(crate) struct Event<'a> {
+    pub plane: Plane,
+    pub line: Line,
+    /// Of a line of the host.
+    pub thread: Option<u32>,
+    pub name: &'a str,
+    pub ts: i64,
+    pub end: i64,
+    pub said: Said<'a>,
+}
+
+impl Collected {
+    /// Takes an event.
+    ///
+    /// # Errors
+    /// Records can't be written.
+    pub(crate) fn take_plane_event(&mut self, event: &Event<'_>) -> Result<()> {
+        let device = match event.plane {
+            Plane::Gpu(device) | Plane::Tpu(device) => device,
+            _ => UNKNOWN,
+        };
+        match event.line {
+            Line::Stream(stream) => {
+                self.widen(event.ts, event.end);
+                let record = self.activity(event, device, stream);
+                self.devices.push(record)
+            }
+            Line::Operations(line) => {
+                self.widen(event.ts, event.end);
+                let record = self.activity(event, device, line);
+                match self.device_lines.take_operation(record) {
+                    Some(before) => self.devices.push(before),
+                    None => Ok(()),
+                }
+            }
+            Line::Programs => {
+                // jit_train_step(9646411105960254074): what is in brackets is the program's number.
+                let name = event.name.split_once('(').map_or(event.name, |(name, _)| name);
+                let name = self.texts.number(name);
+                self.device_lines.take_program(device, (event.ts, event.end), name);
+                self.leave_out("run of a program, which is in the module of its activities", 1);
+                Ok(())
+            }
+            Line::Steps => {
+                let number = event.said.step.or_else(|| event.name.trim().parse().ok()).or(event.said.group);
+                if let Some(number) = number {
+                    let step = Step { ts: event.ts, end: event.end, number };
+                    self.device_lines.take_step(device, step, event.said.group);
+                }
+                self.leave_out("step, which is in the step of its activities", 1);
+                Ok(())
+            }
+            Line::Thread => self.take_thread_event(event),
+            Line::Derived => {
+                self.leave_out("line that repeats the time of others", 1);
+                Ok(())
+            }
+            Line::Other => {
+                self.leave_out("other line or plane", 1);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is left once all events are taken.
+    ///
+    /// # Errors
+    /// Records can't be written.
+    pub(crate) fn finish_planes(&mut self) -> Result<()> {
+        for event in self.device_lines.finish() {
+            self.devices.push(event)?;
+        }
+        let enclosing = self.device_lines.enclosing;
+        if enclosing > 0 {
+            self.leave_out("operation around others, whose time is theirs", enclosing);
+        }
+        Ok(())
+    }
+
+    fn activity(&mut self, event: &Event<'_>, device: i64, stream: i64) -> DeviceEvent {
+        self.has_devices = true;
+        let said = &event.said;
+        let (kind, name) = match said.memcpy_details.or(said.memset_details) {
+            Some(_) if said.memset_details.is_some() => (device::MEMSET, "Memset"),
+            Some(_) => (device::MEMCPY, copy_name(event.name)),
+            None if event.name.starts_with("Memset") => (device::MEMSET, "Memset"),
+            None if event.name.starts_with("Memcpy") => (device::MEMCPY, copy_name(event.name)),
+            None if said.hlo_category.is_some_and(|category| category.starts_with("copy")) => {
+                (device::MEMCPY, event.name)
+            }
+            None => (device::KERNEL, event.name),
+        };
+        let bytes = said.memcpy_details.or(said.memset_details).and_then(size);
+        let bandwidth =
+            bytes.filter(|_| event.end > event.ts).map(|bytes| bytes as f64 / (event.end - event.ts) as f64);
+        let details = said.kernel_details.map(KernelDetails::of).unwrap_or_default();
+        let occupancy = said.occupancy.filter(|occupancy| *occupancy > 0.0).or(details.occupancy);
+        let is_library = kinds::is_communication(event.name);
+        let collective =
+            said.collective(event.name).filter(|_| is_library || matches!(event.line, Line::Operations(_)));
+        let is_communication = kind == device::KERNEL && (is_library || collective.is_some());
+        let texts = &mut self.texts;
+        let correlation = said.correlation.unwrap_or(UNKNOWN);
+        let activity = Activity { ts: event.ts, end: event.end, device, stream, correlation };
+        DeviceEvent {
+            communication: u8::from(is_communication),
+            name: texts.number(name),
+            grid: texts.optional(details.grid.as_deref()),
+            block: texts.optional(details.block.as_deref()),
+            registers: details.registers.unwrap_or(UNKNOWN),
+            shared_memory: details.shared_memory.unwrap_or(UNKNOWN),
+            occupancy: occupancy.unwrap_or(f64::NAN),
+            bytes: bytes.unwrap_or(UNKNOWN),
+            bandwidth: bandwidth.unwrap_or(f64::NAN),
+            collective: texts.optional(collective),
+            operator: texts.optional(said.operator()),
+            module: texts.optional(said.hlo_module),
+            step_group: said.group.unwrap_or(UNKNOWN),
+            flops: said.flops.unwrap_or(f64::NAN),
+            bytes_accessed: said.bytes_accessed.unwrap_or(UNKNOWN),
+            ..device_event(&activity, kind)
+        }
+    }
+
+    fn take_thread_event(&mut self, event: &Event<'_>) -> Result<()> {
+        let Some(thread) = event.thread else {
+            self.leave_out("past the number of threads", 1);
+            return Ok(());
+        };
+        let (said, name) = (&event.said, event.name);
+        let kind = match said.correlation {
+            _ if name.starts_with('$') => host::FRAME,
+            Some(_) => host::LAUNCH,
+            None if matches!(name, "MemoryAllocation" | "MemoryDeallocation") => {
+                self.leave_out("memory", 1);
+                return Ok(());
+            }
+            None if event.end == event.ts => {
+                self.leave_out("instant", 1);
+                return Ok(());
+            }
+            None if is_operator(name) => host::OPERATOR,
+            None => host::ANNOTATION,
+        };
+        let (ts, end) = (event.ts, event.end);
+        self.widen(ts, end);
+        if let Some(number) = said.step
+            && kind == host::ANNOTATION
+            && self.steps.len() < MAX_STEPS
+        {
+            self.steps.push(Step { ts, end, number });
+        }
+        let number = self.events as i64;
+        let correlation = said.correlation.filter(|_| kind == host::LAUNCH);
+        let record = HostEvent {
+            name: self.texts.number(name),
+            id: correlation.unwrap_or(UNKNOWN),
+            step_group: said.group.unwrap_or(UNKNOWN),
+            ..host_event(thread, kind, ts, end, number)
+        };
+        self.host.push(record)?;
+        match correlation {
+            Some(correlation) => {
+                let graph = u8::from(name.contains("GraphLaunch"));
+                self.launches.push(Launch { correlation, thread, ts, end, number, graph })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a name is that of an operator of TensorFlow with its type: `dense/MatMul:MatMul`.
+fn is_operator(name: &str) -> bool {
+    let Some((operator, kind)) = name.rsplit_once(':') else { return false };
+    let is_type = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let begins = |c: char| c.is_ascii_uppercase() || c == '_';
+    !operator.is_empty() && !operator.ends_with(':') && kind.starts_with(begins) && kind.chars().all(is_type)
+}
+
+/// A copy in the words of other captures.
+fn copy_name(name: &str) -> &str {
+    match name {
+        "MemcpyH2D" | "CopyHostToDevice" => "Memcpy HtoD",
+        "MemcpyD2H" | "CopyDeviceToHost" => "Memcpy DtoH",
+        "MemcpyD2D" | "CopyDeviceToDevice" => "Memcpy DtoD",
+        "MemcpyP2P" => "Memcpy PtoP",
+        "MemcpyH2H" => "Memcpy HtoH",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_operator;
+
+    #[test]
+    fn operators_are_told_from_ranges_of_the_runtime() {
+        for operator in ["dense/MatMul:MatMul", "identity_RetVal:_Retval"] {
+            assert!(is_operator(operator), "{operator}");
+        }
+        for other in ["ExecutorState::Process", "jit_f:XLA GPU module", "MatMul", ":MatMul", "a:b", "PjitFunction(f)"] {
+            assert!(!is_operator(other), "{other}");
+        }
+    }
+}

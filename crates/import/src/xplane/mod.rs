@@ -1,0 +1,163 @@
+//! XPlane, the traces of TensorFlow, JAX and torch_xla (`*.xplane.pb`), as rows of the tables that captures have.
+//!
+//! A file has a plane for each device and one for the host, whose names are told after the events that use them: a plane is gone
+//! through twice, and only what names its events is kept.
+
+pub(crate) mod events;
+pub(crate) mod lines;
+mod message;
+mod names;
+mod plane;
+pub(crate) mod said;
+mod space;
+mod wire;
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use probe_common::error::{Error, Result};
+use probe_store::Identity;
+use probe_store::row_files::RowSink;
+
+use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::collect::{Collected, TEXT_REFUSED};
+use super::input::Input;
+use super::metadata::rank_in_name;
+use super::row_writer::Ranges;
+use super::rows::ProcessRows;
+use super::second_pass;
+use super::step_range::StepRange;
+use super::step_ranges::StepRanges;
+use message::Fields;
+use plane::PlaneReader;
+use space::Space;
+
+/// What `--format` and `python.captures` call it.
+pub(crate) const NAME: &str = "xplane";
+
+/// Times past this are from 1970 by themselves (nanoseconds).
+const UNIX: i64 = 1_000_000_000_000_000_000;
+
+/// Whether a file that begins so is a trace: a list of planes, of which the first says its name.
+pub(crate) fn recognises(head: &[u8]) -> bool {
+    // Only the beginning of a plane is there, so that its length says more than there is.
+    let Some((b'\n', rest)) = head.split_first() else { return false };
+    let Some(begin) = rest.iter().take(10).position(|byte| *byte < 0x80) else { return false };
+    let mut fields = Fields::of(&rest[begin + 1..]);
+    let name = fields.find_map(|(number, value)| (number == 2).then(|| value.bytes()).flatten());
+    name.is_some_and(|name| {
+        [&b"/host:"[..], b"/device:", b"Task Environment"].iter().any(|start| name.starts_with(start))
+    })
+}
+
+/// Reads a file and writes its rows.
+///
+/// # Errors
+/// It is no trace with events; or rows can't be written.
+pub(crate) fn import(
+    reading: &Reading<'_>,
+    files: &mut dyn RowSink,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Capture> {
+    let (file, file_bytes) = open(reading.path, reading.scratch)?;
+    let text_bytes = file.metadata()?.len();
+    let mut report = |at: u64| {
+        progress((at as f64 / text_bytes.max(1) as f64 * file_bytes as f64) as u64, file_bytes);
+    };
+    let (mut collected, space) = read(file, (reading.scratch, reading.step_range), &mut report)?;
+    if collected.is_empty() {
+        let why = collected.problem.unwrap_or_else(|| "no plane of it has events of a kind that is known here".into());
+        return Err(Error::failed(format!("{} has no events to import: {why}", reading.path.display()))
+            .hint("the profilers of TensorFlow, JAX and torch_xla write *.xplane.pb below plugins/profile"));
+    }
+    let first = collected.window.map_or(0, |(first, _)| first);
+    let (has_date, base) = match space.began {
+        _ if first > UNIX => (true, 0),
+        Some(began) => (true, began),
+        None => (false, 0),
+    };
+    // Files are called as their host is, and worker-3 of that is no rank.
+    let name = reading.path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains("rank"));
+    let rank = name.and_then(rank_in_name);
+    let identity = Identity {
+        run: reading.run.into(),
+        host: space.host.as_deref().unwrap_or("unknown").into(),
+        pid: -1,
+        rank,
+        local_rank: None,
+        world_size: None,
+        role: "trainer".into(),
+    };
+    let mut rows = ProcessRows::new(files, identity);
+    let counts =
+        second_pass::write(&mut collected, reading.capture, (base, Ranges::Operators), reading.scratch, &mut rows)?;
+    let (steps, first_step, last_step) = collected.steps_found();
+    let facts = CaptureFacts {
+        tool: NAME,
+        rank,
+        rank_source: if rank.is_some() { "name" } else { "none" },
+        file: Some(reading.path.display().to_string()),
+        file_bytes,
+        text_bytes,
+        devices: space.devices(),
+        has_date,
+        window: collected.window.map(|(first, last)| (first + base, last + base)),
+        steps,
+        first_step,
+        last_step,
+        events: collected.events,
+        rows: RowCounts {
+            operators: counts.operators,
+            kernels: counts.kernels,
+            launches: counts.launches,
+            frames: counts.frames,
+            ..RowCounts::default()
+        },
+        without_launch: counts.without_launch,
+        left_out: std::mem::take(&mut collected.left_out),
+        problem: collected.problem.take(),
+        ..CaptureFacts::default()
+    };
+    let capture = facts.write(reading.capture, &mut rows)?;
+    rows.finish()?;
+    Ok(capture)
+}
+
+/// The file, unpacked into `scratch` where it is packed, and its size as it was given.
+fn open(path: &Path, scratch: &Path) -> Result<(File, u64)> {
+    let failed = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", path.display()));
+    let mut input = Input::open(path)?;
+    if !input.packed {
+        return Ok((File::open(path).map_err(failed)?, input.file_bytes));
+    }
+    let mut file = tempfile::tempfile_in(scratch)?;
+    // What a broken file gave before it broke is kept.
+    let copied = std::io::copy(&mut input.text, &mut file);
+    file.flush()?;
+    if file.metadata()?.len() == 0 {
+        copied.map_err(failed)?;
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok((file, input.file_bytes))
+}
+
+/// Reads all planes.
+///
+/// # Errors
+/// Records can't be written.
+pub(crate) fn read(
+    file: impl Read + Seek,
+    (scratch, step_range): (&Path, Option<&StepRange>),
+    progress: &mut dyn FnMut(u64),
+) -> Result<(Collected, Space)> {
+    let collected = Collected::empty(scratch);
+    let steps = step_range.map(|pattern| StepRanges::new(Some(pattern)));
+    let (mut collected, space) = PlaneReader::new(file, collected, steps, progress).read()?;
+    collected.finish_planes()?;
+    collected.steps.sort_unstable();
+    if collected.texts.refused > 0 {
+        collected.leave_out(TEXT_REFUSED, collected.texts.refused);
+    }
+    Ok((collected, space))
+}

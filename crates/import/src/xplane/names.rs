@@ -1,0 +1,143 @@
+//! What names the events of a plane: descriptions of events and of what they say, by number, up to a bound.
+
+use std::collections::HashMap;
+
+use super::message::{Fields, Value as Raw};
+use super::said::{Said, Stat, Value};
+
+/// Descriptions of a plane, and bytes of their text.
+const MAX_DESCRIPTIONS: usize = 1 << 20;
+const MAX_BYTES: usize = 64 << 20;
+/// Things that a description says of all its events.
+const MAX_STATS: usize = 16;
+
+/// A value that is kept.
+#[derive(Debug)]
+enum Kept {
+    Integer(i64),
+    Float(f64),
+    Text(Box<str>),
+}
+
+/// What all events of a number are.
+#[derive(Debug)]
+pub(crate) struct Description {
+    pub name: Box<str>,
+    stats: Box<[(Stat, Kept)]>,
+}
+
+impl Description {
+    /// What it says of each of its events.
+    pub(crate) fn said(&self) -> Said<'_> {
+        let mut said = Said::default();
+        for (stat, value) in &self.stats {
+            let value = match value {
+                Kept::Integer(value) => Value::Integer(*value),
+                Kept::Float(value) => Value::Float(*value),
+                Kept::Text(text) => Value::Text(text),
+            };
+            said.take(*stat, value);
+        }
+        said
+    }
+}
+
+/// Names of a plane.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    stats: HashMap<i64, (Box<str>, Option<Stat>)>,
+    events: HashMap<i64, Description>,
+    bytes: usize,
+    /// Descriptions that found no room, or are none.
+    pub refused: u64,
+}
+
+impl Names {
+    /// Takes the description of something that events say (`XStatMetadata`).
+    pub(crate) fn take_stat(&mut self, number: i64, message: &[u8]) {
+        let mut fields = Fields::of(message);
+        let name = fields.find_map(|(field, value)| (field == 2).then(|| value.bytes()).flatten());
+        let name = String::from_utf8_lossy(name.unwrap_or_default());
+        if self.has_room(name.len()) {
+            let stat = Stat::named(&name);
+            self.stats.insert(number, (name.into(), stat));
+        }
+    }
+
+    /// Takes the description of events (`XEventMetadata`). What it says must be known by name by then.
+    pub(crate) fn take_event(&mut self, number: i64, message: &[u8]) {
+        let (mut name, mut shown) = (&[][..], &[][..]);
+        let mut kept = Vec::new();
+        let mut fields = Fields::of(message);
+        for (field, value) in &mut fields {
+            match (field, value) {
+                (2, Raw::Bytes(text)) => name = text,
+                (4, Raw::Bytes(text)) => shown = text,
+                (5, Raw::Bytes(stat)) if kept.len() < MAX_STATS => kept.extend(self.stat(stat).map(|(stat, value)| {
+                    let value = match value {
+                        Value::Integer(value) => Kept::Integer(value),
+                        Value::Float(value) => Kept::Float(value),
+                        Value::Text(text) => Kept::Text(text.into()),
+                    };
+                    (stat, value)
+                })),
+                _ => {}
+            }
+        }
+        // Names of operations of XLA are whole instructions, and what is shown is what they are called.
+        let name = String::from_utf8_lossy(if shown.is_empty() { name } else { shown });
+        let texts = kept.iter().map(|(_, value)| if let Kept::Text(text) = value { text.len() } else { 0 });
+        if self.has_room(name.len() + texts.sum::<usize>()) {
+            self.events.insert(number, Description { name: name.into(), stats: kept.into() });
+        }
+    }
+
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let has_room = self.bytes + bytes <= MAX_BYTES && self.stats.len() + self.events.len() < MAX_DESCRIPTIONS;
+        self.bytes += if has_room { bytes } else { 0 };
+        self.refused += u64::from(!has_room);
+        has_room
+    }
+
+    pub(crate) fn event(&self, number: i64) -> Option<&Description> {
+        self.events.get(&number)
+    }
+
+    /// What a plane says of itself by this name.
+    pub(crate) fn is_called(&self, stat: i64, name: &str) -> bool {
+        self.stats.get(&stat).is_some_and(|(own, _)| **own == *name)
+    }
+
+    /// What an event says (`XStat`), where it is something that is looked at.
+    pub(crate) fn stat<'a>(&'a self, message: &'a [u8]) -> Option<(Stat, Value<'a>)> {
+        let (number, value) = value(message)?;
+        let stat = self.stats.get(&number)?.1?;
+        Some((stat, self.resolved(value)?))
+    }
+
+    /// The value of a raw one.
+    pub(crate) fn resolved<'a>(&'a self, (field, value): (u32, Raw<'a>)) -> Option<Value<'a>> {
+        Some(match (field, value) {
+            (2, Raw::Number(bits)) => Value::Float(f64::from_bits(bits)),
+            (3 | 4, Raw::Number(number)) => Value::Integer(number as i64),
+            (5, Raw::Bytes(text)) => Value::Text(std::str::from_utf8(text).ok()?),
+            // The text is the name of another description.
+            (7, Raw::Number(number)) => Value::Text(&self.stats.get(&(number as i64))?.0),
+            _ => return None,
+        })
+    }
+}
+
+/// The number of what is said, and the field that says it with its content.
+pub(crate) fn value(message: &[u8]) -> Option<(i64, (u32, Raw<'_>))> {
+    let (mut number, mut said) = (0, None);
+    let mut fields = Fields::of(message);
+    for (field, value) in &mut fields {
+        match field {
+            1 => number = value.signed()?,
+            2..=7 => said = Some((field, value)),
+            _ => {}
+        }
+    }
+    Some((number, said?)).filter(|_| !fields.broken)
+}

@@ -1,0 +1,45 @@
+//! What a trace says beside its events: the host, its devices, and when it began.
+
+use std::collections::BTreeSet;
+
+use super::lines::Plane;
+use super::names::{Names, value};
+use super::said::Value;
+
+/// Names of devices.
+const MAX_DEVICES: usize = 1024;
+/// Latest time, so that sums stay within 64 bits (nanoseconds).
+const MAX_TIME: i64 = i64::MAX / 4;
+
+/// What a file says beside events.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    pub host: Option<String>,
+    /// When the trace began (nanoseconds from 1970); times of events are from there.
+    pub began: Option<i64>,
+    devices: BTreeSet<String>,
+}
+
+impl Space {
+    /// What a plane says of itself (`XStat`).
+    pub(crate) fn take(&mut self, plane: Plane, stat: &[u8], names: &Names) {
+        let Some((number, raw)) = value(stat) else { return };
+        match (plane, names.resolved(raw)) {
+            (Plane::Environment, Some(Value::Integer(began))) if names.is_called(number, "profile_start_time") => {
+                self.began = Some(began).filter(|began| (0..=MAX_TIME).contains(began));
+            }
+            (Plane::Gpu(_) | Plane::Tpu(_), Some(Value::Text(name)))
+                if self.devices.len() < MAX_DEVICES && names.is_called(number, "device_type_string") =>
+            {
+                self.devices.insert(name.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Names of devices in one text.
+    pub(crate) fn devices(&self) -> Option<String> {
+        let names: Vec<&str> = self.devices.iter().map(String::as_str).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+}

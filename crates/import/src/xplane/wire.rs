@@ -1,0 +1,142 @@
+//! Protobuf as it stands in a file, field by field, with no more of it in memory than whoever reads asks for. A length that is
+//! past the end of what it is within is cut there, and told of.
+
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+
+/// What is read ahead (bytes).
+const BUFFER: usize = 256 << 10;
+
+/// The content of a field.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Content {
+    Number(u64),
+    /// So many bytes follow, which are the caller's to read or to skip.
+    Bytes(u64),
+}
+
+/// Why no more can be read.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pub what: String,
+    /// Where (bytes).
+    pub offset: u64,
+}
+
+/// A file.
+pub(crate) struct Wire<R> {
+    input: BufReader<R>,
+    at: u64,
+    /// The first length that was past its end, as a sentence.
+    pub cut: Option<String>,
+}
+
+impl<R: Read + Seek> Wire<R> {
+    pub(crate) fn new(input: R) -> Self {
+        Self { input: BufReader::with_capacity(BUFFER, input), at: 0, cut: None }
+    }
+
+    /// Where the next byte is.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The next field of a message that ends at `end`; None at its end.
+    pub(crate) fn field(&mut self, end: u64) -> Result<Option<(u32, Content)>, Stopped> {
+        if self.at >= end {
+            return Ok(None);
+        }
+        let tag = self.varint(end)?;
+        let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0);
+        let number = number.ok_or_else(|| self.stopped("this is no field of a message"))?;
+        let content = match tag & 7 {
+            0 => Content::Number(self.varint(end)?),
+            1 => Content::Number(u64::from_le_bytes(self.fixed(end)?)),
+            5 => Content::Number(u64::from(u32::from_le_bytes(self.fixed(end)?))),
+            2 => {
+                let length = self.varint(end)?;
+                let left = end.saturating_sub(self.at);
+                if length > left {
+                    let at = self.at;
+                    self.cut
+                        .get_or_insert_with(|| format!("at byte {at}: {length} bytes are said to follow, {left} do"));
+                }
+                Content::Bytes(length.min(left))
+            }
+            other => return Err(self.stopped(&format!("a field is of type {other}, which this format has not"))),
+        };
+        Ok(Some((number, content)))
+    }
+
+    /// Goes to a place.
+    pub(crate) fn go(&mut self, to: u64) -> Result<(), Stopped> {
+        let distance = i64::try_from(i128::from(to) - i128::from(self.at)).unwrap_or(i64::MAX);
+        let went = self.input.seek_relative(distance);
+        went.map_err(|error| self.stopped(&error.to_string()))?;
+        self.at = to;
+        Ok(())
+    }
+
+    /// Passes over what a field has.
+    pub(crate) fn skip(&mut self, content: Content) -> Result<(), Stopped> {
+        match content {
+            Content::Number(_) => Ok(()),
+            Content::Bytes(length) => self.go(self.at + length),
+        }
+    }
+
+    /// The next `length` bytes, into `bytes`; false, and they are passed over, where those are more than `most`.
+    pub(crate) fn bytes(&mut self, length: u64, most: usize, bytes: &mut Vec<u8>) -> Result<bool, Stopped> {
+        bytes.clear();
+        if length > most as u64 {
+            self.go(self.at + length)?;
+            return Ok(false);
+        }
+        let read = (&mut self.input).take(length).read_to_end(bytes);
+        let read = read.map_err(|error| self.stopped(&error.to_string()))?;
+        self.at += read as u64;
+        if (read as u64) < length { Err(self.stopped("the file ends here")) } else { Ok(true) }
+    }
+
+    fn varint(&mut self, end: u64) -> Result<u64, Stopped> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let [byte] = self.fixed(end)?;
+            value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(self.stopped("a number has more than ten bytes"))
+    }
+
+    fn fixed<const N: usize>(&mut self, end: u64) -> Result<[u8; N], Stopped> {
+        let mut bytes = [0; N];
+        if end.saturating_sub(self.at) < N as u64 {
+            return Err(self.stopped("a message ends within a field"));
+        }
+        let read = match self.input.fill_buf() {
+            Ok(ahead) if ahead.len() >= N => {
+                bytes.copy_from_slice(&ahead[..N]);
+                self.input.consume(N);
+                Ok(())
+            }
+            _ => self.input.read_exact(&mut bytes),
+        };
+        read.map_err(|_| self.stopped("the file ends here"))?;
+        self.at += N as u64;
+        Ok(bytes)
+    }
+
+    fn stopped(&self, what: &str) -> Stopped {
+        Stopped { what: what.to_owned(), offset: self.at }
+    }
+}
+
+impl<R: Read + Seek> Wire<R> {
+    /// Bytes of the whole file.
+    pub(crate) fn size(&mut self) -> std::io::Result<u64> {
+        let size = self.input.seek(SeekFrom::End(0))?;
+        self.input.seek(SeekFrom::Start(self.at))?;
+        Ok(size)
+    }
+}
