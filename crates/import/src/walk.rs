@@ -344,7 +344,7 @@ impl<'a> Walk<'a> {
         let module = operator.map_or_else(|| self.running_module(), |place| self.open[place].module);
         let operator = operator.map(|place| self.open[place].event.name);
         let module = self.modules.get(module).map(|module| &**module);
-        let step = self.step(&event);
+        let step = self.step(event);
         let (mut kernels, mut device) = (0, 0);
         while let Some(activity) =
             launched.next_if(|activity| activity.launch_ts < event.ts || activity.launch == event.number)

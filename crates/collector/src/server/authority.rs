@@ -234,7 +234,7 @@ mod tests {
     /// A frame of headers: `:method`, which the static table has, an authority, by its place in that table or by its name as
     /// gRPC's C core has it, and a header with a name of its own.
     fn headers(authority: &[u8]) -> Vec<u8> {
-        let by_name = authority.len() % 2 == 0;
+        let by_name = authority.len().is_multiple_of(2);
         let name: &[u8] = if by_name { b"\x40\x0a:authority" } else { b"\x41" };
         let fields = [b"\x83", name, &[authority.len() as u8], authority, b"\x40\x01a\x01%"].concat();
         frame(HEADERS, 4, &fields)

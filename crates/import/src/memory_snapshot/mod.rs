@@ -14,7 +14,7 @@ use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
-use super::collect::{Step, TEXT_REFUSED};
+use super::collect::TEXT_REFUSED;
 use super::head::Head;
 use super::input::Input;
 use super::lenient::AtMost;
@@ -22,6 +22,7 @@ use super::metadata::rank_in_name;
 use super::pickle::{self, Limits, Partial, Value};
 use super::records::known;
 use super::rows::ProcessRows;
+use super::steps::Step;
 use form::{Event, Segment, Segments, Snapshot};
 pub(crate) use history::History;
 use reckon::Held;

@@ -7,11 +7,10 @@ use probe_proto::tables::{memory_blocks, memory_events};
 use super::form::{Block, Segment, Words};
 use super::history::Record;
 use super::reckon::Held;
-use crate::collect::Step;
 use crate::records::known;
 use crate::rows::ProcessRows;
+use crate::steps::{Step, step_at};
 use crate::text_table::TextTable;
-use crate::walk::step_at;
 
 /// Longest text that becomes a cell (bytes).
 const MAX_TEXT: usize = 4096;
