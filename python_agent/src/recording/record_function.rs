@@ -370,6 +370,9 @@ impl Fits {
 #[derive(Debug)]
 pub(super) struct Occasional(AtomicU64);
 
+/// In the place of a handle while another thread adds the callback: two threads that train may begin a step at once.
+const BEING_ADDED: u64 = u64::MAX;
+
 impl Occasional {
     pub(super) const fn new() -> Self {
         Self(AtomicU64::new(0))
@@ -378,7 +381,8 @@ impl Occasional {
     /// Puts it in. Nothing before [`add_record_function`].
     fn put_in(&self, callback: Callback) {
         let add = ADD.load(Ordering::Relaxed);
-        if !add.is_null() && self.0.load(Ordering::Relaxed) == 0 {
+        let is_ours = || self.0.compare_exchange(0, BEING_ADDED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !add.is_null() && is_ours() {
             // SAFETY: `at::addGlobalCallback`; the callbacks are ours and stay loaded as long as the process lives.
             let handle = unsafe { std::mem::transmute::<*mut c_void, Add>(add)(callback) };
             self.0.store(handle, Ordering::Relaxed);
@@ -397,9 +401,10 @@ impl Occasional {
 }
 
 /// Takes the callback with this handle out; 0 is none.
-fn take_out(handle: &AtomicU64) {
-    let (remove, handle) = (REMOVE.load(Ordering::Relaxed), handle.swap(0, Ordering::Relaxed));
-    if !remove.is_null() && handle != 0 {
+fn take_out(place: &AtomicU64) {
+    let (remove, handle) = (REMOVE.load(Ordering::Relaxed), place.load(Ordering::Relaxed));
+    let is_there = !remove.is_null() && handle != 0 && handle != BEING_ADDED;
+    if is_there && place.compare_exchange(handle, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         // SAFETY: `at::removeCallback`, with a handle that torch gave.
         unsafe { std::mem::transmute::<*mut c_void, Remove>(remove)(handle) };
     }
