@@ -58,9 +58,12 @@ pub(super) struct GlobalCallback {
     /// What it calls; null before it may be put in.
     start: AtomicPtr<c_void>,
     end: AtomicPtr<c_void>,
-    /// 0: it is not there.
+    /// 0: it is not there. [`BEING_ADDED`] while a thread adds it.
     handle: AtomicU64,
 }
+
+/// In the place of a handle while a thread adds the callback: two threads that train may begin a step at once.
+const BEING_ADDED: u64 = u64::MAX;
 
 impl GlobalCallback {
     const fn new(scope: usize, needs_inputs: bool) -> Self {
@@ -80,7 +83,8 @@ impl GlobalCallback {
     /// Puts it in, if it is not there. Nothing before [`Self::prepare`].
     pub(super) fn put_in(&self) {
         let (add, start) = (ADD.load(Ordering::Relaxed), self.start.load(Ordering::Relaxed));
-        if add.is_null() || start.is_null() || self.is_there() {
+        let is_ours = || self.handle.compare_exchange(0, BEING_ADDED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if add.is_null() || start.is_null() || !is_ours() {
             return;
         }
         let plain = callback(self.scope, start, self.end.load(Ordering::Relaxed));
@@ -93,8 +97,9 @@ impl GlobalCallback {
 
     /// Takes it out, if it is there. Ranges that are open still end through it.
     pub(super) fn take_out(&self) {
-        let (remove, handle) = (REMOVE.load(Ordering::Relaxed), self.handle.swap(0, Ordering::Relaxed));
-        if !remove.is_null() && handle != 0 {
+        let (remove, handle) = (REMOVE.load(Ordering::Relaxed), self.handle.load(Ordering::Relaxed));
+        let is_there = !remove.is_null() && handle != 0 && handle != BEING_ADDED;
+        if is_there && self.handle.compare_exchange(handle, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             // SAFETY: `at::removeCallback`, with a handle that torch gave.
             unsafe { std::mem::transmute::<*mut c_void, Remove>(remove)(handle) };
         }

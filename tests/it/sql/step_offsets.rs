@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use probe_proto::encode::{BatchBuilder, StringTable};
+use arrow::array::RecordBatch;
+use probe_common::error::Result;
+use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::{agents, nccl_trace, steps};
 use probe_query::Engine;
-use probe_store::{Identity, Store, SystemRows, SystemTable};
+use probe_store::{Identity, RecordBatchBuilder, Store, SystemTable};
 
 use crate::sql::data::{Agent, START};
 use crate::sql::{cells, rows};
@@ -65,8 +67,8 @@ impl SystemTable for Attached {
     fn table(&self) -> &'static Table {
         &agents::TABLE
     }
-    fn rows(&self) -> SystemRows {
-        let (mut builder, mut strings) = (BatchBuilder::new(&agents::TABLE), StringTable::default());
+    fn rows(&self) -> Result<RecordBatch> {
+        let (mut builder, mut strings) = (RecordBatchBuilder::new(&agents::TABLE), StringTable::default());
         for (rank, pid, attached) in &self.0 {
             let unknown = strings.id("");
             builder.push(agents::Row {
@@ -100,7 +102,7 @@ impl SystemTable for Attached {
                 command: unknown,
             });
         }
-        SystemRows { batch: builder.take(), strings }
+        builder.finish(&strings)
     }
 }
 
