@@ -307,11 +307,11 @@ async fn settings_are_reported_when_they_change_and_a_refused_version_stops_for_
     let first = connection.find(status).await;
     assert_eq!(first.config["detail"], "auto");
     let values = [("detail".to_owned(), "off".to_owned())].into();
-    connection.say(Down::Configure(v1::Configure { values, plan: None })).await;
+    connection.say(Down::Configure(v1::Configure { values, ..v1::Configure::default() })).await;
     let changed = connection.find(|frame| status(frame).filter(|s| s.config["detail"] == "off")).await;
     assert!(changed.unix_ns > 0);
     let values = [("detail".to_owned(), "some".to_owned())].into();
-    connection.say(Down::Configure(v1::Configure { values, plan: None })).await;
+    connection.say(Down::Configure(v1::Configure { values, ..v1::Configure::default() })).await;
     let problem = connection.find(|frame| status(frame).map(|s| s.problem).filter(|p| p.contains("refused:"))).await;
     assert!(problem.contains("detail cannot be 'some'"), "{problem}");
 

@@ -1,9 +1,10 @@
 //! `probe [ENDPOINT] diagnose`.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use super::connect::{self, Connection};
+use super::report;
 use super::status::{INTERRUPTED, Status};
 use crate::diagnose::{self, Asked, Diagnosis, FEWEST, Reference, Severity, rule};
 use crate::output;
@@ -33,7 +34,8 @@ enum Format {
 ///
 /// Lists what stands out, what it costs, what to do about it and what that would save. Then shows where the time of a step
 /// goes, in parts that sum to it exactly. A large share is not a cause: each rule compares with a reference, and says
-/// nothing if nothing exceeds it. The command only reads what is recorded, of a live run or of one that has ended.
+/// nothing if nothing exceeds it. The command reads what is recorded, of a live run or of one that has ended; on a terminal it
+/// may ask a live run for more (--ask).
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] diagnose [OPTIONS]",
@@ -41,6 +43,7 @@ enum Format {
   probe gpt diagnose
   probe gpt@1 diagnose --steps 100..400 --json
   probe gpt diagnose --sql 1                  # the query behind the first finding
+  probe gpt diagnose --ask                    # have a live run sampled where much of a step has no name
   probe gpt diagnose --suspect BatchNorm      # is it that? And why, or why not
   probe gpt@3 diagnose --against gpt@1        # what is slower than in a healthy run
   probe gpt@3 diagnose --verify gpt@2         # is it gone, and was the promise kept?
@@ -64,6 +67,14 @@ pub(super) struct Args {
     /// as was promised
     #[arg(long, value_name = "BEFORE", conflicts_with = "sql")]
     verify: Option<String>,
+    /// Ask a live run for what names the largest part of a step that has no name, where that is 10 % or more: sample its
+    /// stacks from outside for 4 s, then record modules in 20 steps and tensor operators in 3. The default where the answer
+    /// is printed on a terminal
+    #[arg(long, conflicts_with_all = ["no_ask", "steps", "verify", "sql"])]
+    ask: bool,
+    /// Only read what is recorded
+    #[arg(long)]
+    no_ask: bool,
     /// Ask only these rules, separated by commas; loader-* means all that begin so
     #[arg(long = "rule", value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
@@ -101,7 +112,15 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
                 before = Some(diagnose::diagnose(client, name, &asked).await?);
             }
         }
-        let done = diagnose::diagnose(&mut client, &name, &asked).await?;
+        let mut done = diagnose::diagnose(&mut client, &name, &asked).await?;
+        if args.ask && !client.is_live() {
+            return Err(Error::usage(format!("{name} has ended, and can't be asked for more"))
+                .hint("leave out --ask: what was recorded is read"));
+        }
+        if client.is_live() && (args.ask || args.asks_by_itself()) {
+            let again = async |client: &mut Client| diagnose::diagnose(client, &name, &asked).await;
+            done = diagnose::ask(&mut client, done, args.ask, again, |text| report::note(text)).await?;
+        }
         let text = match (&args.suspect, &before) {
             (Some(suspected), _) => {
                 let found = diagnose::suspect(&mut client, &done, &asked.own, suspected).await?;
@@ -120,6 +139,13 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 }
 
 impl Args {
+    /// Whether a person waits for the page of all that is found, and may have the run asked for more.
+    fn asks_by_itself(&self) -> bool {
+        let plain = self.steps.is_none() && self.suspect.is_none() && self.against.is_none() && self.verify.is_none();
+        let page = self.sql.is_none() && !self.json && self.format == Format::Table;
+        plain && page && self.only.is_empty() && !self.no_ask && io::stdout().is_terminal()
+    }
+
     /// How one answer looks.
     fn shown(&self, page: impl FnOnce() -> String, json: impl FnOnce() -> serde_json::Value) -> String {
         match if self.json { Format::Json } else { self.format } {

@@ -99,7 +99,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         method: StackMethod::Auto.into(),
         duration_s: args.duration.as_secs_f64(),
         rate: args.rate,
-        pid: None,
+        ..StacksCall::default()
     };
     connect::interruptible_alone(INTERRUPTED, async {
         let mut target = StackTarget::find(endpoint, &args.connection).await?;

@@ -85,7 +85,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         method: args.method().into(),
         duration_s: args.duration.map_or(0.0, |duration| duration.as_secs_f64()),
         rate: args.rate,
-        pid: None,
+        ..StacksCall::default()
     };
     // Watching has no end of its own: to interrupt it is to end it well.
     let interrupted = if args.watch.is_some() { 0 } else { INTERRUPTED };

@@ -4,6 +4,7 @@ use super::finding::Finding;
 use super::recording::Recording;
 use super::reference::Against;
 use super::replay::FITS;
+use super::request::Request;
 use super::steps::{Steps, Ticks};
 use super::waterfall::Leaf;
 
@@ -23,6 +24,8 @@ pub(crate) struct Diagnosis {
     pub(crate) not_decided: Vec<Undecided>,
     /// Where a reference was named.
     pub(crate) against: Option<Against>,
+    /// What a live run was asked for; None where nothing was to be asked.
+    pub(crate) asked: Option<Vec<Request>>,
     /// What recording costs, where it is known.
     pub(crate) recording: Option<Recording>,
     /// The replay's.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::line::Line;
 use super::replay::Reduction;
 
 /// Milliseconds with three digits that say something.
@@ -64,6 +65,9 @@ pub(crate) struct Finding {
     pub(crate) everywhere: bool,
     /// subject, module, line, part, as the rule's columns say.
     pub(crate) subject: BTreeMap<String, String>,
+    /// The line in which its time is spent, by samples of the stack. It is no part of the subject by which findings of
+    /// two diagnoses are the same one: other samples may say another line.
+    pub(crate) sampled: Option<Line>,
     pub(crate) cost_ms: Option<f64>,
     pub(crate) ref_ms: Option<f64>,
     pub(crate) saving: Option<Saving>,
@@ -127,6 +131,9 @@ impl Finding {
         for (name, value) in &self.subject {
             subject[name] = json!(value);
         }
+        if let Some(line) = self.sampled.as_ref().filter(|_| subject["line"].is_null()) {
+            subject["line"] = json!(line.line());
+        }
         let saving = self.saving.map_or_else(
             || json!({ "kind": "none" }),
             |of| {
@@ -137,7 +144,7 @@ impl Finding {
         );
         json!({
             "rule": self.rule, "family": self.family, "severity": self.severity.as_str(), "confidence": self.confidence,
-            "subject": subject, "cost_ms": self.cost_ms, "ref_ms": self.ref_ms, "saving": saving, "steps": self.steps,
+            "subject": subject, "sampled": self.sampled.as_ref().map(Line::json), "cost_ms": self.cost_ms, "ref_ms": self.ref_ms, "saving": saving, "steps": self.steps,
             "persistence": self.persistence, "facts": self.facts, "says": self.says, "remedy": self.remedy, "sql": self.sql,
         })
     }

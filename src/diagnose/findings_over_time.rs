@@ -60,7 +60,8 @@ impl FindingsOverTime {
             let (Some(rule), Some(subject)) = (details["rule"].as_str(), details["subject"].as_object()) else {
                 continue;
             };
-            let texts = subject.iter().filter(|(name, _)| !["rank", "ranks"].contains(&name.as_str()));
+            let apart = if details["sampled"].is_object() { "line" } else { "" };
+            let texts = subject.iter().filter(|(name, _)| !["rank", "ranks", apart].contains(&name.as_str()));
             let subject = texts.filter_map(|(name, of)| Some((name.clone(), of.as_str()?.to_owned()))).collect();
             let key = (rule.to_owned(), subject);
             if details["state"] == "gone" {
@@ -107,6 +108,7 @@ impl FindingsOverTime {
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::{Line, Place};
     use super::*;
     use crate::diagnose::Severity;
 
@@ -119,6 +121,7 @@ mod tests {
             ranks: vec![rank],
             everywhere: false,
             subject: BTreeMap::from([("module".to_owned(), "layers.3".to_owned())]),
+            sampled: None,
             cost_ms: None,
             ref_ms: None,
             saving: None,
@@ -170,7 +173,11 @@ mod tests {
         let mut before = FindingsOverTime::default();
         let mut noted = Vec::new();
         for found in [vec!["a", "b"], vec!["b"], vec!["b"]] {
-            let found: Vec<_> = found.into_iter().map(|rule| finding(rule, Severity::Warn, 0)).collect();
+            let mut found: Vec<_> = found.into_iter().map(|rule| finding(rule, Severity::Warn, 0)).collect();
+            // A line that samples say is of this diagnosis, and not of the finding.
+            let place = Place { function: "burn".into(), file: "train.py".into(), line: noted.len() as i64 };
+            let line = Line { place, is_line: true, library: None, samples: 20, share: 1.0 };
+            found.iter_mut().for_each(|of| of.sampled = Some(line.clone()));
             noted.extend(before.update(&found, |_| false).into_iter().map(|change| change.details().to_string()));
         }
         assert_eq!(noted.len(), 3);

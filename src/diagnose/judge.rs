@@ -84,6 +84,7 @@ fn empty(rule: &Rule, subject: Subject) -> Finding {
         ranks: Vec::new(),
         everywhere: false,
         subject,
+        sampled: None,
         cost_ms: None,
         ref_ms: None,
         saving: None,

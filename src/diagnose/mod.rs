@@ -3,17 +3,21 @@
 //! A share of a step is never a cause: every rule ([`rule`], a file of SQL each) has a reference of its own, and what is
 //! above it is replayed away ([`replay`]) to say what it would save.
 
+mod ask;
 mod diagnosis;
 mod finding;
 mod findings_over_time;
 mod judge;
+mod line;
 mod page;
 mod ranking;
 mod recording;
 mod reference;
 mod replay;
+mod request;
 mod rows;
 pub(crate) mod rule;
+mod sampled;
 mod statistics;
 mod steps;
 mod suspect;
@@ -22,6 +26,7 @@ mod waterfall;
 
 use std::collections::BTreeMap;
 
+pub(crate) use ask::ask;
 pub(crate) use diagnosis::{Diagnosis, Undecided};
 pub(crate) use finding::{Finding, Severity};
 pub(crate) use findings_over_time::{Change, FindingsOverTime};
@@ -63,6 +68,7 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &Asked) -> 
         ruled_out: Vec::new(),
         not_decided: Vec::new(),
         against: None,
+        asked: None,
         recording: recording::Recording::read(client, &steps).await,
         steps,
     };
@@ -91,6 +97,7 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &Asked) -> 
     let (findings, ruled_out) = ranking::rank(&done.steps, candidates, &rules);
     done.findings = findings;
     done.ruled_out.extend(ruled_out);
+    sampled::name_lines(client, &mut done, &rules).await?;
     let claims: Vec<Vec<Reduction>> = done.findings.iter().map(|finding| finding.reductions.clone()).collect();
     done.waterfall = waterfall::waterfall(&done.steps, &claims);
     Ok(done)
@@ -120,13 +127,22 @@ async fn one(
         return Ok(Vec::new());
     }
     for need in &rule.needs {
+        let (need, least) = need.split_once(" >= ").unwrap_or((need, "1"));
         let (table, column) = need.rsplit_once('.').unwrap_or((need, "*"));
         // Conditions are noted when training begins, and then when one changes.
         let these = if table == "python.environment" { "pid IN ($pids)" } else { "$window" };
-        let sql = done.steps.fill(&format!("SELECT COUNT({column}) AS count FROM {table} WHERE {these}"));
-        if rows::ask(client, &sql).await.ok().and_then(|found| found.int("count", 0)).unwrap_or(0) == 0 {
-            let of = if table == "python.environment" { "of these processes" } else { "in these steps" };
+        let sql = done.steps.fill(&format!(
+            "SELECT MAX(count) AS count FROM (SELECT COUNT({column}) AS count FROM {table} WHERE {these} GROUP BY pid)"
+        ));
+        let count = rows::ask(client, &sql).await.ok().and_then(|found| found.int("count", 0)).unwrap_or(0);
+        let of = if table == "python.environment" { "of these processes" } else { "in these steps" };
+        if count == 0 {
             done.not_decided.push(undecided(format!("{need} is not recorded {of}")));
+            return Ok(Vec::new());
+        }
+        if count < least.parse().unwrap_or(1) {
+            done.not_decided
+                .push(undecided(format!("{count} rows of {table} {of} are too few: the rule needs {least}")));
             return Ok(Vec::new());
         }
     }

@@ -8,6 +8,7 @@ use super::diagnosis::Diagnosis;
 use super::finding::{Finding, show};
 use super::recording::Recording;
 use super::reference::Against;
+use super::request::Request;
 use super::steps::{Steps, Ticks, seconds};
 use super::waterfall::Leaf;
 
@@ -114,6 +115,7 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
         "not_decided": done.not_decided.iter()
             .map(|of| value!({ "rule": of.rule, "why": of.why, "how": of.how })).collect::<Vec<_>>(),
         "model_error": done.error,
+        "asked": done.asked.as_ref().map(|asked| asked.iter().map(Request::json).collect::<Vec<_>>()),
         "against": done.against.as_ref().map(Against::json),
         "recording": done.recording.map(Recording::json),
     })

@@ -26,7 +26,7 @@ pub(crate) struct Rule {
     /// The part of the step that the cost is in, where no column says it.
     pub(crate) part: Option<String>,
     pub(crate) confidence: String,
-    /// TABLE.COLUMN whose values it needs.
+    /// TABLE.COLUMN whose values it needs, and maybe how many of a process: TABLE.COLUMN >= 100.
     pub(crate) needs: Vec<String>,
     /// Rows that it needs of a rank.
     pub(crate) least: usize,
@@ -44,6 +44,8 @@ pub(crate) struct Rule {
     pub(crate) ceiling: bool,
     /// Percent that it has to save for certain, to be a note, a warning, critical.
     pub(crate) levels: [f64; 3],
+    /// Its findings name the line in which most of their time is spent, where stacks were sampled.
+    pub(crate) names_line: bool,
     /// Growth in percent that is worth a word.
     pub(crate) growth: f64,
     /// Rules of whose findings this one is the cause.
@@ -72,7 +74,7 @@ impl Rule {
     }
 }
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "rule",
     "family",
     "kind",
@@ -86,6 +88,7 @@ const KEYS: [&str; 20] = [
     "parts",
     "saving",
     "levels",
+    "line",
     "growth",
     "explains",
     "also",
@@ -102,11 +105,15 @@ macro_rules! embedded {
 /// The rules that are built in.
 pub(crate) fn built_in() -> Result<Vec<Rule>> {
     let files = embedded![
+        "barrier-in-steps",
+        "broadcasts-in-steps",
         "checkpoint-stalls",
+        "compiles-again",
         "copies-of-tensors",
         "debug-switches",
         "ended-badly",
         "garbage-collection",
+        "gil-held-elsewhere",
         "grows-beyond-input",
         "host-leak",
         "input-size",
@@ -132,6 +139,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "waits-for-a-processor",
         "work-between-parts",
         "workers-restart",
+        "workers-start-slowly",
     ];
     files.into_iter().map(|(name, text)| parse(&format!("{name}.sql"), text)).collect()
 }
@@ -240,6 +248,10 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
     if !["apart", "together"].contains(&parts.as_str()) {
         return Err(wrong(format!("there is no parts '{parts}'")).hint("apart: a finding for each part; or together"));
     }
+    let line = get("line");
+    if let Some(line) = line.as_deref().filter(|line| *line != "sampled") {
+        return Err(wrong(format!("there is no line '{line}'")).hint("sampled, or no such key"));
+    }
     Ok(Rule {
         name: need("rule")?,
         family: need("family")?,
@@ -255,6 +267,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
         periodic: reduce == "periodic",
         ceiling: get("saving").as_deref() == Some("ceiling"),
         levels,
+        names_line: line.is_some(),
         growth: number("growth", 5.0)?,
         explains: list("explains"),
         also: list("also"),
@@ -278,7 +291,10 @@ mod tests {
     #[test]
     fn the_rules_that_are_built_in_are_sound() {
         for rule in built_in().unwrap() {
-            assert!(rule.needs.iter().all(|need| need.split('.').count() == 3), "{}", rule.name);
+            for need in &rule.needs {
+                let (column, least) = need.split_once(" >= ").unwrap_or((need, "1"));
+                assert!(column.split('.').count() == 3 && least.parse::<u32>().is_ok(), "{}: {need}", rule.name);
+            }
         }
     }
 

@@ -35,6 +35,18 @@ pub(crate) fn ratio_interval(draws: &Draws, values: &[f64], of: &[f64]) -> Optio
     middle95(values.iter().zip(of).filter(|(_, of)| *of > 0.0).map(|(value, of)| value / of).collect())
 }
 
+/// What share of all there is with 97.5 % confidence, where `of` in `all` that were drawn had it (Wilson's interval).
+pub(crate) fn share_at_least(of: usize, all: usize) -> f64 {
+    const Z: f64 = 1.96;
+    if all == 0 {
+        return 0.0;
+    }
+    let (count, share) = (all as f64, of as f64 / all as f64);
+    let middle = share + Z * Z / (2.0 * count);
+    let half = Z * (share * (1.0 - share) / count + Z * Z / (4.0 * count * count)).sqrt();
+    ((middle - half) / (1.0 + Z * Z / count)).max(0.0)
+}
+
 /// By what share the mean of `now` (one a step) differs from that of `before`, with 95 % confidence.
 pub(crate) fn change_interval(now: &[f64], before: &[f64]) -> Option<(f64, f64)> {
     let means = |values: &[f64], seed: u64| -> Vec<f64> {
@@ -155,6 +167,15 @@ mod tests {
     #[test]
     fn the_tail_is_the_binomial_s() {
         assert!((tail(3, 2, 0.5) - 0.5).abs() < 1e-12 && (tail(4, 4, 0.1) - 1e-4).abs() < 1e-16);
+    }
+
+    #[test]
+    fn few_samples_make_a_share_uncertain() {
+        // Wilson's interval at 95 %, from tables.
+        for (of, all, least) in [(10, 10, 0.7225), (5, 10, 0.2366), (8, 10, 0.4902), (60, 100, 0.5020), (0, 10, 0.0)] {
+            assert!((share_at_least(of, all) - least).abs() < 1e-4, "{of} of {all}: {}", share_at_least(of, all));
+        }
+        assert_eq!(share_at_least(0, 0), 0.0);
     }
 
     #[test]

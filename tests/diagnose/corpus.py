@@ -49,6 +49,7 @@ PLANTED = [
     Planted("stall", "between.py", "stall", ("periodic-stall",), subject=(("part", "other"),), twin="between"),
     Planted("validation", "between.py", "validation", ("validation-in-steps",), twin="between"),
     Planted("checkpoint", "between.py", "checkpoint", ("checkpoint-stalls",), twin="between"),
+    Planted("gil", "between.py", "gil", ("gil-held-elsewhere",), twin="between"),
     Planted("odd", "modules.py", "odd", ("odd-sibling",), subject=(("module", "blocks.3"),), twin="modules"),
     Planted("recompute", "modules.py", "recompute", ("recompute-not-needed",), twin="modules"),
     Planted("leak", "growth.py", "leak", ("host-leak",), steps=480, twin="growth"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
 
-from conftest import PROBE, ROOT, Home
+from conftest import PROBE, ROOT, Home, wait_for
 
 sys.path.insert(0, str(ROOT / "tests/diagnose"))
 from pressure import PRESSURES, Pressure, wrong
@@ -37,6 +38,65 @@ def test_a_planted_stall_is_named_and_its_twin_is_silent(home: Home) -> None:
     assert (done.returncode, answer["verdict"], answer["fits"]) == (0, None, True), done.stdout
     page = home.probe("healthy", "diagnose")
     assert "verdict: nothing stands out" in page.stdout and "sum" in page.stdout, page.stdout
+
+
+def test_samples_of_the_stack_name_the_line_of_planted_work(home: Home) -> None:
+    program = ["python", BETWEEN, "--plant", "work", "--strength", "1", "--steps"]
+    home.train(*program, "240").finish()
+    answer = json.loads(home.probe("gpt", "diagnose", "--json").stdout)
+    first = answer["findings"][0]
+    assert first["rule"] == "work-between-parts" and first["says"].endswith("(sampled)"), answer
+    assert (first["sampled"]["function"], answer["asked"]) == ("burn", None), first
+    assert first["subject"]["line"] == f"{first['sampled']['file']}:{first['sampled']['line']}"
+    kinds = {row["kind"] for row in home.query("gpt", "SELECT kind FROM python.stack_samples GROUP BY kind")}
+    assert "always" in kinds and "asked" not in kinds
+
+    # A live run that was not sampled is asked, and goes on as before.
+    live = home.train(*program, "100000", name="live", PROBE_STACK_SAMPLING="off")
+    live.wait_for_step(240)
+    assert live.query("SELECT COUNT(*) AS n FROM python.stack_samples") == [{"n": 0}]
+    read = json.loads(home.probe("live", "diagnose", "--json", "--no-ask").stdout)
+    line = [of["why"] for of in read["not_decided"] if of["rule"] == "work-between-parts"]
+    assert line and line[0].startswith("the line: 0 samples"), read
+    done = home.probe("live", "diagnose", "--json", "--ask")
+    answer = json.loads(done.stdout)
+    first, asked = answer["findings"][0], answer["asked"]
+    assert (first["rule"], first["sampled"]["function"]) == ("work-between-parts", "burn"), answer
+    assert asked[0]["what"] == "stacks" and asked[0]["problem"] is None and asked[0]["seconds"] >= 4, asked
+    assert "sampling stacks from outside for 4 s" in done.stderr and "of the collector's processor" in done.stderr
+    counted = live.query("SELECT kind, COUNT(*) AS n FROM python.stack_samples GROUP BY kind")
+    assert [row["kind"] for row in counted] == ["asked"] and counted[0]["n"] > 50, counted
+
+
+def test_a_run_that_is_asked_for_more_records_as_before_afterwards(home: Home) -> None:
+    few = {"PROBE_DETAIL": "auto", "PROBE_OVERHEAD_BUDGET": "0.01%"}
+    run = home.train("python", BETWEEN, "--steps", "1000000", **few)
+
+    def without_detail(since: int) -> int:
+        rows = run.query(f"SELECT COUNT(*) AS n FROM python.steps WHERE NOT detail AND step > {since}")
+        return rows[0]["n"]
+
+    run.wait_for_step(150)
+    wait_for("steps without detail", lambda: without_detail(150) > 50)
+    done = home.probe("gpt", "diagnose", "--ask", "--json")
+    asked = {of["what"]: of for of in json.loads(done.stdout)["asked"]}
+    assert list(asked) == ["stacks", "modules", "operators"], done.stdout
+    assert [of["problem"] for of in asked.values()] == [None, None, None], asked
+    steps = re.match(r"(\d+) steps with modules", asked["modules"]["cost"])
+    assert steps and int(steps[1]) >= 20, asked
+    (newest,) = run.query("SELECT MAX(step) AS step FROM python.steps")
+    wait_for("detail as before", lambda: without_detail(newest["step"]) > 50)
+    config = run.query("SELECT message FROM probe.events WHERE kind = 'config' ORDER BY id")
+    assert len(config) == 2 and "asked for detail in 20 steps and for operators in 0" in config[0]["message"], config
+
+
+def test_a_thread_that_holds_the_lock_is_told_and_only_as_a_note(home: Home) -> None:
+    run = home.train("python", BETWEEN, "--plant", "gil", "--steps", "100000")
+    run.wait_for_step(60)
+    home.probe("gpt", "diagnose", "--ask")
+    answer = json.loads(home.probe("gpt", "diagnose", "--json").stdout)
+    (held,) = [of for of in answer["findings"] if of["rule"] == "gil-held-elsewhere"]
+    assert held["severity"] == "note" and "Pump held the GIL" in held["says"] and "in burn" in held["says"], held
 
 
 def test_rules_of_one_s_own(home: Home) -> None:

@@ -158,6 +158,11 @@ impl Client {
         self.live("configured")?.config(values).await
     }
 
+    /// Has more recorded of the next steps, and then no longer.
+    pub async fn watch(&mut self, call: v1::WatchCall) -> Result<v1::WatchAnswer> {
+        self.live("watched more closely")?.watch(call).await
+    }
+
     /// Where the run's processes are now.
     pub async fn stacks(&mut self, mut call: v1::StacksCall) -> Result<v1::StacksAnswer> {
         call.pid = self.pid;

@@ -128,6 +128,11 @@ impl Live {
         self.told(self.control().config(request).await)
     }
 
+    pub(super) async fn watch(&mut self, call: v1::WatchCall) -> Result<v1::WatchAnswer> {
+        let request = self.request(call);
+        self.told(self.control().watch(request).await)
+    }
+
     pub(super) async fn stacks(&mut self, call: v1::StacksCall) -> Result<v1::StacksAnswer> {
         let request = self.request(call);
         // Ten seconds of a busy process can be more than gRPC's 4 MiB.

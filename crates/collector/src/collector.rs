@@ -25,7 +25,8 @@ use super::recovery::{self, Recovered};
 use super::registry::Registry;
 use super::settings::Settings;
 use super::shared::Shared;
-use super::{control, governor, gpus, hang, idle, self_ingest, service, stacks};
+use super::stack_sampling::StackSampling;
+use super::{control, governor, gpus, hang, idle, self_ingest, service, stack_sampling, stacks};
 use crate::auth::{Protection, TokenFile, Tokens};
 use crate::eval::{Broker, Log};
 use crate::server::{Audit, Bound, Gatekeeper, Locks, Servers, flight};
@@ -60,6 +61,7 @@ pub struct Collector {
     engine: Arc<Engine>,
     pub(super) reservation: Reservation,
     pub(super) info: RunInfo,
+    pub(super) sampling: Arc<StackSampling>,
     pub(super) servers: Servers,
     endpoint: Listen,
     pin: Option<Pin>,
@@ -84,6 +86,7 @@ impl Collector {
         let limits = Limits::of_collector(options.memory)?;
         let hang_after = hang::after()?;
         let gpu_interval = gpus::interval()?;
+        let samples_stacks = stack_sampling::is_on()?;
         let file = TokenFile::of(places);
         let over_tcp = options.listen.iter().any(|listen| matches!(listen, Listen::Tcp(_)));
         let locks = Locks {
@@ -151,6 +154,13 @@ impl Collector {
             captures,
         );
         let stacks = Arc::new(stacks);
+        let sampling = StackSampling::begin(
+            Arc::clone(&shared.registry),
+            Arc::clone(&stacks),
+            keep(&probe_proto::tables::stack_samples::TABLE),
+            samples_stacks,
+        )?;
+        let sampling = Arc::new(sampling);
         let hangs = Arc::new(hang::Hangs {
             registry: Arc::clone(&shared.registry),
             stacks: Arc::clone(&stacks),
@@ -170,8 +180,15 @@ impl Collector {
         let captures = Captures::new(Arc::clone(&shared), Arc::clone(&broker), Arc::clone(&engine));
         let captures = Arc::new(captures);
         let when_slow = WhenSlow::new(Arc::clone(&shared), Arc::clone(&captures));
-        let control =
-            control::ControlService { shared: Arc::clone(&shared), broker, stacks, hangs, captures, eval_over_tcp };
+        let control = control::ControlService {
+            shared: Arc::clone(&shared),
+            broker,
+            stacks,
+            sampling: Arc::clone(&sampling),
+            hangs,
+            captures,
+            eval_over_tcp,
+        };
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine), queries));
@@ -180,9 +197,9 @@ impl Collector {
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
         let servers = Servers::start(listeners, &services, &gate);
         let _stopping = shared.stopping.clone().drop_guard();
-        tokio::spawn(governor::run(Arc::clone(&shared), when_slow));
+        tokio::spawn(governor::run(Arc::clone(&shared), when_slow, Arc::clone(&sampling)));
         let pin = locks.identity.map(|identity| identity.pin);
-        Ok(Self { shared, keeper, system, engine, reservation, info, servers, endpoint, pin, _stopping })
+        Ok(Self { shared, keeper, system, engine, reservation, info, sampling, servers, endpoint, pin, _stopping })
     }
 
     /// The run with its number: "gpt@2".

@@ -6,7 +6,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::control_server::Control;
 use probe_proto::v1::{AgentInfo, ConfigAnswer, ConfigCall, DescribeCall, Description, EvalCall, EvalEvent};
 use probe_proto::v1::{CaptureCall, CaptureEvent, FinishCall, FinishProgress};
-use probe_proto::v1::{HangAnswer, HangCall, StackMethod, StacksAnswer, StacksCall};
+use probe_proto::v1::{HangAnswer, HangCall, StackMethod, StacksAnswer, StacksCall, WatchAnswer, WatchCall};
 use probe_proto::{VERSION, config};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -16,6 +16,7 @@ use super::ends;
 use super::events::{Event, Severity};
 use super::hang::Hangs;
 use super::shared::Shared;
+use super::stack_sampling::StackSampling;
 use super::stacks::Stacks;
 use crate::auth::Scope;
 use crate::eval::Broker;
@@ -27,6 +28,7 @@ pub(crate) struct ControlService {
     pub shared: Arc<Shared>,
     pub broker: Arc<Broker>,
     pub stacks: Arc<Stacks>,
+    pub sampling: Arc<StackSampling>,
     pub hangs: Arc<Hangs>,
     pub captures: Arc<Captures>,
     /// Snippets may come over TCP, from tokens that are for them.
@@ -128,6 +130,21 @@ impl Control for ControlService {
         Ok(Response::new(answer))
     }
 
+    async fn watch(&self, request: Request<WatchCall>) -> Result<Response<WatchAnswer>, Status> {
+        let caller = Caller::of(request.extensions());
+        self.require(&caller, Scope::Eval, "change what is recorded")?;
+        let call = request.into_inner();
+        let answer = self.shared.settings.watch(call, &self.shared.registry.live())?;
+        let message = format!(
+            "{} asked for detail in {} steps and for operators in {}",
+            caller.asker.name(),
+            call.detail_steps,
+            call.operator_steps
+        );
+        self.shared.events.note(Event::new("config", Severity::Info, message));
+        Ok(Response::new(answer))
+    }
+
     async fn hang(&self, request: Request<HangCall>) -> Result<Response<HangAnswer>, Status> {
         let asked_by = Asker::of(request.extensions());
         Ok(Response::new(self.hangs.ask(&asked_by).await?))
@@ -136,6 +153,9 @@ impl Control for ControlService {
     async fn stacks(&self, request: Request<StacksCall>) -> Result<Response<StacksAnswer>, Status> {
         let caller = Caller::of(request.extensions());
         let call = request.into_inner();
+        if call.main_threads {
+            return Ok(Response::new(self.sampling.ask(&call).await?));
+        }
         if matches!(call.method(), StackMethod::Paused | StackMethod::Native) {
             self.require(&caller, Scope::Eval, "stop training to read its stacks")?;
         }

@@ -17,6 +17,7 @@ use super::agent::Agent;
 use super::captures::WhenSlow;
 use super::events::{Event, Severity};
 use super::shared::Shared;
+use super::stack_sampling::StackSampling;
 
 /// Between two looks at the agents, who report as often.
 const LOOK: Duration = Duration::from_millis(500);
@@ -180,7 +181,7 @@ impl Watch {
 }
 
 /// Looks at the agents for as long as the collector lives.
-pub(crate) async fn run(shared: Arc<Shared>, captures: WhenSlow) {
+pub(crate) async fn run(shared: Arc<Shared>, captures: WhenSlow, sampling: Arc<StackSampling>) {
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut governor, mut watch) = (Governor::default(), Watch::default());
@@ -189,6 +190,7 @@ pub(crate) async fn run(shared: Arc<Shared>, captures: WhenSlow) {
             _ = looks.tick() => {
                 if look(&shared, &mut governor, &mut watch) {
                     captures.slower();
+                    sampling.slower();
                 }
             }
             () = shared.stopping.cancelled() => return,
@@ -215,10 +217,11 @@ fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) -> bool {
         }
     }
     let change = watch.look(&costs);
+    let every_step = shared.settings.wants_detail(step) || watch.captures();
     if automatic {
         // While steps are slow, what recording costs is not the question; nor are their durations an answer.
-        let stride = if watch.captures() { governor.stride } else { governor.look(&loads) };
-        plan(shared, &live, stride, watch.captures(), governor.compares, &loads);
+        let stride = if every_step { governor.stride } else { governor.look(&loads) };
+        plan(shared, &live, stride, every_step, governor.compares, &loads);
     }
     if let Some(change) = change {
         shared.events.note(event(change, step, automatic));

@@ -33,6 +33,7 @@ mod service;
 mod session;
 mod settings;
 mod shared;
+mod stack_sampling;
 mod stacks;
 mod stop;
 mod stream;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use probe_common::error::{Error, Result};
 use probe_proto::config;
 use probe_proto::v1::collector_frame::Frame;
-use probe_proto::v1::{AgentConfig, ConfigAnswer, Configure, Plan};
+use probe_proto::v1::{AgentConfig, ConfigAnswer, Configure, Plan, WatchAnswer, WatchCall};
 use tokio::time::timeout;
 
 use super::agent::{Agent, Presence};
@@ -23,6 +23,10 @@ const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(2);
 const FIRST_LEAD: f64 = 0.25;
 const MAX_LEAD: f64 = 8.0;
 const FIRST_MARGIN: i64 = 2;
+/// Somebody's wish for detail in every step ends then, however few steps were made.
+const LONGEST_WATCH: Duration = Duration::from_secs(60);
+/// And has no more steps than this.
+const MOST_WATCHED: u32 = 1000;
 
 /// Settings of the run.
 #[derive(Debug, Default)]
@@ -36,6 +40,17 @@ struct State {
     /// When it was made.
     made: Instant,
     lead: f64,
+    watch: Option<DetailWatch>,
+}
+
+/// Detail in every step for a while, which somebody has asked for.
+#[derive(Debug)]
+struct DetailWatch {
+    steps: i64,
+    /// The step from which on it is over; None until the plan that began it is there.
+    until: Option<i64>,
+    is_planned: bool,
+    deadline: Instant,
 }
 
 impl Default for State {
@@ -45,6 +60,7 @@ impl Default for State {
             plan: Plan { number: 0, from_step: 0, stride: 1, whole: true },
             made: Instant::now(),
             lead: FIRST_LEAD,
+            watch: None,
         }
     }
 }
@@ -103,6 +119,48 @@ impl Settings {
     /// Whether the collector captures steps by itself when they get slower.
     pub(crate) fn captures_when_slow(&self) -> bool {
         self.lock().values.get(config::CAPTURE_ON).is_some_and(|on| on == config::SLOW)
+    }
+
+    /// Has more recorded of the next steps: modules, which [`Self::wants_detail`] says to the governor, and operators.
+    ///
+    /// # Errors
+    /// That is too many steps.
+    pub(crate) fn watch(&self, call: WatchCall, live: &[Arc<Agent>]) -> Result<WatchAnswer> {
+        if call.detail_steps.max(call.operator_steps) > MOST_WATCHED {
+            return Err(Error::usage(format!("at most {MOST_WATCHED} steps are watched"))
+                .hint("probe ENDPOINT config detail=every-step lasts until it is changed"));
+        }
+        if call.detail_steps > 0 {
+            let (steps, deadline) = (i64::from(call.detail_steps), Instant::now() + LONGEST_WATCH);
+            self.lock().watch = Some(DetailWatch { steps, until: None, is_planned: false, deadline });
+        }
+        let watch = Configure { watch_operators: call.operator_steps, ..Configure::default() };
+        let tells =
+            |agent: &&Arc<Agent>| call.operator_steps == 0 || agent.send(Frame::Configure(watch.clone())).is_ok();
+        let processes = live.iter().filter(tells).count();
+        let automatic = live.iter().filter(|agent| {
+            let detail = agent.state().settings.get(config::DETAIL).and_then(|detail| config::Detail::parse(detail));
+            detail == Some(config::Detail::Auto)
+        });
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(WatchAnswer { processes: count(processes), automatic: count(automatic.count()) })
+    }
+
+    /// Whether somebody has asked for detail in every step, by the step that training is at; asked again and again.
+    pub(crate) fn wants_detail(&self, step: i64) -> bool {
+        let mut state = self.lock();
+        let from_step = state.plan.from_step;
+        let Some(watch) = &mut state.watch else { return false };
+        if watch.is_planned {
+            // The plan holds from its step on; of a process alone as soon as can be.
+            let steps = watch.steps;
+            watch.until.get_or_insert_with(|| from_step.max(step) + steps);
+        }
+        watch.is_planned = true;
+        if watch.until.is_some_and(|until| step >= until) || Instant::now() >= watch.deadline {
+            state.watch = None;
+        }
+        state.watch.is_some()
     }
 
     /// Has `stride` hold for agents with detail=auto from a step on; None where it does already. Returns the stride
@@ -191,14 +249,34 @@ fn by_own_count(plan: Plan, offset: Option<i64>) -> Plan {
 fn tell(live: &[Arc<Agent>], values: HashMap<String, String>, plan: Plan) -> Vec<Arc<Agent>> {
     let told = live.iter().filter(|agent| {
         let plan = by_own_count(plan, agent.state().step_offset);
-        agent.send(Frame::Configure(Configure { values: values.clone(), plan: Some(plan) })).is_ok()
+        let configure = Configure { values: values.clone(), plan: Some(plan), ..Configure::default() };
+        agent.send(Frame::Configure(configure)).is_ok()
     });
     told.cloned().collect()
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use probe_common::error::Kind;
+
+    #[test]
+    fn detail_that_somebody_asks_for_ends_by_itself() {
+        let settings = Settings::default();
+        assert!(!settings.wants_detail(100));
+        settings.watch(WatchCall { detail_steps: 20, operator_steps: 0 }, &[]).unwrap();
+        // The plan is made after the first look, and steps count from then on.
+        let looks = [100, 103, 122, 123, 124].map(|step| settings.wants_detail(step));
+        assert_eq!(looks, [true, true, true, false, false]);
+        settings.watch(WatchCall { detail_steps: 20, operator_steps: 0 }, &[]).unwrap();
+        settings.lock().watch.as_mut().unwrap().deadline = Instant::now();
+        assert!(!settings.wants_detail(130), "a minute is over, whatever the steps");
+        settings.watch(WatchCall { detail_steps: 0, operator_steps: 3 }, &[]).unwrap();
+        assert!(!settings.wants_detail(130));
+        let refused = settings.watch(WatchCall { detail_steps: 100_000, operator_steps: 0 }, &[]).unwrap_err();
+        assert_eq!((refused.kind(), refused.to_string().as_str()), (Kind::Usage, "at most 1000 steps are watched"));
+    }
 
     #[test]
     fn a_plan_is_told_by_each_ones_own_count_of_steps() {

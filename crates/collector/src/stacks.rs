@@ -46,11 +46,11 @@ pub(crate) struct Stacks {
 
 /// A process of the run, and whose rows its stacks are.
 #[derive(Debug, Clone)]
-struct Of {
-    identity: Arc<Identity>,
-    subject: Subject,
+pub(crate) struct Of {
+    pub identity: Arc<Identity>,
+    pub subject: Subject,
     /// See [`AgentState::kernel_pid`].
-    kernel_pid: Option<i32>,
+    pub kernel_pid: Option<i32>,
 }
 
 impl Stacks {
@@ -105,7 +105,7 @@ impl Stacks {
             self.sample(&chosen, plan).await?
         };
         let capture = self.keep(&chosen, &processes, unix_ns)?;
-        Ok(StacksAnswer { capture, unix_ns, processes })
+        Ok(StacksAnswer { capture, unix_ns, processes, ..StacksAnswer::default() })
     }
 
     /// The live processes that are asked for, by rank.
@@ -155,9 +155,13 @@ impl Stacks {
         Ok(asked.into_iter().filter_map(|asked| asked.or_else(|| read.next())).collect())
     }
 
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
     /// Why a process can't be read from here. Only the process that the kernel names is read: an agent can say any number,
     /// and whoever may query would then see the stacks of another process.
-    fn unreadable(&self, Of { subject, kernel_pid, .. }: &Of) -> Option<Error> {
+    pub(crate) fn unreadable(&self, Of { subject, kernel_pid, .. }: &Of) -> Option<Error> {
         if *subject.host != *self.host {
             let what = format!("it runs on {}, and this collector on {}", subject.host, self.host);
             return Some(Error::failed(what).hint("a collector on that node reads its memory"));
@@ -258,7 +262,7 @@ pub(crate) async fn captures(engine: &Engine) -> Result<i64> {
 }
 
 impl Of {
-    fn new(state: &AgentState) -> Self {
+    pub(crate) fn new(state: &AgentState) -> Self {
         let identity = Arc::clone(&state.identity);
         let subject = Subject { host: Arc::clone(&identity.host), pid: identity.pid, rank: identity.rank };
         Self { identity, subject, kernel_pid: state.kernel_pid }

@@ -27,7 +27,7 @@ impl Collector {
     /// # Errors
     /// The run directory could not be written. The collector is gone all the same.
     pub async fn stop(self, exit_status: Option<i32>) -> Result<()> {
-        let Self { shared, keeper, system, reservation, mut info, servers, .. } = self;
+        let Self { shared, keeper, system, reservation, mut info, sampling, servers, .. } = self;
         let _ = timeout(BYE_TIMEOUT, shared.until(|shared| shared.registry.live().is_empty())).await;
         ends::settle(&shared).await;
         shared.stopping.cancel();
@@ -36,6 +36,7 @@ impl Collector {
         let directory = reservation.directory().to_owned();
         let (journal, store) = (Arc::clone(&shared.journal), Arc::clone(&shared.store));
         let written = tokio::task::spawn_blocking(move || {
+            sampling.finish();
             let written = keeper.finish().and_then(|()| write_system(&directory, &store.tables(), &system));
             journal.finish();
             written?;

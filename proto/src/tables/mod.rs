@@ -33,6 +33,7 @@ pub mod process_groups;
 pub mod process_metrics;
 pub mod queries;
 pub mod spans;
+pub mod stack_samples;
 pub mod stacks;
 pub mod steps;
 pub mod store;
@@ -67,6 +68,7 @@ pub static TABLES: &[&Table] = &[
     &environment::TABLE,
     &exceptions::TABLE,
     &stacks::TABLE,
+    &stack_samples::TABLE,
     &process_metrics::TABLE,
     &gpu_metrics::TABLE,
     &agents::TABLE,

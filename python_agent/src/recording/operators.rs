@@ -420,6 +420,11 @@ pub(super) fn set_way(ticks: u64) {
     WAY.store(ticks, Ordering::Relaxed);
 }
 
+/// Watches operators in so many of the next steps.
+pub(crate) fn watch(steps: u32) {
+    WATCH.next(steps);
+}
+
 /// For tests: watches operators from here on, or no more, as at a step's beginning.
 #[pyfunction]
 fn watch_operators(on: bool) {

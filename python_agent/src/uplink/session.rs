@@ -115,7 +115,7 @@ impl Session<'_> {
             outbox.buffer.restart(welcome.acked_seq);
             outbox.acknowledge(welcome.acked_seq);
         }
-        self.configure(&v1::Configure { values: welcome.config, plan: welcome.plan });
+        self.configure(&v1::Configure { values: welcome.config, plan: welcome.plan, watch_operators: 0 });
         self.link.commands.begin(self.number);
         self.link.set_phase(Phase::Connected(welcome.run));
     }
@@ -304,6 +304,9 @@ impl Session<'_> {
     fn configure(&self, values: &v1::Configure) {
         if let Err(problem) = config::apply(&values.values, values.plan.as_ref()) {
             set_problem(format!("a setting was refused: {problem}"));
+        }
+        if values.watch_operators > 0 {
+            crate::recording::operators::watch(values.watch_operators);
         }
     }
 }

@@ -75,6 +75,7 @@ impl StackTarget {
             None => readers.read(&subject, method),
         });
         let process = reading.await.map_err(|error| Error::failed(format!("it could not be read: {error}")))?;
-        Ok(StacksAnswer { capture: 0, unix_ns: i64::try_from(now).unwrap_or_default(), processes: vec![process] })
+        let unix_ns = i64::try_from(now).unwrap_or_default();
+        Ok(StacksAnswer { unix_ns, processes: vec![process], ..StacksAnswer::default() })
     }
 }

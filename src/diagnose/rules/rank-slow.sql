@@ -4,6 +4,7 @@
 -- confidence: measured
 -- persistence: 0.9
 -- reduce: typical
+-- line: sampled
 -- explains: work-between-parts, slower-than-reference
 -- also: straggler, stragglers, slow rank, imbalance
 -- says: {who} takes longer than the others for {part}, in nearly every step, and they wait for it

@@ -1,16 +1,18 @@
-"""One process whose loop does more than train: work, reads of tensors, copies, stalls, validation, checkpoints."""
+"""One process whose loop does more than train: work, reads of tensors, copies, stalls, validation, checkpoints, a thread
+that holds the GIL."""
 
 from __future__ import annotations
 
 import pathlib
 import tempfile
+import threading
 import time
 
 import common
 import torch
 from torch import nn
 
-args = common.arguments("work", "items", "copies", "stall", "validation", "checkpoint")
+args = common.arguments("work", "items", "copies", "stall", "validation", "checkpoint", "gil")
 torch.set_num_threads(1)
 net = common.model()
 optimizer = torch.optim.AdamW(net.parameters())
@@ -30,6 +32,14 @@ def validate() -> None:
     net.train()
 
 
+def pump() -> None:
+    while True:
+        common.burn(0.02 * args.strength)
+        time.sleep(0.001)
+
+
+if args.plant == "gil":
+    threading.Thread(target=pump, name="Pump", daemon=True).start()
 for step in range(args.steps):
     rows = torch.arange(step * 64, step * 64 + 64) % 512
     x, y = samples.x[rows], samples.y[rows]

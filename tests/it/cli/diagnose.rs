@@ -64,6 +64,23 @@ fn diagnose(
     said(&home, ["gpt", "diagnose", "--json"])
 }
 
+/// What one rule says of such a run.
+pub(super) fn of_rule(
+    rule: &str,
+    steps: i64,
+    change: impl Fn(&mut steps::Row),
+    more: impl Fn(&mut Agent, &Store),
+) -> String {
+    let home = Home::empty();
+    record(&home, "gpt@1", steps, change, more);
+    said(&home, ["gpt", "diagnose", "--json", "--rule", rule]).remove(rule).unwrap_or_default()
+}
+
+#[track_caller]
+pub(super) fn begins(said: &str, begin: &str) {
+    assert!(said.starts_with(begin), "{said}, and not {begin}");
+}
+
 /// What each rule says in such an answer.
 pub(super) fn said<const N: usize>(home: &Home, words: [&str; N]) -> BTreeMap<String, String> {
     let answer: Value = serde_json::from_str(&home.stdout(words)).unwrap();
@@ -378,4 +395,116 @@ fn numbers_that_are_not_finite_and_steps_that_are_skipped_are_told() {
     let every = |period: i64| logs("torch.amp.skipped_step", move |step| f64::from(u8::from(step % period == 0)));
     says(&diagnose(STEPS, |_| (), every(10)), "skipped-steps", "found: every rank: GradScaler skipped 10 % of");
     says(&diagnose(STEPS, |_| (), every(60)), "skipped-steps", "silent");
+}
+
+/// A barrier in every `every`th step, in which the rank that waits least is for so many milliseconds.
+fn barriers(every: i64, milliseconds: f64) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let late = f64::from(1 - agent.identity.rank.unwrap());
+        let row = nccl_trace::Row {
+            duration_ms: Some(milliseconds + 5.0 * late),
+            status: agent.strings.id("completed"),
+            ..agent.collective(0, 0, "barrier")
+        };
+        let steps = (0..STEPS).filter(|step| step % every == 0);
+        agent.send(store, steps.map(|step| nccl_trace::Row { step, seq: step, ..row }));
+    }
+}
+
+#[test]
+fn a_barrier_in_each_step_costs_what_the_last_rank_spends_in_it() {
+    let waits = |row: &mut steps::Row| row.comm_time = 0.006;
+    let said = |steps, every, milliseconds| of_rule("barrier-in-steps", steps, waits, barriers(every, milliseconds));
+    begins(&said(STEPS, 1, 2.0), "found: every rank calls barrier 1 times a step, for 2.0 ms");
+    // The wait for a slow rank is no barrier's: without it, the next collective waits.
+    begins(&said(STEPS, 1, 0.05), "silent: it would save 0.2 %");
+    begins(&said(STEPS, 10, 2.0), "silent: share is at least");
+    begins(&said(30, 1, 2.0), "open: 30 steps after the warm-up are too few");
+}
+
+#[test]
+fn broadcasts_in_each_step_are_told_from_rare_ones() {
+    let waits = |row: &mut steps::Row| row.comm_time = 0.006;
+    let sends = |every: i64| {
+        move |agent: &mut Agent, store: &Store| {
+            let row = agent.collective(0, 0, "broadcast");
+            let steps = (0..STEPS).filter(|step| step % every == 0);
+            agent.send(store, steps.map(|step| nccl_trace::Row { step, seq: step, ..row }));
+        }
+    };
+    let said = |more: &dyn Fn(&mut Agent, &Store)| of_rule("broadcasts-in-steps", STEPS, waits, more);
+    begins(&said(&sends(1)), "found: every rank broadcasts 1.05 MB a step, for 2.0 ms");
+    begins(&said(&sends(10)), "silent");
+    begins(&said(&collectives(1, 1 << 20)), "silent");
+}
+
+/// Compilations of frame 3 in these steps, the first of number `first`.
+fn compiles(steps: &'static [i64], first: i64) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let (kind, part) = (agent.strings.id("compilation"), agent.strings.id("forward"));
+        let pause = |agent: &mut Agent, (number, step): (i64, &i64)| pauses::Row {
+            step: *step,
+            ts: Time(START + step * 1_000_000_000),
+            kind,
+            part,
+            duration: 0.5,
+            generation: None,
+            collected: None,
+            uncollectable: None,
+            compile_id: Some(agent.strings.id(&format!("3/{number}"))),
+            thread: 1,
+        };
+        let rows: Vec<_> = (first..).zip(steps).map(|of| pause(agent, of)).collect();
+        agent.send(store, rows);
+    }
+}
+
+#[test]
+fn compiling_again_and_again_is_told_from_compiling_at_the_beginning() {
+    let slow = |steps: &'static [i64]| {
+        move |row: &mut steps::Row| {
+            if steps.contains(&row.step) {
+                row.forward_time += 0.5;
+            }
+        }
+    };
+    let said = |steps, first| of_rule("compiles-again", STEPS, slow(steps), compiles(steps, first));
+    let often: &[i64] = &[10, 30, 50, 70, 90, 110];
+    let found = said(often, 1);
+    begins(&found, "found: every rank compiles again and again: ");
+    assert!(found.ends_with("of these steps, most of them of frame 3"), "{found}");
+    begins(&said(&[1, 3, 5, 7, 9, 11], 1), "silent: nothing of this kind");
+    begins(&said(&[60, 110], 1), "silent: nothing of this kind");
+    // The first compilation of each function is none again.
+    let first = |agent: &mut Agent, store: &Store| often.chunks(1).for_each(|step| compiles(step, 0)(agent, store));
+    begins(&of_rule("compiles-again", STEPS, slow(often), first), "silent: nothing of this kind");
+    let off = of_rule("compiles-again", STEPS, |row| row.gc_time = None, nothing);
+    begins(&off, "open: python.steps.gc_time is not recorded");
+}
+
+#[test]
+fn workers_that_start_slowly_are_told_from_batches_that_take_long() {
+    let batches = |first: f64, others: f64, stay: bool| {
+        move |agent: &mut Agent, store: &Store| {
+            let row = data_trace::Row { dataset: Some(agent.strings.id("Images")), ..agent.batch_handed(0) };
+            let row = |step: i64| data_trace::Row {
+                step,
+                ts: Time(START + step * 1_000_000_000),
+                batch_index: Some(step % 60),
+                num_workers: Some(2),
+                persistent_workers: Some(stay),
+                wait: if step % 60 == 0 { first } else { others },
+                ..row
+            };
+            agent.send(store, (0..STEPS).map(row));
+        }
+    };
+    let said = |first, others, stay| of_rule("workers-start-slowly", STEPS, |_| (), batches(first, others, stay));
+    let found = "found: every rank waited 20 s for the first batch of its 2 new workers";
+    begins(&said(20.0, 0.001, false), &format!("{found} (2 times)"));
+    // Workers that stay start once.
+    begins(&said(20.0, 0.001, true), &format!("{found} (1 times)"));
+    begins(&said(5.0, 0.001, false), "silent");
+    // A batch takes two seconds of a worker: that it takes 20 with two of them is another rule's.
+    begins(&said(20.0, 1.5, false), "silent");
 }

@@ -107,6 +107,10 @@ impl Control for Answering {
         Ok(Response::new(crate::cli::stacks::hang()))
     }
 
+    async fn watch(&self, _: Request<v1::WatchCall>) -> Result<Response<v1::WatchAnswer>, Status> {
+        Err(Status::unimplemented("nobody trains here"))
+    }
+
     async fn stacks(&self, call: Request<v1::StacksCall>) -> Result<Response<v1::StacksAnswer>, Status> {
         Ok(Response::new(crate::cli::stacks::answer(&call.into_inner())))
     }

@@ -78,7 +78,7 @@ pub(crate) fn answer(call: &StacksCall) -> StacksAnswer {
             process.threads.iter_mut().for_each(|thread| thread.samples = threads);
         }
     }
-    StacksAnswer { capture: 3, unix_ns: crate::sql::data::START, processes }
+    StacksAnswer { capture: 3, unix_ns: crate::sql::data::START, processes, ..StacksAnswer::default() }
 }
 
 /// Rank 1 of two is missing.

@@ -32,6 +32,21 @@ async fn what_is_set_is_in_force_on_live_agents_when_the_answer_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn agents_are_told_to_watch_operators_once_and_settings_stay() {
+    let bench = Bench::start().await;
+    let mut agent = bench.rank(0, 1).await;
+    let call = v1::WatchCall { detail_steps: 0, operator_steps: 3 };
+    let answer = bench.control().await.watch(call).await.unwrap().into_inner();
+    assert_eq!((answer.processes, answer.automatic), (1, 0));
+    let Frame::Configure(configure) = agent.next().await else { panic!("not Configure") };
+    assert_eq!((configure.watch_operators, configure.values.len(), configure.plan), (3, 0, None));
+    let later = bench.agent("later").await;
+    assert!(later.welcome.config.is_empty());
+    let noted = "SELECT kind, message LIKE '%asked for detail in 0 steps and for operators in 3' FROM probe.events";
+    bench.until(noted, &[&["config", "true"]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_says_nothing_is_shown_as_it_was() {
     let bench = Bench::start().await;
     let agent = bench.agent("a").await;

@@ -8,7 +8,8 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{ColumnType, Row, Table, Text, Time};
 use probe_proto::tables::{
     agents, checkpoints, copies, custom, data_trace, drops, environment, evals, events, exceptions, gpu_metrics,
-    memory, metrics, nccl_trace, pauses, process_metrics, spans, stacks, steps, sync_points, torch_trace,
+    memory, metrics, nccl_trace, pauses, process_metrics, spans, stack_samples, stacks, steps, sync_points,
+    torch_trace,
 };
 use probe_query::Engine;
 use probe_store::{Identity, Mapping, Origin, RecordBatchBuilder, Rows, StorageStats, Store, Strings, SystemTable};
@@ -216,6 +217,47 @@ impl Agent {
             });
         }
         rows
+    }
+
+    /// The main thread in `write_log` at line 9, between the parts of a step, after `seconds`.
+    pub(crate) fn stack_sample(&mut self, step: i64, seconds: f64) -> stack_samples::Row {
+        stack_samples::Row {
+            ts: Time(START + (seconds * 1e9) as i64),
+            step,
+            kind: self.strings.id("always"),
+            elapsed: Some(1.0),
+            part: self.strings.id("other"),
+            function: Some(self.strings.id("write_log")),
+            file: Some(self.strings.id("train.py")),
+            line: Some(9),
+            library_function: None,
+            library_file: None,
+            library_line: None,
+            running: true,
+            gil: true,
+            gil_elsewhere: false,
+            gil_thread: None,
+            gil_function: None,
+            gil_file: None,
+            gil_line: None,
+        }
+    }
+
+    /// Rank 0 writes a log; another thread of rank 1 holds the GIL.
+    fn stack_samples(&mut self) -> Vec<stack_samples::Row> {
+        let held = self.identity.rank == Some(1);
+        let holder = held.then(|| ["Pump", "pump", "pump.py"].map(|text| self.strings.id(text)));
+        let row = |row: stack_samples::Row| stack_samples::Row {
+            running: !held,
+            gil: !held,
+            gil_elsewhere: held,
+            gil_thread: holder.map(|[thread, ..]| thread),
+            gil_function: holder.map(|[_, function, _]| function),
+            gil_file: holder.map(|[.., file]| file),
+            gil_line: held.then_some(5),
+            ..row
+        };
+        (0..4).map(|step| row(self.stack_sample(step, step as f64 + 0.5))).collect()
     }
 
     fn memory(&mut self, step: i64, device: &str) -> memory::Row {
@@ -581,6 +623,8 @@ pub(crate) fn store() -> Arc<Store> {
         }
         let stack = agent.stack();
         agent.send(&store, stack);
+        let samples = agent.stack_samples();
+        agent.send(&store, samples);
         agent.send_own(&store);
     }
     store

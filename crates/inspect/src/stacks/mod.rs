@@ -8,10 +8,13 @@ pub mod agent;
 pub mod flame;
 pub mod fold;
 mod launcher;
+pub mod main_thread;
 pub mod page;
+mod part;
 pub mod permission;
 pub mod processes;
 mod reader;
+mod roots;
 pub mod sampler;
 mod source;
 mod waits;
@@ -24,6 +27,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackMethod};
 
 pub use launcher::is_launcher;
+pub use part::part;
 pub use reader::{HAS_NATIVE, Reader};
 
 /// A process to read.

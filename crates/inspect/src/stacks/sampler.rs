@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
 
+use super::roots::{self, Roots};
 use super::{Readers, Subject};
 
 /// Different stacks of a process that are kept, and frames of all of them.
 const MAX_STACKS: usize = 4096;
 const MAX_FRAMES: usize = 65_536;
-/// A reading that was torn is repeated at once, so often.
-const AGAIN: usize = 3;
 /// A reading that fails so often in a row ends it.
 const MAX_FAILURES: u64 = 200;
 
@@ -84,8 +83,8 @@ pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &Atom
         turn += 1;
         let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
         let mut read = reader.sample();
-        for _ in 0..AGAIN {
-            if read.as_ref().is_ok_and(|threads| threads.iter().all(|thread| seen.is_plausible(thread))) {
+        for _ in 0..roots::AGAIN {
+            if read.as_ref().is_ok_and(|threads| threads.iter().all(|thread| seen.roots.is_plausible(thread))) {
                 break;
             }
             read = reader.sample();
@@ -126,23 +125,14 @@ struct Key {
 struct Seen {
     stacks: HashMap<Key, u64>,
     frames: usize,
-    /// The outermost frame of each thread. A reading with another one was torn, unless the next says the same.
-    roots: HashMap<Option<u32>, Root>,
+    roots: Roots,
     left_out: u64,
-}
-
-type Named = (String, String);
-
-#[derive(Debug)]
-struct Root {
-    known: Option<Named>,
-    doubtful: Option<Named>,
 }
 
 impl Seen {
     fn count(&mut self, threads: Vec<ThreadStack>) {
         for thread in threads {
-            if !self.is_whole(&thread) {
+            if !self.roots.is_whole(&thread) {
                 self.left_out += 1;
                 continue;
             }
@@ -157,32 +147,6 @@ impl Seen {
                     self.frames += entry.key().frames.len();
                     entry.insert(1);
                 }
-            }
-        }
-    }
-
-    /// Whether a reading is not torn, as far as can be told.
-    fn is_plausible(&self, thread: &ThreadStack) -> bool {
-        let Some(known) = self.roots.get(&thread.os_thread).and_then(|root| root.known.as_ref()) else { return true };
-        thread.frames.last().is_none_or(|frame| frame.function == known.0 && frame.file == known.1)
-    }
-
-    fn is_whole(&mut self, thread: &ThreadStack) -> bool {
-        let root = thread.frames.last().map(|frame| (frame.function.clone(), frame.file.clone()));
-        match self.roots.entry(thread.os_thread) {
-            Entry::Vacant(entry) => {
-                entry.insert(Root { known: root, doubtful: None });
-                true
-            }
-            Entry::Occupied(mut entry) => {
-                let entry = entry.get_mut();
-                let whole = root.is_none() || entry.known.is_none() || root == entry.known || root == entry.doubtful;
-                if whole && root.is_some() {
-                    (entry.known, entry.doubtful) = (root, None);
-                } else if !whole {
-                    entry.doubtful = root;
-                }
-                whole
             }
         }
     }

@@ -1,0 +1,261 @@
+//! The thread that samples, and what others may ask of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use probe_common::clock;
+use probe_common::error::{Error, Result};
+use probe_inspect::stacks::sampler::Plan;
+use probe_proto::env::PROBE_STACK_SAMPLING;
+use probe_proto::v1::{ProcessStacks, StackMethod, StacksAnswer, StacksCall};
+use probe_query::lower_priority;
+
+use super::pace::{Budget, Burst, Kind};
+use super::process::Sampled;
+use super::rows::Samples;
+use crate::registry::Registry;
+use crate::self_ingest::SelfIngest;
+use crate::stacks::Stacks;
+
+/// Between two looks at who is there; samples become rows as often.
+const REFRESH: Duration = Duration::from_secs(1);
+/// A sampling that is asked for takes no longer, and is no faster.
+const LONGEST: Duration = Duration::from_secs(60);
+const FASTEST: Duration = Duration::from_millis(10);
+
+/// Whether the collector samples by itself.
+///
+/// # Errors
+/// The variable says neither on nor off.
+pub(crate) fn is_on() -> Result<bool> {
+    match std::env::var(PROBE_STACK_SAMPLING).unwrap_or_default().as_str() {
+        "" | "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(Error::usage(format!("{PROBE_STACK_SAMPLING}={other} is neither on nor off"))
+            .hint(format!("{PROBE_STACK_SAMPLING}=off: stacks are read only when somebody asks"))),
+    }
+}
+
+/// Samples until it is dropped.
+#[derive(Debug)]
+pub(crate) struct StackSampling(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    registry: Arc<Registry>,
+    stacks: Arc<Stacks>,
+    samples: Samples,
+    /// Whether it samples without a burst.
+    always: bool,
+    bursts: Mutex<Bursts>,
+    changed: Condvar,
+    over: AtomicBool,
+}
+
+/// What is to be done beside the usual, and what came of it.
+#[derive(Debug, Default)]
+struct Bursts {
+    newest: Option<Burst>,
+    /// Of the sampling that somebody asks for.
+    answer: Vec<ProcessStacks>,
+    processor_time: Duration,
+}
+
+impl StackSampling {
+    /// Begins, on a thread of its own.
+    ///
+    /// # Errors
+    /// The system's, if it has no threads left.
+    pub(crate) fn begin(registry: Arc<Registry>, stacks: Arc<Stacks>, table: SelfIngest, always: bool) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            registry,
+            stacks,
+            samples: Samples::new(table),
+            always,
+            bursts: Mutex::default(),
+            changed: Condvar::new(),
+            over: AtomicBool::new(false),
+        });
+        let sampling = Self(Arc::clone(&shared));
+        std::thread::Builder::new().name("probe-samples".into()).spawn(move || shared.run())?;
+        Ok(sampling)
+    }
+
+    /// Steps have become slower.
+    pub(crate) fn slower(&self) {
+        let mut bursts = self.0.lock();
+        // Somebody who asks has asked for more.
+        if self.0.always && bursts.current(Instant::now()).is_none() {
+            bursts.newest = Some(Burst::slow(Instant::now()));
+            self.0.changed.notify_all();
+        }
+    }
+
+    /// Samples all processes for as long and as often as is asked, whatever it costs; the rows are there afterwards.
+    ///
+    /// # Errors
+    /// It is too long or too often, or another one is under way.
+    pub(crate) async fn ask(&self, call: &StacksCall) -> Result<StacksAnswer> {
+        let plan = Plan::new(call.duration_s, call.rate)?;
+        if plan.duration > LONGEST || plan.interval < FASTEST {
+            let what = format!("processes are sampled for {} s at most, 100 times a second", LONGEST.as_secs());
+            return Err(Error::usage(what));
+        }
+        let unix_ns = clock::unix_ns();
+        {
+            let now = Instant::now();
+            let mut bursts = self.0.lock();
+            if bursts.current(now).is_some_and(|burst| burst.kind == Kind::Asked) {
+                return Err(Error::limit("somebody else is having these processes sampled")
+                    .hint(format!("ask again in {} s", LONGEST.as_secs())));
+            }
+            let burst = Burst { kind: Kind::Asked, until: now + plan.duration, interval: plan.interval };
+            *bursts = Bursts { newest: Some(burst), ..Bursts::default() };
+            self.0.changed.notify_all();
+        }
+        tokio::time::sleep(plan.duration).await;
+        let (processes, processor_s) = {
+            let mut bursts = self.0.lock();
+            bursts.newest = None;
+            (std::mem::take(&mut bursts.answer), bursts.processor_time.as_secs_f64())
+        };
+        self.0.samples.keep();
+        Ok(StacksAnswer { capture: 0, unix_ns, processes, processor_s })
+    }
+
+    /// Makes rows of what was sampled, and samples no more. The run is being written.
+    pub(crate) fn finish(&self) {
+        self.0.end();
+        self.0.samples.finish();
+    }
+}
+
+impl Drop for StackSampling {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Bursts {
+    fn current(&self, now: Instant) -> Option<Burst> {
+        self.newest.filter(|burst| now < burst.until)
+    }
+
+    /// The answer's entry of a process.
+    fn of(&mut self, process: &Sampled) -> &mut ProcessStacks {
+        let of = process.of().subject.unread(StackMethod::Memory);
+        let place = self.answer.iter().position(|other| other.pid == of.pid).unwrap_or_else(|| {
+            self.answer.push(of);
+            self.answer.len() - 1
+        });
+        &mut self.answer[place]
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Bursts> {
+        self.bursts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        // With the lock, or the thread could begin to wait right after.
+        let _bursts = self.lock();
+        self.changed.notify_all();
+    }
+
+    fn run(&self) {
+        lower_priority();
+        let mut budget = Budget::new(Instant::now());
+        let mut processes: Vec<Sampled> = Vec::new();
+        let mut refreshed: Option<Instant> = None;
+        while !self.over.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            let burst = self.lock().current(now);
+            let mut wake = now + REFRESH;
+            if self.always || burst.is_some() {
+                if refreshed.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH) {
+                    self.refresh(&mut processes, now);
+                    self.samples.keep();
+                    refreshed = Some(now);
+                }
+                let free = burst.is_some_and(|burst| burst.kind == Kind::Asked);
+                let wait = if free { Duration::ZERO } else { budget.wait(now) };
+                if wait.is_zero() {
+                    for process in processes.iter_mut().filter(|process| process.due(burst) <= now) {
+                        let before = processor_time();
+                        self.sample(process, burst, now);
+                        let took = processor_time().saturating_sub(before);
+                        if free {
+                            self.lock().processor_time += took;
+                        } else {
+                            budget.spend(took);
+                        }
+                    }
+                }
+                let due = processes.iter().map(|process| process.due(burst)).min().unwrap_or(wake);
+                wake = wake.min(due.max(now + wait));
+            } else {
+                // The next burst is about those that are there then.
+                processes.clear();
+                refreshed = None;
+            }
+            self.sleep(wake, burst);
+        }
+    }
+
+    /// Who is there now.
+    fn refresh(&self, processes: &mut Vec<Sampled>, now: Instant) {
+        let live = self.registry.live();
+        processes.retain(|process| live.iter().any(|agent| Arc::ptr_eq(agent, &process.agent)));
+        for agent in live {
+            if !processes.iter().any(|process| Arc::ptr_eq(&agent, &process.agent)) {
+                processes.push(Sampled::new(agent, now));
+            }
+        }
+        processes.iter_mut().for_each(|process| process.refresh(now));
+    }
+
+    fn sample(&self, process: &mut Sampled, burst: Option<Burst>, now: Instant) {
+        let kind = burst.map_or(Kind::Always, |burst| burst.kind);
+        let sampled = process.sample(&self.stacks, kind, now);
+        if kind == Kind::Asked {
+            let mut bursts = self.lock();
+            let of = bursts.of(process);
+            match &sampled {
+                Ok(Some(_)) => of.samples += 1,
+                Ok(None) => of.missed += 1,
+                Err(error) => {
+                    of.problem = error.to_string();
+                    error.hint_text().unwrap_or_default().clone_into(&mut of.hint);
+                }
+            }
+        }
+        if let Ok(Some(sample)) = sampled {
+            self.samples.add(sample);
+        }
+    }
+
+    /// Sleeps until then, or until a burst begins, or the end.
+    fn sleep(&self, wake: Instant, burst: Option<Burst>) {
+        let bursts = self.lock();
+        let same = |bursts: &mut Bursts| {
+            let until = |burst: Option<Burst>| burst.map(|burst| burst.until);
+            !self.over.load(Ordering::Relaxed) && until(bursts.current(Instant::now())) == until(burst)
+        };
+        let time = wake.saturating_duration_since(Instant::now());
+        drop(self.changed.wait_timeout_while(bursts, time, same));
+    }
+}
+
+/// What the calling thread has had of a processor.
+fn processor_time() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Duration::ZERO };
+    let time = |of: nix::sys::time::TimeVal| {
+        let (seconds, micros) = (u64::try_from(of.tv_sec()).unwrap_or(0), u64::try_from(of.tv_usec()).unwrap_or(0));
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    };
+    time(usage.user_time()) + time(usage.system_time())
+}

@@ -1,0 +1,198 @@
+//! Evidence that a live run is asked for where a diagnosis leaves much of a step without a name (`--ask`): the cheapest
+//! first, and no more than it takes.
+
+use std::time::{Duration, Instant};
+
+use probe_client::Client;
+use probe_common::error::{Error, Result};
+use probe_proto::v1::{StacksCall, WatchCall};
+
+use super::diagnosis::Diagnosis;
+use super::request::{Request, Unnamed, What};
+use super::rows::ask as query;
+use super::rule;
+
+/// Percent of a step that is worth asking for.
+const WORTH: f64 = 10.0;
+/// How long stacks are sampled (s), and how often a second.
+const SAMPLING: f64 = 4.0;
+const RATE: f64 = 50.0;
+/// Steps in which modules are recorded, and those in which operators are.
+const DETAIL_STEPS: u32 = 20;
+const OPERATOR_STEPS: u32 = 3;
+/// Steps that long are not waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks whether the steps are there.
+const LOOK: Duration = Duration::from_millis(250);
+/// A request reaches agents, and rows reach the collector, within this.
+const ON_THE_WAY: Duration = Duration::from_millis(1500);
+
+/// The cheapest first.
+const PLAN: [What; 3] = [What::Stacks, What::Modules, What::Operators];
+
+impl What {
+    /// What is done, for whoever waits for it.
+    fn says(self) -> String {
+        match self {
+            Self::Stacks => format!("sampling stacks from outside for {SAMPLING} s"),
+            Self::Modules => format!("recording modules in each of {DETAIL_STEPS} steps"),
+            Self::Operators => format!("recording copies and reads of tensors in {OPERATOR_STEPS} steps"),
+        }
+    }
+
+    /// Whether it can say anything of a part.
+    fn is_about(self, part: &str) -> bool {
+        match self {
+            Self::Stacks => true,
+            Self::Modules => matches!(part, "forward" | "backward" | "uneven"),
+            Self::Operators => matches!(part, "data" | "forward" | "other"),
+        }
+    }
+
+    /// Does it; what it cost.
+    async fn ask(self, client: &mut Client) -> Result<String> {
+        match self {
+            Self::Stacks => sample(client).await,
+            Self::Modules => {
+                let call = WatchCall { detail_steps: DETAIL_STEPS, operator_steps: 0 };
+                let since = newest(client).await?;
+                let told = client.watch(call).await?;
+                if told.automatic == 0 {
+                    return Err(Error::failed("detail is not auto in any process, and somebody has set it so")
+                        .hint("probe ENDPOINT config detail=auto"));
+                }
+                let sql = format!(
+                    "SELECT MIN(steps) AS steps FROM (SELECT COUNT(*) AS steps FROM python.steps \
+                     WHERE detail AND step > {since} GROUP BY pid)"
+                );
+                let steps = reached(client, &sql, i64::from(DETAIL_STEPS)).await?;
+                Ok(format!("{steps} steps with modules{}", longer(client).await.unwrap_or_default()))
+            }
+            Self::Operators => {
+                let call = WatchCall { detail_steps: 0, operator_steps: OPERATOR_STEPS };
+                let told = client.watch(call).await?;
+                tokio::time::sleep(ON_THE_WAY).await;
+                let since = newest(client).await?;
+                let sql = format!(
+                    "SELECT MIN(step) AS steps FROM (SELECT MAX(step) AS step FROM python.steps WHERE step > {since} \
+                     GROUP BY pid)"
+                );
+                reached(client, &sql, since + i64::from(OPERATOR_STEPS) + 1).await?;
+                Ok(format!("{OPERATOR_STEPS} steps of {} processes, with operators", told.processes))
+            }
+        }
+    }
+}
+
+/// Asks for what names the largest row without a name, diagnoses again, and goes on until nothing large is left or the
+/// plan is at its end. `every` row counts, or else only those in which nothing is expected. `told` hears what is done.
+///
+/// # Errors
+/// Those of a diagnosis. What could not be asked is no error: it is said beside the rest.
+pub(crate) async fn ask(
+    client: &mut Client,
+    mut done: Diagnosis,
+    every: bool,
+    diagnose: impl AsyncFn(&mut Client) -> Result<Diagnosis>,
+    told: impl Fn(&str),
+) -> Result<Diagnosis> {
+    let mut requests: Vec<Request> = Vec::new();
+    for what in PLAN {
+        let Some(row) = largest(&done, every, what)? else { continue };
+        let percent = row.percent;
+        told(&format!("{percent:.0} % of a step has no name ({}): {}", row.part, what.says()));
+        let began = Instant::now();
+        let cost = what.ask(client).await.map_err(|error| match error.hint_text() {
+            Some(hint) => format!("{error} ({hint})"),
+            None => error.to_string(),
+        });
+        let seconds = began.elapsed().as_secs_f64();
+        match &cost {
+            Ok(cost) => told(&format!("{seconds:.1} s; {cost}")),
+            Err(why) => told(&format!("not possible: {why}")),
+        }
+        let found_out = cost.is_ok();
+        requests.push(Request { what, row, seconds, cost });
+        if found_out {
+            done = diagnose(client).await?;
+        }
+    }
+    done.asked = Some(requests);
+    Ok(done)
+}
+
+/// The largest row of the waterfall that has no name and that this can say something of.
+fn largest(done: &Diagnosis, every: bool, what: What) -> Result<Option<Unnamed>> {
+    let names_lines: Vec<String> =
+        rule::built_in()?.into_iter().filter(|rule| rule.names_line).map(|rule| rule.name).collect();
+    let total = done.total().max(1) as f64;
+    let rows = done.waterfall.iter().filter_map(|leaf| {
+        let whole = leaf.typical + leaf.excess;
+        let ticks = match leaf.finding {
+            Some(place) => {
+                let finding = &done.findings[place];
+                let has_none = finding.sampled.is_none() && !finding.subject.contains_key("line");
+                (what == What::Stacks && has_none && names_lines.contains(&finding.rule)).then_some(whole)?
+            }
+            // Nothing is expected there.
+            None if matches!(leaf.part, "other" | "unaccounted" | "uneven") => whole,
+            None if matches!(leaf.part, "comm" | "validation" | "checkpoint") => return None,
+            None if every => whole,
+            // What a part takes in most steps is its work; what it takes in some is not.
+            None => leaf.excess,
+        };
+        let percent = ticks as f64 / total * 100.0;
+        Some(Unnamed { part: leaf.part, percent, finding: leaf.finding })
+    });
+    let worth = rows.filter(|row| row.percent >= WORTH && what.is_about(row.part));
+    Ok(worth.max_by(|one, other| one.percent.total_cmp(&other.percent)))
+}
+
+async fn sample(client: &mut Client) -> Result<String> {
+    let call = StacksCall { duration_s: SAMPLING, rate: RATE, main_threads: true, ..StacksCall::default() };
+    let answer = client.stacks(call).await?;
+    let samples: u64 = answer.processes.iter().map(|process| process.samples).sum();
+    if samples == 0 {
+        let why = answer.processes.iter().find(|process| !process.problem.is_empty());
+        let problem = why.map_or("no process of the run could be read", |process| process.problem.as_str());
+        let error = Error::failed(problem.to_owned());
+        return Err(match why.filter(|process| !process.hint.is_empty()) {
+            Some(process) => error.hint(process.hint.clone()),
+            None => error,
+        });
+    }
+    Ok(format!(
+        "{samples} samples of {} processes, for {:.2} s of the collector's processor; training was not stopped",
+        answer.processes.iter().filter(|process| process.samples > 0).count(),
+        answer.processor_s
+    ))
+}
+
+/// The newest step.
+async fn newest(client: &mut Client) -> Result<i64> {
+    Ok(query(client, "SELECT MAX(step) AS step FROM python.steps").await?.int("step", 0).unwrap_or(-1))
+}
+
+/// Waits until the number that is asked for is reached; which it is then.
+async fn reached(client: &mut Client, sql: &str, enough: i64) -> Result<i64> {
+    let began = Instant::now();
+    loop {
+        let steps = query(client, sql).await?.int("steps", 0).unwrap_or(0);
+        if steps >= enough {
+            return Ok(steps);
+        }
+        if began.elapsed() >= PATIENCE {
+            return Err(Error::failed(format!("the steps were not made within {} s", PATIENCE.as_secs())));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// By how much a step takes longer with modules, as the agents reckon.
+async fn longer(client: &mut Client) -> Option<String> {
+    let sql = "SELECT MAX((events - COALESCE(events_without_detail, 0)) * event_cost / step_duration) AS share \
+               FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM probe.overhead \
+               WHERE step_duration > 0) WHERE newest = 1";
+    let share = query(client, sql).await.ok()?.number("share", 0)?;
+    Some(format!(", each of which takes {:.1} % longer by the agents' own reckoning", share * 100.0))
+}

@@ -1,0 +1,176 @@
+//! The line in which the time of a finding is spent, told from samples of main threads (`python.stack_samples`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::diagnosis::{Diagnosis, Undecided};
+use super::finding::Finding;
+use super::line::{Line, Place};
+use super::rows::{Rows, ask};
+use super::rule::Rule;
+use super::statistics::share_at_least;
+use super::steps::{PARTS, Steps, seconds};
+use probe_client::Client;
+use probe_common::error::Result;
+
+/// Samples that it takes, in the part of the step that a finding is about.
+const LEAST: usize = 10;
+/// Steps that they have to come from: one long step has many samples.
+const LEAST_STEPS: usize = 3;
+/// Share of those samples that a line has to have for certain.
+const SHARE: f64 = 0.5;
+/// Samples in a part, as a share of what its time lets expect: fewer, and stacks and steps speak of different things.
+const AGREES: f64 = 0.5;
+
+const RECORD: &str = "probe diagnose --ask samples a live run for 4 s; PROBE_STACK_SAMPLING must not be off";
+
+/// Names the lines of findings whose rules ask for it, or says why that is not decided.
+///
+/// # Errors
+/// The queries'.
+pub(super) async fn name_lines(
+    client: &mut Client,
+    done: &mut Diagnosis,
+    rules: &BTreeMap<String, Rule>,
+) -> Result<()> {
+    let wants = |of: &Finding| rules.get(&of.rule).is_some_and(|rule| rule.names_line);
+    if !done.findings.iter().any(wants) {
+        return Ok(());
+    }
+    let samples = Samples::read(client, &done.steps).await?;
+    for finding in &mut done.findings {
+        if !wants(finding) {
+            continue;
+        }
+        match samples.of(finding, &done.steps) {
+            Ok(line) => {
+                finding.says += &line.text();
+                finding.sampled = Some(line);
+            }
+            Err(why) => {
+                let why = format!("the line: {why}");
+                done.not_decided.push(Undecided { rule: finding.rule.clone(), why, how: RECORD.into() });
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Sample {
+    process: usize,
+    /// Its place among the steps.
+    step: usize,
+    part: String,
+    place: Place,
+    library: Option<String>,
+}
+
+impl Sample {
+    /// The function it is in, by file and name. A script as a whole is none.
+    fn function(&self) -> Option<(&str, &str)> {
+        (self.place.function != "<module>").then_some((&self.place.file, &self.place.function))
+    }
+}
+
+struct Samples(Vec<Sample>);
+
+impl Samples {
+    async fn read(client: &mut Client, steps: &Steps) -> Result<Self> {
+        let begins = "SELECT pid, step, CAST(ts AS BIGINT) AS ts, duration FROM python.steps WHERE $window ORDER BY ts";
+        let begins = ask(client, &steps.fill(begins)).await?;
+        let at: BTreeMap<i64, usize> = steps.numbers.iter().enumerate().map(|(at, step)| (*step, at)).collect();
+        // By process: when each step began and ended (ns), in the order of time.
+        let mut spans: BTreeMap<i64, Vec<(f64, f64, usize)>> = BTreeMap::new();
+        for row in 0..begins.count {
+            let (number, whole) = (|name: &str| begins.number(name, row), |name: &str| begins.int(name, row));
+            let (Some(pid), Some(step), Some(ts), Some(duration)) =
+                (whole("pid"), whole("step"), number("ts"), number("duration"))
+            else {
+                continue;
+            };
+            if let Some(at) = at.get(&step) {
+                spans.entry(pid).or_default().push((ts, ts + duration * 1e9, *at));
+            }
+        }
+        // A process reports its steps every half second, so a sample may be of a later step than it says.
+        let sql = "SELECT pid, CAST(ts AS BIGINT) AS ts, part, COALESCE(function, library_function) AS function, \
+                   COALESCE(file, library_file) AS file, COALESCE(line, library_line) AS line, \
+                   CASE WHEN function IS NOT NULL THEN library_function END AS library FROM python.stack_samples \
+                   WHERE pid IN ($pids) AND step BETWEEN $first - 2000 AND $last + 1";
+        let rows = ask(client, &steps.fill(sql)).await?;
+        Ok(Self((0..rows.count).filter_map(|row| sample(&rows, row, steps, &spans)).collect()))
+    }
+
+    /// The line of a finding, or why it has none.
+    fn of(&self, finding: &Finding, steps: &Steps) -> Result<Line, String> {
+        // Parts of several ranks are one finding where they are the same part.
+        let parts: BTreeSet<usize> = finding.reductions.iter().map(|of| of.part).collect();
+        let part = parts.first().filter(|_| parts.len() == 1).ok_or("it is about several parts of a step")?;
+        // Where only some steps are long, only these have something to say.
+        let counts = |process: usize, step: usize| {
+            finding.reductions.iter().any(|of| of.process == process && of.by.get(step).is_some_and(|by| *by > 0))
+        };
+        let within: Vec<&Sample> = self.0.iter().filter(|of| counts(of.process, of.step)).collect();
+        let there: Vec<&Sample> = within.iter().copied().filter(|of| of.part == PARTS[*part]).collect();
+        let from: BTreeSet<usize> = there.iter().map(|of| of.step).collect();
+        if there.len() < LEAST || from.len() < LEAST_STEPS {
+            return Err(format!(
+                "{} samples of the stack in {} steps are too few: it takes {LEAST} in {LEAST_STEPS}",
+                there.len(),
+                from.len()
+            ));
+        }
+        let (mut time, mut whole) = (0, 0);
+        for of in &finding.reductions {
+            for step in (0..steps.count()).filter(|step| counts(of.process, *step)) {
+                time += steps.parts[of.process][step][*part];
+                whole += steps.duration(of.process, step);
+            }
+        }
+        let expected = within.len() as f64 * seconds(time) / seconds(whole).max(f64::MIN_POSITIVE);
+        if (there.len() as f64) < AGREES * expected {
+            return Err(format!(
+                "{} samples are in {}, where its time lets expect {expected:.0}: the stacks do not show the part",
+                there.len(),
+                PARTS[*part]
+            ));
+        }
+        most(&there).ok_or_else(|| format!("no line has half of {} samples", there.len()))
+    }
+}
+
+/// The line that has most of these samples for certain; or the line of the function that has, where it has several.
+fn most(samples: &[&Sample]) -> Option<Line> {
+    let on_line = largest(samples, |of| Some(&of.place));
+    let sure = |of: &Vec<&Sample>| share_at_least(of.len(), samples.len()) >= SHARE;
+    let (of, is_line) = match on_line.filter(sure) {
+        Some(of) => (of, true),
+        None => (largest(samples, Sample::function).filter(sure)?, false),
+    };
+    let place = largest(&of, |of| Some(&of.place))?.first()?.place.clone();
+    let library = largest(&of, |of| of.library.as_deref()).filter(|within| 2 * within.len() >= of.len());
+    let library = library.and_then(|within| within.first()?.library.clone());
+    let share = of.len() as f64 / samples.len() as f64;
+    Some(Line { place, is_line, library, samples: samples.len(), share })
+}
+
+/// The samples that most have in common; those without a key have nothing.
+fn largest<'a, K: Ord>(samples: &[&'a Sample], key: impl Fn(&'a Sample) -> Option<K>) -> Option<Vec<&'a Sample>> {
+    let mut by_key: BTreeMap<K, Vec<&Sample>> = BTreeMap::new();
+    for of in samples.iter().copied() {
+        if let Some(key) = key(of) {
+            by_key.entry(key).or_default().push(of);
+        }
+    }
+    by_key.into_values().max_by_key(Vec::len)
+}
+
+fn sample(rows: &Rows, row: usize, steps: &Steps, spans: &BTreeMap<i64, Vec<(f64, f64, usize)>>) -> Option<Sample> {
+    let (pid, ts) = (rows.int("pid", row)?, rows.number("ts", row)?);
+    let process = steps.processes.iter().position(|process| process.pid == pid)?;
+    let spans = spans.get(&pid)?;
+    let (_, end, step) = spans[spans.partition_point(|(begin, ..)| *begin <= ts).checked_sub(1)?];
+    let text = |name: &str| rows.text(name, row);
+    (ts < end).then_some(())?;
+    let place = Place { function: text("function")?, file: text("file")?, line: rows.int("line", row)? };
+    Some(Sample { process, step, part: text("part")?, place, library: text("library") })
+}
