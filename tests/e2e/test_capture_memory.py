@@ -72,9 +72,14 @@ def test_the_host_s_memory_is_what_torch_itself_says(home: Home, tmp_path: pathl
 
 
 def is_on(run: Run) -> bool:
-    done = run.eval("import torch; print(torch._C._cuda_isHistoryEnabled())", "--at", "step")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip() == "True"
+    """Whether the allocator records a history. While a capture ends, no other snippet runs."""
+
+    def asked() -> str:
+        done = run.eval("import torch; print(torch._C._cuda_isHistoryEnabled())", "--at", "step")
+        assert done.returncode == 0 or "an earlier snippet is still running" in done.stderr, done.stderr
+        return done.stdout.strip()
+
+    return wait_for("an answer", asked) == "True"
 
 
 def test_snapshots_and_history_of_the_allocator(home: Home, tmp_path: pathlib.Path) -> None:

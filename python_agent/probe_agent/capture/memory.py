@@ -118,7 +118,7 @@ class MemorySession:
         if self.steps and kept >= _MAX_EVENTS:
             self.note = f"the history of its steps has the last {_MAX_EVENTS} events of a device only"
         with open(path, "wb") as file:
-            pickle.dump({**snapshot, STEPS: self._boundaries}, _Bounded(file, self._max_bytes), protocol=4)  # type: ignore[arg-type]
+            pickle.dump({**snapshot, STEPS: self._boundaries}, _Bounded(file, self._max_bytes), protocol=4)
 
 
 class _Bounded:

@@ -71,19 +71,28 @@ impl Captures {
         let captures = Arc::clone(self);
         tokio::spawn(async move {
             let directory = plan.directory.clone();
-            captures.run(plan, caller, client).await;
+            let last = captures.run(plan, caller, &client).await;
             // Nobody else has anything there.
             let _ = tokio::fs::remove_dir_all(directory).await;
+            // Whoever is told that it is over may ask for the next one at once.
             drop(permit);
+            if let Some(last) = last {
+                // They may have gone.
+                let _ = client.send(last).await;
+            }
         });
         Ok(events)
     }
 
-    async fn run(&self, plan: Plan, caller: Caller, client: Client) {
+    /// What the client is told at the end; None where it has gone.
+    async fn run(&self, plan: Plan, caller: Caller, client: &Client) -> Option<Result<CaptureEvent, Status>> {
         let name = plan.name.clone();
         let recorded = tokio::select! {
-            recorded = self.record(&plan, &caller, &client) => recorded,
-            () = client.closed() => return self.note(&name, &Err(Error::failed("whoever asked has gone"))),
+            recorded = self.record(&plan, &caller, client) => recorded,
+            () = client.closed() => {
+                self.note(&name, &Err(Error::failed("whoever asked has gone")));
+                return None;
+            }
         };
         let captured = match recorded {
             // From here on nothing of it is in a process any more.
@@ -93,8 +102,7 @@ impl Captures {
         let captured = captured.map(|processes| Captured { capture: name.clone(), processes });
         self.note(&name, &captured);
         let event = captured.map(|captured| CaptureEvent { event: Some(Event::Captured(captured)) });
-        // Whoever asked may have gone.
-        let _ = client.send(event.map_err(Status::from)).await;
+        Some(event.map_err(Status::from))
     }
 
     /// Everything that is done in processes: what each says at the end.
