@@ -11,6 +11,7 @@ mod bounds;
 mod by_process;
 mod catalog;
 mod codes;
+mod counting;
 mod engine;
 mod errors;
 mod expanded;
@@ -29,6 +30,7 @@ mod parameters;
 mod percentile;
 mod provider;
 mod prune;
+mod question;
 mod queue;
 mod read_only;
 mod row_filter;
@@ -44,6 +46,7 @@ mod threads;
 mod views;
 
 pub use self::catalog::{CATALOG, is_taken, schemas_of};
+pub use self::counting::CountingAllocator;
 pub use self::engine::Engine;
 pub use self::errors::from_datafusion;
 pub use self::guard::understand;
@@ -53,3 +56,8 @@ pub use self::output::plain_schema;
 pub use self::parameters::Parameters;
 pub use self::threads::lower_priority;
 pub use self::views::{relations, views};
+
+/// As that of the program: tests see what counts.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,0 +1,177 @@
+//! Work for one question, on whatever thread: what it allocates counts for the question, and it ends with it.
+//!
+//! Operators begin tasks of their own, which nobody asks whether they may go on: a task that is told to end is only told
+//! when it comes to a point where it waits. So each of them looks, whenever it is polled, whether the question is over.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use probe_common::error::Result;
+
+use super::memory::Share;
+use super::threads::{give_back_stack, give_way};
+
+thread_local! {
+    /// What this thread works for now.
+    static CURRENT: RefCell<Option<Arc<Share>>> = const { RefCell::new(None) };
+}
+
+/// A task of a question. What it has is freed before it lets go of the question.
+pub(super) struct Work<F> {
+    inner: Option<Pin<Box<F>>>,
+    of: Arc<Share>,
+    /// Whether it goes on when the question is over: who waits for it has to be told.
+    tells: bool,
+}
+
+/// Does what `inner` does, for the question `of`, to its end.
+pub(super) fn tell<F: Future>(of: &Arc<Share>, inner: F) -> Work<F> {
+    Work { inner: Some(Box::pin(inner)), of: Arc::clone(of), tells: true }
+}
+
+/// Does something for a question here and now.
+pub(super) fn within<T>(of: &Arc<Share>, work: impl FnOnce() -> T) -> T {
+    let _back = Back(CURRENT.replace(Some(Arc::clone(of))));
+    of.account.with(work)
+}
+
+/// Takes so many bytes for the stacks that the statement of the question needs which the calling thread works for.
+///
+/// # Errors
+/// It may not have them.
+pub(super) fn take_stack(bytes: usize) -> Result<()> {
+    CURRENT.with_borrow(|of| of.as_ref().map_or(Ok(()), |of| of.take_stack(bytes)))
+}
+
+/// Has every task that operators begin work for the question of the one that began it.
+pub(super) fn follow_tasks() {
+    // There is one for all engines of a process.
+    let _ = set_join_set_tracer(&Tasks);
+}
+
+struct Back(Option<Arc<Share>>);
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+impl<F: Future> Future for Work<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let work = &mut *self;
+        if !work.tells && work.of.is_over() {
+            // Whoever waits for it has ended, or is about to, and drops it.
+            return Poll::Pending;
+        }
+        let Some(inner) = &mut work.inner else { return Poll::Pending };
+        let began = Instant::now();
+        let polled = within(&work.of, || inner.as_mut().poll(context));
+        give_way(work.of.worked(began.elapsed()));
+        if work.of.deep.load(Ordering::Relaxed) {
+            give_back_stack();
+        }
+        work.of.settle();
+        polled
+    }
+}
+
+impl<F> Drop for Work<F> {
+    fn drop(&mut self) {
+        let inner = self.inner.take();
+        within(&self.of, || drop(inner));
+        give_back_stack();
+    }
+}
+
+#[derive(Debug)]
+struct Tasks;
+
+impl JoinSetTracer for Tasks {
+    fn trace_future(&self, task: BoxFuture<'static, Box<dyn Any + Send>>) -> BoxFuture<'static, Box<dyn Any + Send>> {
+        match CURRENT.with_borrow(Clone::clone) {
+            Some(of) => Work { inner: Some(Box::pin(task)), of, tells: false }.boxed(),
+            None => task,
+        }
+    }
+
+    fn trace_block(
+        &self,
+        task: Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>,
+    ) -> Box<dyn FnOnce() -> Box<dyn Any + Send> + Send> {
+        match CURRENT.with_borrow(Clone::clone) {
+            Some(of) => Box::new(move || within(&of, task)),
+            None => task,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::bounds::Bounds;
+    use crate::limits::{Asked, Limits};
+    use crate::memory::Budget;
+    use datafusion::common::runtime::SpawnedTask;
+
+    fn question(memory: usize) -> (Arc<Share>, Bounds) {
+        let limits = Arc::new(Limits { memory, running: 1, ..Limits::default() });
+        let bounds = Bounds::new(&limits, &Asked::default());
+        (Arc::new(Budget::new(&limits)).share(&bounds), bounds)
+    }
+
+    #[tokio::test]
+    async fn what_a_question_allocates_counts_and_ends_it() {
+        follow_tasks();
+        let (share, bounds) = question(16 << 20);
+        // In a task that an operator begins, too.
+        let kept = tell(&share, async { SpawnedTask::spawn(async { vec![1_u8; 4 << 20] }).await.unwrap() }).await;
+        assert!((4 << 20..5 << 20).contains(&share.account.bytes()), "{}", share.account.bytes());
+        assert!(bounds.passed().is_none());
+        let more = tell(&share, async { vec![1_u8; 16 << 20] }).await;
+        assert!(bounds.passed().unwrap().to_string().contains("more memory"));
+        assert!(bounds.over().await.to_string().contains("more memory"));
+        within(&share, || drop((kept, more)));
+        assert!(share.account.bytes() < 64 << 10, "{}", share.account.bytes());
+    }
+
+    #[tokio::test]
+    async fn a_task_of_a_question_that_is_over_does_nothing_more() {
+        let (of, bounds) = question(16 << 20);
+        let mut steps = 0;
+        let task = std::future::poll_fn(|_| {
+            steps += 1;
+            Poll::<()>::Pending
+        });
+        let mut task = Box::pin(Work { inner: Some(Box::pin(task)), of, tells: false });
+        assert!(futures::poll!(&mut task).is_pending());
+        bounds.gone.cancel();
+        assert!(futures::poll!(&mut task).is_pending());
+        drop(task);
+        assert_eq!(steps, 1);
+    }
+
+    #[test]
+    fn a_statement_of_many_operators_takes_memory_for_its_stack() {
+        let (share, bounds) = question(16 << 20);
+        let check = |operators| {
+            within(&share, || crate::text_complexity::check(&format!("SELECT 1{}", "+1".repeat(operators))))
+        };
+        check(40).unwrap();
+        assert!(!share.deep.load(Ordering::Relaxed));
+        assert!(check(500).unwrap_err().to_string().contains("more memory"));
+        check(200).unwrap();
+        assert!(share.deep.load(Ordering::Relaxed) && bounds.passed().is_none());
+    }
+}
