@@ -4,7 +4,6 @@
 //! rank alone), tables that have a step are replaced by queries in which it is that of the lowest rank, without the
 //! processes of which that is not known.
 
-use std::fmt::Write;
 use std::sync::LazyLock;
 
 use probe_client::Client;
@@ -77,7 +76,7 @@ impl SharedSteps {
             let begins = at == 0 || !is_name(bytes.get(at - 1));
             let starts = |name: &&String| sql[at..].starts_with(name.as_str()) && !is_name(bytes.get(at + name.len()));
             if let Some(name) = WITH_STEPS.iter().filter(|_| begins).find(starts) {
-                let _ = write!(out, "{}", shifted(name, processes));
+                out.push_str(&shifted(name, processes));
                 at += name.len();
                 continue;
             }

@@ -130,7 +130,9 @@ impl Session {
             state.hello = v1::Hello { tables: Vec::new(), ..hello };
             state.done_seq
         };
-        let (config, plan) = shared.settings.all(agent.state().step_offset);
+        // Before the settings are locked, which come before agents.
+        let offset = agent.state().step_offset;
+        let (config, plan) = shared.settings.all(offset);
         let welcome = v1::Welcome {
             collector_version: VERSION.into(),
             run: shared.run.to_string(),

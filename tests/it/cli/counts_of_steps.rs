@@ -7,7 +7,6 @@ use probe_proto::tables::{nccl_trace, steps};
 use probe_store::Store;
 use serde_json::Value;
 
-use crate::cli::diagnose::{said, says};
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START, system};
 
@@ -43,9 +42,16 @@ fn record(own: impl Fn(i64) -> i64) -> Home {
     home
 }
 
-/// The window of `probe diagnose`.
-fn window(home: &Home) -> Value {
-    serde_json::from_str::<Value>(&home.stdout(["gpt", "diagnose", "--json"])).unwrap()["window"].take()
+/// The window of `probe diagnose`, and what it says of the rule that compares ranks, after where it says so.
+fn diagnosed(home: &Home) -> (Value, String) {
+    let mut answer: Value = serde_json::from_str(&home.stdout(["gpt", "diagnose", "--json"])).unwrap();
+    let mut said = String::new();
+    for (list, key) in [("findings", "says"), ("ruled_out", "why"), ("not_decided", "why")] {
+        for of in answer[list].as_array().unwrap().iter().filter(|of| of["rule"] == "rank-slow") {
+            said += &format!("{list}: {}", of[key].as_str().unwrap());
+        }
+    }
+    (answer["window"].take(), said)
 }
 
 /// What `probe compare` says of A, and the steps that `probe export --steps 40` draws with what it says.
@@ -63,8 +69,8 @@ fn reported(home: &Home) -> (String, BTreeSet<String>, String) {
 #[test]
 fn steps_that_ranks_number_differently_are_compared_by_their_collectives() {
     let home = record(|at| at - ATTACHED + 1);
-    says(&said(&home, ["gpt", "diagnose", "--json"]), "rank-slow", "found: rank 1 takes longer than the others");
-    let window = window(&home);
+    let (window, said) = diagnosed(&home);
+    assert!(said.starts_with("findings: rank 1 takes longer than the others"), "{said}");
     assert_eq!((&window["first"], &window["last"], &window["ranks"]), (&30.into(), &119.into(), &2.into()), "{window}");
     let (compared, drawn, exported) = reported(&home);
     assert!(compared.contains("A is gpt@1: steps 40..79 (40 of 2 processes"), "{compared}");
@@ -77,8 +83,8 @@ fn steps_of_which_it_is_not_known_which_are_the_same_are_left_out_and_that_is_sa
     // Rank 1 counts a step too many in the middle.
     let home = record(|at| at - ATTACHED + i64::from(at > 70));
     let why = "rank 1: it is not known which of its steps are those of the other ranks (python.step_offsets)";
-    says(&said(&home, ["gpt", "diagnose", "--json"]), "rank-slow", &format!("open: {why}"));
-    let window = window(&home);
+    let (window, said) = diagnosed(&home);
+    assert_eq!(said, format!("not_decided: {why}"));
     assert_eq!((&window["ranks"], &window["ranks_left_out"][0]), (&1.into(), &1.into()), "{window}");
     let (compared, _, exported) = reported(&home);
     assert!(compared.contains(&format!("A: left out: {why}")), "{compared}");
