@@ -31,7 +31,7 @@ crate::table! {
     shared_memory: Option<i64>, "B", "Shared memory of a block.";
     blocks_per_sm: Option<f64>, "", "Blocks of the grid over the multiprocessors of the device.";
     warps_per_sm: Option<f64>, "", "Warps of the grid over the multiprocessors of the device.";
-    occupancy: Option<f64>, "%", "Achieved occupancy as the profiler estimates it.";
+    occupancy: Option<f64>, "%", "Achieved occupancy as the profiler estimates it; in XPlane the theoretical one.";
     bytes: Option<i64>, "B", "Bytes copied or set; for a collective the larger of what goes in and what comes out.";
     bandwidth: Option<f64>, "GB/s", "Of a copy or set, as the profiler says; with Nsight Systems bytes over duration.";
     flops: Option<f64>, "FLOP", "Floating-point operations, where the capture says (XLA on TPUs).";

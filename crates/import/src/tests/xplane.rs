@@ -247,9 +247,10 @@ fn planes_become_rows_of_devices_and_threads() {
     ];
     assert_eq!(kernels, expected);
     assert_eq!(launches, ["cuLaunchKernel  4 1", "cuLaunchKernel dense/MatMul:MatMul 4 1"]);
-    let expected = ["annotation train 4  8e-5 3e-5 77", "operator dense/MatMul:MatMul 0 train 3e-5 2e-5 77"];
+    let expected =
+        ["annotation train 4  0.00008 0.00003 77", "operator dense/MatMul:MatMul 0 train 0.00003 0.00002 77"];
     assert_eq!(operators, expected);
-    assert_eq!(frames, ["a.py 7 f 7e-5"]);
+    assert_eq!(frames, ["a.py 7 f 0.00007"]);
 }
 
 #[test]
