@@ -212,7 +212,7 @@ impl Found {
     /// How many calls are around one; None where one of these is not there, or there is no end of them.
     fn depth(&self, parent: i64) -> Option<i32> {
         let (mut depth, mut at) = (0, parent);
-        while let Some((_, _)) = self.caller(at) {
+        while self.caller(at).is_some() {
             depth += 1;
             at = self.callers.get(&at)?.0;
             if depth > MAX_DEPTH {

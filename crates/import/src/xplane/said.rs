@@ -145,8 +145,7 @@ impl<'a> Said<'a> {
 
 /// The innermost of ranges that are written `outer#with=this#::inner#and=that#`, without what they say beside their names.
 fn innermost(annotation: &str) -> Option<&str> {
-    let name = |range: &'_ str| range.find('#').unwrap_or(range.len());
-    annotation.rsplit("::").map(|range| &range[..name(range)]).find(|range| !range.is_empty())
+    annotation.rsplit("::").map(|range| range.split('#').next().unwrap_or("")).find(|range| !range.is_empty())
 }
 
 /// What `kernel_details` says of a kernel.
