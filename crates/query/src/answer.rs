@@ -23,6 +23,8 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::admission::Permit;
 use super::bounds::Bounds;
 use super::errors::within;
+use super::memory::Share;
+use super::question;
 
 /// Batches that are ready before they are taken.
 const AHEAD: usize = 4;
@@ -51,6 +53,7 @@ pub(super) struct Output {
 pub(super) struct Waiting {
     queue: Arc<Queue>,
     bounds: Bounds,
+    share: Arc<Share>,
 }
 
 /// Batches of a query that runs. It ends with this.
@@ -58,8 +61,10 @@ pub(super) struct Answer {
     queue: Arc<Queue>,
     query: JoinHandle<Result<()>>,
     bounds: Bounds,
-    /// Of the batch that was taken last: whoever has it works with it until the next is wanted.
-    taken: Option<MemoryReservation>,
+    share: Arc<Share>,
+    /// The batch that was taken last: whoever has it works with it until the next is wanted, and then it is freed here, where
+    /// that counts.
+    taken: Option<(RecordBatch, MemoryReservation)>,
     _end: EndOnDrop,
 }
 
@@ -84,8 +89,9 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Both ends of an answer. What is ready and not taken counts in `memory`.
-pub(super) fn channel(bounds: &Bounds, memory: &Arc<dyn MemoryPool>) -> (Waiting, Output) {
+/// Both ends of an answer. What is ready and not taken counts in `share`.
+pub(super) fn channel(bounds: &Bounds, share: &Arc<Share>) -> (Waiting, Output) {
+    let memory: Arc<dyn MemoryPool> = Arc::clone(share) as _;
     let (sender, receiver) = mpsc::channel(AHEAD);
     let queue = Arc::new(Mutex::new(receiver));
     let output = Output {
@@ -93,12 +99,12 @@ pub(super) fn channel(bounds: &Bounds, memory: &Arc<dyn MemoryPool>) -> (Waiting
         queue: Arc::downgrade(&queue),
         ahead: Arc::new(Semaphore::new(AHEAD_KIB as usize)),
         bounds: bounds.clone(),
-        reservation: MemoryConsumer::new("answer").register(memory),
+        reservation: MemoryConsumer::new("answer").register(&memory),
         permit: None,
         rows: 0,
         bytes: 0,
     };
-    (Waiting { queue, bounds: bounds.clone() }, output)
+    (Waiting { queue, bounds: bounds.clone(), share: Arc::clone(share) }, output)
 }
 
 impl Output {
@@ -173,7 +179,7 @@ impl Waiting {
     /// The answer of `query`, which puts its batches at the other end.
     pub(super) fn of(self, query: JoinHandle<Result<()>>) -> Answer {
         let end = EndOnDrop::new(query.abort_handle(), &self.bounds);
-        Answer { queue: self.queue, query, bounds: self.bounds, taken: None, _end: end }
+        Answer { queue: self.queue, query, bounds: self.bounds, share: self.share, taken: None, _end: end }
     }
 }
 
@@ -196,21 +202,32 @@ impl Answer {
     }
 
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        self.taken = None;
+        self.free_taken();
         let queue = Arc::clone(&self.queue);
         let next = std::future::poll_fn(|context| -> Poll<Option<Ready>> { lock(&queue).poll_recv(context) });
         match self.bounds.hold(next).await? {
             Some((batch, _place, reservation)) => {
-                self.taken = Some(reservation);
+                self.taken = Some((batch.clone(), reservation));
                 Ok(Some(batch))
             }
             None => self.ended().await.map(|()| None),
         }
     }
 
+    fn free_taken(&mut self) {
+        let taken = self.taken.take();
+        question::within(&self.share, || drop(taken));
+    }
+
     /// How it ended: one that broke off must not look like one that came to its end.
     async fn ended(&mut self) -> Result<()> {
         (&mut self.query).await.unwrap_or_else(|error| Err(Error::failed(format!("the query broke off: {error}"))))
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.free_taken();
     }
 }
 

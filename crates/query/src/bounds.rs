@@ -23,6 +23,8 @@ pub(super) struct Bounds {
     revoked: CancellationToken,
     /// Cancelled when nobody waits for the answer any more.
     pub(super) gone: CancellationToken,
+    /// Cancelled when more was allocated than it may have.
+    pub(super) exhausted: CancellationToken,
 }
 
 impl Bounds {
@@ -37,6 +39,7 @@ impl Bounds {
             memory: limits.lower(asked.memory, Some(limits.memory)).unwrap_or(limits.memory),
             revoked: asked.revoked.clone(),
             gone: CancellationToken::new(),
+            exhausted: CancellationToken::new(),
             limits: Arc::clone(limits),
         }
     }
@@ -52,6 +55,7 @@ impl Bounds {
         tokio::select! {
             () = late => self.too_late(),
             () = self.revoked.cancelled() => revoked(),
+            () = self.exhausted.cancelled() => self.too_much_memory(),
         }
     }
 
@@ -62,6 +66,9 @@ impl Bounds {
         }
         if self.revoked.is_cancelled() {
             return Some(revoked());
+        }
+        if self.exhausted.is_cancelled() {
+            return Some(self.too_much_memory());
         }
         self.gone.is_cancelled().then(|| Error::failed("nobody waits for the answer"))
     }

@@ -34,15 +34,16 @@ use crate::guard;
 use crate::limits::{Asked, Limits};
 use crate::made;
 use crate::made::weigh::WeighInputs;
-use crate::memory::Budget;
+use crate::memory::{Budget, Share};
 use crate::nested_projections;
 use crate::output;
 use crate::parameters::{self, Parameters};
 use crate::percentile::ApproxPercentile;
+use crate::question;
 use crate::running::Running;
 use crate::stopping::StopAnywhere;
 use crate::table_functions;
-use crate::threads::Threads;
+use crate::threads::{Threads, give_back_stack};
 
 /// Answers SQL over a store and the collector's own tables. Read-only, within [`Limits`], and on threads of its own:
 /// whoever asks only waits. Dropping an answer ends its query.
@@ -82,6 +83,7 @@ impl Engine {
     /// As [`Engine::new`]'s.
     pub fn with_limits(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>, limits: Limits) -> Result<Self> {
         allocator::keep_little();
+        question::follow_tasks();
         let runtime = RuntimeEnvBuilder::new()
             // Each query is given its own (`memory`).
             .with_memory_pool(Arc::new(GreedyMemoryPool::new(0)))
@@ -148,11 +150,13 @@ impl Engine {
         let (sql, pid, parameters) = (sql.to_owned(), asked.pid, asked.parameters);
         let permit = self.admission.enter(&bounds).await?;
         let (planned, plan) = oneshot::channel();
-        let memory = self.memory.share(&bounds);
-        let (answer, output) = answer::channel(&bounds, &memory);
+        let share = self.memory.share(&bounds);
+        let memory: Arc<dyn MemoryPool> = Arc::clone(&share) as _;
+        let (answer, output) = answer::channel(&bounds, &share);
         let planner = Arc::clone(&self.planner);
         let work = async move |output: &mut Output| {
             let (schema, plan, context) = planner.physical(&sql, &parameters, pid, &output.bounds, memory).await?;
+            give_back_stack();
             // Whoever asked has gone where this fails.
             if planned.send(Arc::clone(&schema)).is_err() {
                 return Ok(());
@@ -160,7 +164,7 @@ impl Engine {
             let stream = or_say(execute_stream(plan, context))?;
             output.send_all(output::plain_stream(stream, schema)).await
         };
-        let mut answer = answer.of(self.begin(output.make(permit, work))?);
+        let mut answer = answer.of(self.begin(&share, output.make(permit, work))?);
         let schema = answer.first(async { plan.await.ok() }).await?;
         Ok(answer.stream(schema))
     }
@@ -208,13 +212,13 @@ impl Engine {
     {
         let (bounds, pid) = (Bounds::new(&self.limits, &asked), asked.pid);
         let permit = self.admission.enter(&bounds).await?;
-        let memory = self.memory.share(&bounds);
-        let planning = planning(Arc::clone(&self.planner), pid, bounds.clone(), memory);
+        let share = self.memory.share(&bounds);
+        let planning = planning(Arc::clone(&self.planner), pid, bounds.clone(), Arc::clone(&share) as _);
         let planning = async move {
             let _permit = permit;
             planning.await
         };
-        let planning = self.begin(planning)?;
+        let planning = self.begin(&share, planning)?;
         let _end = EndOnDrop::new(planning.abort_handle(), &bounds);
         bounds.hold(planning).await?.map_err(|error| Error::failed(format!("the query broke off: {error}")))?
     }
@@ -222,9 +226,11 @@ impl Engine {
     /// Runs something for a question on the threads for that, and counts it.
     fn begin<T: Send + 'static>(
         &self,
+        share: &Arc<Share>,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<JoinHandle<Result<T>>> {
         let running = self.queries.begin();
+        let work = question::tell(share, work);
         let work = async move {
             let _running = running;
             work.await

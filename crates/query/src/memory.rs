@@ -3,13 +3,15 @@
 //! stop from outside.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
-
-use super::allocator;
+use super::allocator::{self, Overhead};
 use super::bounds::Bounds;
+use super::counting::Account;
 use super::limits::Limits;
 
 /// What queries that run at a time have each for themselves is this part of the whole, together.
@@ -17,15 +19,29 @@ const OWN: usize = 4;
 /// And no more than this: the largest piece of an answer that is ready, and one that is taken. Those that stand still are
 /// not among those that run.
 const MAX_OWN_BYTES: usize = 1 << 20;
+/// This part of the whole is what plain questions have allocated beside what is reserved, all that run together: plans,
+/// batches on their way. What one has beyond its share of it counts.
+const PLAIN: usize = 8;
+/// And no more than this.
+const MAX_PLAIN_BYTES: usize = 2 << 20;
+/// What is allocated is looked at where it has changed by so much.
+const STEP: usize = 128 << 10;
 
 /// What all queries of an engine together may hold on to.
 #[derive(Debug)]
 pub(super) struct Budget {
+    whole: usize,
     /// Of the part that is for whoever wants it.
     most: usize,
     used: Mutex<usize>,
     /// That each query has for itself.
     own: usize,
+    /// That each may have allocated without a reservation.
+    plain: usize,
+    /// Shares that there are.
+    shares: AtomicUsize,
+    /// What the process takes beside.
+    overhead: Overhead,
 }
 
 /// What one query holds on to.
@@ -34,12 +50,20 @@ pub(super) struct Share {
     budget: Arc<Budget>,
     bounds: Bounds,
     used: Mutex<Used>,
+    /// What is allocated for it.
+    pub(super) account: Account,
+    /// Nanoseconds that threads have worked for it.
+    worked: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Used {
+    reserved: usize,
+    /// That, or what is allocated where that is more.
     now: usize,
     highest: usize,
+    /// What was allocated when this was looked at.
+    allocated: usize,
 }
 
 impl Budget {
@@ -47,45 +71,108 @@ impl Budget {
     pub(super) fn new(limits: &Limits) -> Self {
         let running = limits.running.max(1);
         let own = (limits.memory / OWN / running).min(MAX_OWN_BYTES);
-        Self { most: limits.memory - own * running, used: Mutex::default(), own }
+        let plain = (limits.memory / PLAIN / running).min(MAX_PLAIN_BYTES);
+        Self {
+            whole: limits.memory,
+            most: limits.memory - (own + plain) * running,
+            used: Mutex::default(),
+            own,
+            plain,
+            shares: AtomicUsize::new(0),
+            overhead: Overhead::new(limits.memory),
+        }
+    }
+
+    /// What all may have of the common part now. A quarter of the whole is for what the process takes beside, and a part
+    /// of that for what it takes until that is looked at.
+    fn most(&self) -> usize {
+        let beside = self.overhead.bytes().saturating_sub(self.whole / 16 * 3);
+        self.most.saturating_sub(beside)
     }
 
     /// That of one query, within its bounds.
-    pub(super) fn share(self: &Arc<Self>, bounds: &Bounds) -> Arc<dyn MemoryPool> {
-        Arc::new(Share { budget: Arc::clone(self), bounds: bounds.clone(), used: Mutex::default() })
+    pub(super) fn share(self: &Arc<Self>, bounds: &Bounds) -> Arc<Share> {
+        let (budget, bounds) = (Arc::clone(self), bounds.clone());
+        if self.shares.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.overhead.at_rest();
+        }
+        Arc::new(Share {
+            budget,
+            bounds,
+            used: Mutex::default(),
+            account: Account::default(),
+            worked: AtomicU64::new(0),
+        })
     }
 }
 
 impl Share {
+    /// Whether nothing is to be done for it any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.bounds.passed().is_some()
+    }
+
+    /// Adds to the time that threads have worked for it; all of that.
+    pub(super) fn worked(&self, more: Duration) -> Duration {
+        let more = u64::try_from(more.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.worked.fetch_add(more, Ordering::Relaxed).saturating_add(more))
+    }
+
+    /// Ends the question where what was allocated for it passes what it may have.
+    pub(super) fn settle(&self) {
+        let mut used = lock(&self.used);
+        if self.account.bytes().abs_diff(used.allocated) >= STEP {
+            let reserved = used.reserved;
+            if !self.take(&mut used, reserved, true) {
+                self.bounds.exhausted.cancel();
+            }
+            drop(used);
+            let used = *lock(&self.budget.used);
+            self.budget.overhead.look(used);
+        }
+    }
+
     /// What of `used` bytes counts in the common part.
     fn common(&self, used: usize) -> usize {
         used.saturating_sub(self.budget.own)
     }
 
+    /// Has so much reserved from now on; whether that is within what it may have, and otherwise only where it `must`.
+    fn take(&self, used: &mut Used, reserved: usize, must: bool) -> bool {
+        let allocated = self.account.bytes();
+        let after = reserved.max(allocated.saturating_sub(self.budget.plain));
+        let mut within = after <= self.bounds.memory;
+        let (before, after_common) = (self.common(used.now), self.common(after));
+        if after_common != before {
+            let mut common = lock(&self.budget.used);
+            let together = (*common - before).saturating_add(after_common);
+            within &= together <= self.budget.most() || after_common < before;
+            if within || must {
+                *common = together;
+            }
+        }
+        if within || must {
+            *used = Used { reserved, now: after, highest: used.highest.max(after), allocated };
+        }
+        within
+    }
+
     fn add(&self, bytes: usize, must: bool) -> Result<()> {
         let mut used = lock(&self.used);
-        let after = used.now.saturating_add(bytes);
-        if after > self.bounds.memory && !must {
-            return Err(exhausted());
+        let reserved = used.reserved.saturating_add(bytes);
+        match self.take(&mut used, reserved, must) || must {
+            true => Ok(()),
+            false => Err(exhausted()),
         }
-        let more = self.common(after) - self.common(used.now);
-        if more > 0 {
-            let mut common = lock(&self.budget.used);
-            let together = common.saturating_add(more);
-            if together > self.budget.most && !must {
-                return Err(exhausted());
-            }
-            *common = together;
-        }
-        used.now = after;
-        used.highest = used.highest.max(after);
-        Ok(())
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        allocator::give_back(lock(&self.used).highest);
+        let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
+        *lock(&self.budget.used) -= used.now.saturating_sub(self.budget.own);
+        allocator::give_back(used.highest);
+        self.budget.shares.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -116,13 +203,8 @@ impl MemoryPool for Share {
 
     fn shrink(&self, _: &MemoryReservation, shrink: usize) {
         let mut used = lock(&self.used);
-        let after = used.now.saturating_sub(shrink);
-        let less = self.common(used.now) - self.common(after);
-        if less > 0 {
-            let mut common = lock(&self.budget.used);
-            *common = common.saturating_sub(less);
-        }
-        used.now = after;
+        let reserved = used.reserved.saturating_sub(shrink);
+        self.take(&mut used, reserved, true);
     }
 
     fn try_grow(&self, _: &MemoryReservation, additional: usize) -> Result<()> {
@@ -133,7 +215,7 @@ impl MemoryPool for Share {
     }
 
     fn reserved(&self) -> usize {
-        lock(&self.used).now
+        lock(&self.used).reserved
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -147,22 +229,22 @@ mod tests {
     use super::*;
     use crate::limits::Asked;
     use datafusion::execution::memory_pool::MemoryConsumer;
-    use std::time::Duration;
 
     #[test]
     fn a_query_has_a_little_also_where_another_has_the_rest() {
         let limits = Arc::new(Limits { memory: 1600, running: 4, ..Limits::default() });
         let budget = Arc::new(Budget::new(&limits));
         let within = |memory| Bounds::new(&limits, &Asked { memory: Some(memory), ..Asked::default() });
-        let reserve = |share: &Arc<dyn MemoryPool>| MemoryConsumer::new("").register(share);
+        let reserve =
+            |share: &Arc<Share>| MemoryConsumer::new("").register(&(Arc::clone(share) as Arc<dyn MemoryPool>));
         let (greedy, plain) = (budget.share(&within(1600)), budget.share(&within(1600)));
         let (hog, small) = (reserve(&greedy), reserve(&plain));
-        hog.try_grow(1300).unwrap();
+        hog.try_grow(1100).unwrap();
         assert!(hog.try_grow(1).is_err() && small.try_grow(101).is_err());
         small.try_grow(100).unwrap();
         drop(hog);
-        small.try_grow(1200).unwrap();
-        small.shrink(1250);
+        small.try_grow(1000).unwrap();
+        small.shrink(1050);
         assert_eq!((plain.reserved(), *lock(&budget.used)), (50, 0));
         let little = budget.share(&within(10));
         assert!(reserve(&little).try_grow(11).is_err() && reserve(&little).try_grow(10).is_ok());
@@ -172,7 +254,7 @@ mod tests {
         let limits = Arc::new(Limits { memory: 1600, running: 4, ..Limits::default() });
         let budget = Arc::new(Budget::new(&limits));
         let says = |bounds: &Bounds| {
-            let reservation = MemoryConsumer::new("").register(&budget.share(bounds));
+            let reservation = MemoryConsumer::new("").register(&(budget.share(bounds) as Arc<dyn MemoryPool>));
             reservation.try_grow(1).map_err(|error| crate::from_datafusion(error).to_string())
         };
         let late = Bounds::new(&limits, &Asked { timeout: Some(Duration::ZERO), ..Asked::default() });

@@ -5,8 +5,11 @@
 //! thread meanwhile, so queries that run at the same time have threads of their own, among which the kernel divides the
 //! processors.
 
+use std::cell::Cell;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use probe_common::error::{Error, Result};
 use tokio::runtime::{Builder, Runtime};
@@ -16,9 +19,17 @@ use tokio::task::JoinHandle;
 /// enough for an answer while a training on the same processors takes all it can.
 const NICENESS: i32 = 5;
 
+/// Of a thread whose question has been worked on for [`LONG`]: one that has only begun gets three times as much then.
+const LONG_NICENESS: i32 = 10;
+/// A plain question is answered within this, also in the development build.
+const LONG: Duration = Duration::from_millis(300);
+
 /// The stack of such a thread. The deepest statement that is let in (`text_complexity`) takes less than half of it in the
 /// development build, whose frames are the largest: a test asks such statements. Memory is taken only of what is used.
 pub(super) const STACK: usize = 64 << 20;
+
+/// Bytes of a stack that stay with its thread.
+const KEPT_STACK: usize = 64 << 10;
 
 /// The fewest threads of a group, where there are as many cores: a query that begins while the one before still ends is in
 /// another group.
@@ -28,15 +39,29 @@ const MIN_THREADS: usize = 4;
 /// the whole machine, and a hundred do not have a hundred times as many threads.
 #[derive(Debug)]
 pub(super) struct Threads {
-    groups: Mutex<Vec<Runtime>>,
-    /// There are no more groups than queries that run at a time.
+    groups: Mutex<Vec<Group>>,
+    /// There are no more groups.
     most: usize,
 }
 
+#[derive(Debug)]
+struct Group {
+    runtime: Runtime,
+    /// Whether some of its threads have given way, which they can't take back.
+    gave_way: Arc<AtomicBool>,
+}
+
+impl Group {
+    fn tasks(&self) -> usize {
+        self.runtime.metrics().num_alive_tasks()
+    }
+}
+
 impl Threads {
-    /// Starts those of one query, of `most` that run at a time.
+    /// Starts those of one query, of `most` that run at a time. There are up to twice as many groups: what a query has begun
+    /// ends a little after it.
     pub(super) fn start(most: usize) -> Result<Self> {
-        Ok(Self { groups: Mutex::new(vec![group(0)?]), most })
+        Ok(Self { groups: Mutex::new(vec![group(0)?]), most: 2 * most })
     }
 
     /// Runs a task on those that have least to do, which are new ones where all have something and the system has threads
@@ -49,24 +74,28 @@ impl Threads {
         task: impl Future<Output = T> + Send + 'static,
     ) -> Result<JoinHandle<T>> {
         let mut groups = self.groups();
-        let tasks = |group: &Runtime| group.metrics().num_alive_tasks();
-        let all_work = groups.iter().all(|group| tasks(group) > 0);
+        for group in groups.extract_if(.., |group| group.gave_way.load(Ordering::Relaxed) && group.tasks() == 0) {
+            group.runtime.shutdown_background();
+        }
+        let all_work = groups.iter().all(|group| group.tasks() > 0);
         if all_work
             && groups.len() < self.most
             && let Ok(another) = group(groups.len())
         {
             groups.push(another);
         }
-        let idlest = groups.iter().min_by_key(|group| tasks(group));
-        Ok(idlest.ok_or_else(|| Error::failed("the engine has ended"))?.spawn(task))
+        let idlest = groups
+            .iter()
+            .min_by_key(|group| (group.tasks() > 0, group.gave_way.load(Ordering::Relaxed), group.tasks()));
+        Ok(idlest.ok_or_else(|| Error::failed("the engine has ended"))?.runtime.spawn(task))
     }
 
     /// Tasks that are there: those of [`spawn`](Self::spawn), and what they began themselves.
     pub(super) fn tasks(&self) -> usize {
-        self.groups().iter().map(|group| group.metrics().num_alive_tasks()).sum()
+        self.groups().iter().map(Group::tasks).sum()
     }
 
-    fn groups(&self) -> MutexGuard<'_, Vec<Runtime>> {
+    fn groups(&self) -> MutexGuard<'_, Vec<Group>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,22 +104,84 @@ impl Drop for Threads {
     fn drop(&mut self) {
         // An engine is dropped where nothing may block, and what still runs has nobody who waits for it.
         for group in self.groups().drain(..) {
-            group.shutdown_background();
+            group.runtime.shutdown_background();
         }
     }
 }
 
 /// The threads of the group that there are `before` others of.
-fn group(before: usize) -> Result<Runtime> {
+fn group(before: usize) -> Result<Group> {
+    let gave_way = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&gave_way);
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let group = Builder::new_multi_thread()
+    let runtime = Builder::new_multi_thread()
         .worker_threads((cores / (before + 1)).max(cores.min(MIN_THREADS)))
         .thread_stack_size(STACK)
         .thread_name("probe-query")
-        .on_thread_start(lower_priority)
+        // Steps are long, and tokio would look for a deadline that has passed, for a task that was told to end, and for one
+        // that is new, after some sixty of them.
+        .event_interval(1)
+        .global_queue_interval(1)
+        .on_thread_start(move || {
+            lower_priority();
+            note_stack();
+            GIVES_WAY.set(Some(Arc::clone(&flag)));
+        })
         .enable_time()
         .build()?;
-    Ok(group)
+    Ok(Group { runtime, gave_way })
+}
+
+thread_local! {
+    /// Where the stack of such a thread is: it begins below all that is on it.
+    static STACK_PLACE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    /// Where it says that it has given way; None where it has, and on other threads.
+    static GIVES_WAY: Cell<Option<Arc<AtomicBool>>> = const { Cell::new(None) };
+}
+
+/// Lowers the priority of the calling thread, where it is one for queries, if its question has been worked on for so long
+/// that others are shorter.
+pub(super) fn give_way(worked: Duration) {
+    if worked < LONG {
+        return;
+    }
+    if let Some(gave_way) = GIVES_WAY.take() {
+        set_niceness(LONG_NICENESS);
+        gave_way.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Notes where the calling thread's stack is.
+fn note_stack() {
+    // SAFETY: the attributes are written by pthread_getattr_np before they are read, and destroyed after.
+    unsafe {
+        let mut attributes = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) == 0 {
+            let (mut begin, mut size) = (std::ptr::null_mut(), 0_usize);
+            if libc::pthread_attr_getstack(&raw const attributes, &raw mut begin, &raw mut size) == 0 {
+                STACK_PLACE.set((begin as usize, begin as usize + size));
+            }
+            libc::pthread_attr_destroy(&raw mut attributes);
+        }
+    }
+}
+
+/// Gives back to the system what of this thread's stack is not in use any more: planning is deep, and its pages would stay.
+pub(super) fn give_back_stack() {
+    let here = 0_u8;
+    let here = &raw const here as usize;
+    let (begin, top) = STACK_PLACE.get();
+    // Whole pages, whatever their size, and none that this function or one that it calls may be on.
+    let end = (here & !(KEPT_STACK - 1)).saturating_sub(KEPT_STACK);
+    // Planning goes on elsewhere where a stack would not do.
+    if here >= top || end <= begin {
+        return;
+    }
+    // SAFETY: this is stack of the calling thread below all that it has on it; what is read there later is zero, and
+    // whatever is written stays.
+    unsafe {
+        libc::madvise(begin as *mut libc::c_void, end - begin, libc::MADV_DONTNEED);
+    }
 }
 
 /// Does something here and now that takes as much stack as the deepest statement.
@@ -103,9 +194,13 @@ pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> 
 
 /// Gives the calling thread the priority of a query.
 pub fn lower_priority() {
+    set_niceness(NICENESS);
+}
+
+fn set_niceness(niceness: i32) {
     // SAFETY: setpriority takes three integers and touches no memory of ours. On Linux 0 is the calling thread. Where
     // it is refused queries have the priority that everyone has.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS);
+        libc::setpriority(libc::PRIO_PROCESS, 0, niceness);
     }
 }
