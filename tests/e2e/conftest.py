@@ -125,9 +125,9 @@ class Home:
         self.children.append(child)
         return child
 
-    def train(self, *command: str, name: str = "gpt", **more: str) -> Run:
-        """`probe run --name NAME -- COMMAND`."""
-        return Run(self, name, self.spawn(PROBE, "run", "--name", name, "--", *command, **more))
+    def train(self, *command: str, name: str = "gpt", within: tuple[str, ...] = (), **more: str) -> Run:
+        """`probe run --name NAME -- COMMAND`, as the arguments of `within` where there is such a command."""
+        return Run(self, name, self.spawn(*within, PROBE, "run", "--name", name, "--", *command, **more))
 
     def socket_of(self, endpoint: str) -> pathlib.Path | None:
         """Where its collector listens, if it is one."""

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -143,8 +144,8 @@ def test_how_a_process_ended_outlives_the_collector(home: Home) -> None:
 
 
 @pytest.fixture
-def small_group() -> Iterator[pathlib.Path]:
-    """A control group whose processes may take 256 MB together, below the one that this process is in."""
+def small_group(request: pytest.FixtureRequest) -> Iterator[pathlib.Path]:
+    """A control group whose processes may take 256 MB together (or as many as the test says), below the one that this process is in."""
     groups = dict(line.split(":", 2)[1:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines())
     mounts, limit = (
         ("/sys/fs/cgroup/memory", "memory.limit_in_bytes") if "memory" in groups else ("/sys/fs/cgroup", "memory.max")
@@ -157,7 +158,7 @@ def small_group() -> Iterator[pathlib.Path]:
     try:
         if not (group / limit).exists():
             pytest.skip("control groups do not limit memory here")
-        (group / limit).write_text(str(256 << 20))
+        (group / limit).write_text(str(getattr(request, "param", 256) << 20))
         yield group
     finally:
         wait_for("the group to be empty", lambda: not (group / "cgroup.procs").read_text())
@@ -175,6 +176,31 @@ def test_a_process_that_the_kernel_killed_for_want_of_memory_is_told_from_others
     page = home.probe("gpt@1", "crash").stdout
     assert re.search(rf"out of memory: the kernel's OOM kills in control group \S*{small_group.name} rose", page), page
     assert f"after {STEPS} steps" in page, page
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("small_group", [1024], indirect=True)
+def test_the_kernel_kills_the_collector_before_training(home: Home, small_group: pathlib.Path) -> None:
+    inside = f'echo $$ > {small_group}/cgroup.procs && exec "$@"'
+    run = home.train(
+        "python", "examples/train_gpt.py", "--steps", "1000000", "--batch-size", "2",
+        within=("sh", "-c", inside, "sh"), PROBE_QUERY_MEMORY="8G",
+    )  # fmt: skip
+    run.wait_for_step(3)
+    info = home.directory / "state/runs/gpt@1/run.json"
+    collector = json.loads(info.read_text())["pid"]
+    (training,) = [row["pid"] for row in run.query("SELECT pid FROM probe.agents")]
+    before = run.query("SELECT MAX(step) AS step FROM python.steps")[0]["step"]
+    # It holds the whole text: more than the group may take.
+    home.spawn(
+        "probe", "gpt", "query", "SELECT length(string_agg(repeat('x', 60000), '')) FROM generate_series(1, 1000000)"
+    )
+    wait_for("another collector", lambda: json.loads(info.read_text())["pid"] != collector)
+    run.wait_for_step(before + 3)
+    assert "the collector of run gpt@1 was ended by SIGKILL" in run.errors
+    assert [row["pid"] for row in run.query("SELECT pid FROM probe.agents WHERE state = 'live'")] == [training]
+    os.kill(training, signal.SIGTERM)
+    assert run.process.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
 def test_where_a_device_had_no_memory_left_the_modules_that_hold_it_are_named(home: Home) -> None:
