@@ -56,3 +56,8 @@ pub use self::output::plain_schema;
 pub use self::parameters::Parameters;
 pub use self::threads::lower_priority;
 pub use self::views::{relations, views};
+
+/// As that of the program: tests see what counts.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

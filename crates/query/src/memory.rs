@@ -3,12 +3,14 @@
 //! stop from outside.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+use probe_common::error::Error;
+
 use super::allocator::{self, Overhead};
 use super::bounds::Bounds;
 use super::counting::Account;
@@ -54,6 +56,8 @@ pub(super) struct Share {
     pub(super) account: Account,
     /// Nanoseconds that threads have worked for it.
     worked: AtomicU64,
+    /// Whether its statement takes much of a stack.
+    pub(super) deep: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +106,7 @@ impl Budget {
             used: Mutex::default(),
             account: Account::default(),
             worked: AtomicU64::new(0),
+            deep: AtomicBool::new(false),
         })
     }
 }
@@ -116,6 +121,15 @@ impl Share {
     pub(super) fn worked(&self, more: Duration) -> Duration {
         let more = u64::try_from(more.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.worked.fetch_add(more, Ordering::Relaxed).saturating_add(more))
+    }
+
+    /// Takes so many bytes, until the question has ended, for the stacks that its statement needs.
+    ///
+    /// # Errors
+    /// It may not have them.
+    pub(super) fn take_stack(&self, bytes: usize) -> std::result::Result<(), Error> {
+        self.deep.store(true, Ordering::Relaxed);
+        self.add(bytes, false).map_err(|_| self.bounds.passed().unwrap_or_else(|| self.bounds.too_much_memory()))
     }
 
     /// Ends the question where what was allocated for it passes what it may have.

@@ -7,12 +7,14 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use probe_common::error::Result;
 
 use super::memory::Share;
 use super::threads::{give_back_stack, give_way};
@@ -39,6 +41,14 @@ pub(super) fn tell<F: Future>(of: &Arc<Share>, inner: F) -> Work<F> {
 pub(super) fn within<T>(of: &Arc<Share>, work: impl FnOnce() -> T) -> T {
     let _back = Back(CURRENT.replace(Some(Arc::clone(of))));
     of.account.with(work)
+}
+
+/// Takes so many bytes for the stacks that the statement of the question needs which the calling thread works for.
+///
+/// # Errors
+/// It may not have them.
+pub(super) fn take_stack(bytes: usize) -> Result<()> {
+    CURRENT.with_borrow(|of| of.as_ref().map_or(Ok(()), |of| of.take_stack(bytes)))
 }
 
 /// Has every task that operators begin work for the question of the one that began it.
@@ -68,6 +78,9 @@ impl<F: Future> Future for Work<F> {
         let began = Instant::now();
         let polled = within(&work.of, || inner.as_mut().poll(context));
         give_way(work.of.worked(began.elapsed()));
+        if work.of.deep.load(Ordering::Relaxed) {
+            give_back_stack();
+        }
         work.of.settle();
         polled
     }
@@ -100,5 +113,65 @@ impl JoinSetTracer for Tasks {
             Some(of) => Box::new(move || within(&of, task)),
             None => task,
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::bounds::Bounds;
+    use crate::limits::{Asked, Limits};
+    use crate::memory::Budget;
+    use datafusion::common::runtime::SpawnedTask;
+
+    fn question(memory: usize) -> (Arc<Share>, Bounds) {
+        let limits = Arc::new(Limits { memory, running: 1, ..Limits::default() });
+        let bounds = Bounds::new(&limits, &Asked::default());
+        (Arc::new(Budget::new(&limits)).share(&bounds), bounds)
+    }
+
+    #[tokio::test]
+    async fn what_a_question_allocates_counts_and_ends_it() {
+        follow_tasks();
+        let (share, bounds) = question(16 << 20);
+        // In a task that an operator begins, too.
+        let kept = tell(&share, async { SpawnedTask::spawn(async { vec![1_u8; 4 << 20] }).await.unwrap() }).await;
+        assert!((4 << 20..5 << 20).contains(&share.account.bytes()), "{}", share.account.bytes());
+        assert!(bounds.passed().is_none());
+        let more = tell(&share, async { vec![1_u8; 16 << 20] }).await;
+        assert!(bounds.passed().unwrap().to_string().contains("more memory"));
+        assert!(bounds.over().await.to_string().contains("more memory"));
+        within(&share, || drop((kept, more)));
+        assert!(share.account.bytes() < 64 << 10, "{}", share.account.bytes());
+    }
+
+    #[tokio::test]
+    async fn a_task_of_a_question_that_is_over_does_nothing_more() {
+        let (of, bounds) = question(16 << 20);
+        let mut steps = 0;
+        let task = std::future::poll_fn(|_| {
+            steps += 1;
+            Poll::<()>::Pending
+        });
+        let mut task = Box::pin(Work { inner: Some(Box::pin(task)), of, tells: false });
+        assert!(futures::poll!(&mut task).is_pending());
+        bounds.gone.cancel();
+        assert!(futures::poll!(&mut task).is_pending());
+        drop(task);
+        assert_eq!(steps, 1);
+    }
+
+    #[test]
+    fn a_statement_of_many_operators_takes_memory_for_its_stack() {
+        let (share, bounds) = question(16 << 20);
+        let check = |operators| {
+            within(&share, || crate::text_complexity::check(&format!("SELECT 1{}", "+1".repeat(operators))))
+        };
+        check(40).unwrap();
+        assert!(!share.deep.load(Ordering::Relaxed));
+        assert!(check(500).unwrap_err().to_string().contains("more memory"));
+        check(200).unwrap();
+        assert!(share.deep.load(Ordering::Relaxed) && bounds.passed().is_none());
     }
 }

@@ -15,12 +15,16 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 
-use super::views;
+use super::{question, views};
 
 /// Bytes of text.
 pub(super) const MAX_TEXT: usize = 256 << 10;
 /// Operators, and words of SQL that link expressions or queries. A tree is never deeper than that.
 pub(super) const MAX_OPERATORS: usize = 500;
+/// Stack that each of them takes in the development build, about: what is planned, run and dropped goes down by recursion.
+const STACK_OF_OPERATOR: usize = 40 << 10;
+/// So many take none that would count.
+const PLAIN_OPERATORS: usize = 50;
 /// Brackets within one another.
 pub(super) const MAX_NESTING: usize = 50;
 /// EXPLAIN of EXPLAIN.
@@ -36,7 +40,12 @@ pub(super) fn check(sql: &str) -> Result<()> {
     }
     // What is no SQL to the tokenizer is none to the parser either, which says where.
     let Ok(tokens) = Tokenizer::new(&GenericDialect {}, sql).tokenize() else { return Ok(()) };
-    count(&tokens).check()
+    let written = count(&tokens);
+    written.check()?;
+    match written.operators.saturating_sub(PLAIN_OPERATORS) {
+        0 => Ok(()),
+        many => question::take_stack(many * STACK_OF_OPERATOR),
+    }
 }
 
 /// What a text is written with.

@@ -204,3 +204,61 @@ fn set_niceness(niceness: i32) {
         libc::setpriority(libc::PRIO_PROCESS, 0, niceness);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    fn wait<T>(task: JoinHandle<T>) -> std::result::Result<T, tokio::task::JoinError> {
+        Builder::new_current_thread().build().unwrap().block_on(task)
+    }
+
+    #[test]
+    fn a_deadline_is_seen_between_long_steps() {
+        let group = group(0).unwrap();
+        let done = Arc::new(AtomicUsize::new(0));
+        let steps = || group.runtime.metrics().num_workers() * 61;
+        let late = group.runtime.spawn({
+            let done = Arc::clone(&done);
+            async move {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                done.load(Ordering::Relaxed)
+            }
+        });
+        for _ in 0..2 * steps() {
+            let done = Arc::clone(&done);
+            group.runtime.spawn(async move {
+                std::thread::sleep(Duration::from_millis(2));
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let before = wait(late).unwrap();
+        assert!(before < steps() / 2, "{before} steps came before");
+        group.runtime.shutdown_background();
+    }
+
+    #[test]
+    fn a_question_that_is_worked_on_for_long_gives_way_and_its_threads_end_with_it() {
+        let threads = Threads::start(1).unwrap();
+        let niceness = || {
+            // SAFETY: getpriority reads a number.
+            unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+        };
+        let niceness_after = |worked| {
+            let task = async move {
+                give_way(worked);
+                niceness()
+            };
+            wait(threads.spawn(task).unwrap()).unwrap()
+        };
+        let usual = niceness_after(Duration::ZERO);
+        assert!(niceness_after(LONG) > usual);
+        // It ends a moment after its answer.
+        while threads.tasks() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(niceness_after(Duration::ZERO), usual);
+    }
+}

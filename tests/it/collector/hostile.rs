@@ -227,6 +227,16 @@ fn grown() -> Vec<(String, &'static str)> {
     ]
 }
 
+/// Those that are as deep as a statement may be, and take the stacks of the threads that plan and run them.
+fn deep() -> Vec<String> {
+    let chain = |first: &str, link: &str, last: &str| format!("{first}{}{last}", link.repeat(490));
+    vec![
+        chain("EXPLAIN SELECT step", "*pid", " FROM python.steps"),
+        chain("SELECT MAX(length(host", "||run", ")) FROM python.steps"),
+        chain("SELECT SUM(step", "+pid", ") FROM python.steps"),
+    ]
+}
+
 /// A text, made of texts.
 fn text() -> impl Strategy<Value = String> {
     let number = prop::sample::select(&["3", "1000", "50000", "2000000000", "value", "value * 1000"][..]);
@@ -346,6 +356,19 @@ async fn what_was_seen_to_do_harm_does_none() {
         assert!(said.contains(says), "{short}: {said}");
         assert!(more <= MAX_GROWTH >> 20, "{more} MiB more: {short}");
     }
+    served.forget_highest();
+    for sql in deep() {
+        let together = (0..4).map(|_| async {
+            let mut client = served.client().await;
+            ask(&mut client, &sql).await
+        });
+        for said in futures::future::join_all(together).await {
+            assert!(is_said(&said), "{sql}: {said:?}");
+        }
+    }
+    let more = served.memory("VmHWM:").saturating_sub(rest) >> 20;
+    println!("{more} MiB more: deep statements");
+    assert!(more <= MAX_GROWTH >> 20, "{more} MiB more: deep statements");
     let after = served.quiet().await;
     println!("nothing is worked on {after:?} after the last answer");
     assert!(after <= MAX_AFTER, "{after:?}");
