@@ -133,8 +133,8 @@ fn group(before: usize) -> Result<Group> {
 }
 
 thread_local! {
-    /// Where the stack of such a thread begins, which is below all that is on it.
-    static STACK_BEGIN: Cell<usize> = const { Cell::new(0) };
+    /// Where the stack of such a thread is: it begins below all that is on it.
+    static STACK_PLACE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     /// Where it says that it has given way; None where it has, and on other threads.
     static GIVES_WAY: Cell<Option<Arc<AtomicBool>>> = const { Cell::new(None) };
 }
@@ -157,9 +157,9 @@ fn note_stack() {
     unsafe {
         let mut attributes = std::mem::zeroed();
         if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) == 0 {
-            let (mut begin, mut size) = (std::ptr::null_mut(), 0);
+            let (mut begin, mut size) = (std::ptr::null_mut(), 0_usize);
             if libc::pthread_attr_getstack(&raw const attributes, &raw mut begin, &raw mut size) == 0 {
-                STACK_BEGIN.set(begin as usize);
+                STACK_PLACE.set((begin as usize, begin as usize + size));
             }
             libc::pthread_attr_destroy(&raw mut attributes);
         }
@@ -169,10 +169,12 @@ fn note_stack() {
 /// Gives back to the system what of this thread's stack is not in use any more: planning is deep, and its pages would stay.
 pub(super) fn give_back_stack() {
     let here = 0_u8;
-    let begin = STACK_BEGIN.get();
+    let here = &raw const here as usize;
+    let (begin, top) = STACK_PLACE.get();
     // Whole pages, whatever their size, and none that this function or one that it calls may be on.
-    let end = ((&raw const here as usize) & !(KEPT_STACK - 1)).saturating_sub(KEPT_STACK);
-    if begin == 0 || end <= begin {
+    let end = (here & !(KEPT_STACK - 1)).saturating_sub(KEPT_STACK);
+    // Planning goes on elsewhere where a stack would not do.
+    if here >= top || end <= begin {
         return;
     }
     // SAFETY: this is stack of the calling thread below all that it has on it; what is read there later is zero, and
