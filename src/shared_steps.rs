@@ -33,12 +33,14 @@ pub(crate) struct SharedSteps {
     pub(crate) earlier: usize,
 }
 
-/// Tables and views in which a row belongs to a step of a process.
+/// Tables and views in which a row belongs to a step of a process. What the collector says of a process (`probe.agents`) is not
+/// among them: of a process that is left out it still says how that one ended.
 static WITH_STEPS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let has = |columns: &[probe_proto::table::Column], name: &str| columns.iter().any(|column| column.name == name);
     let with_steps = relations().filter(|table| has(table.columns, "step"));
     let of_process = with_steps.filter(|table| {
-        matches!(table.source, Source::Agent) || ["host", "pid", "rank"].iter().all(|name| has(table.columns, name))
+        let is_of_process = ["host", "pid", "rank"].iter().all(|name| has(table.columns, name));
+        matches!(table.source, Source::Agent) || (is_of_process && table.schema != "probe")
     });
     of_process.map(probe_proto::table::Table::full_name).collect()
 });
