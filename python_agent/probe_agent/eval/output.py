@@ -126,6 +126,10 @@ class _ByThread:
     """Stands for a stream: captured on one thread, the original on every other."""
 
     def __init__(self, original: Any, captured: _Captured, thread: int) -> None:
+        self.stand_for(original, captured, thread)
+
+    def stand_for(self, original: Any, captured: _Captured, thread: int) -> None:
+        """Begins, or begins anew."""
         self.__dict__.update(_original=original, _captured=captured, _thread=thread)
 
     def release(self) -> None:
@@ -153,6 +157,35 @@ class _ByThread:
         return iter(self._stream())
 
 
+#: Stand-ins of snippets that have ended. None of them is ever freed: `print()` of CPython holds no reference to `sys.stdout`
+#: while it writes to it, so that another thread may be about to write to one whose snippet has ended.
+_ended: list[_ByThread] = []
+# So many of them are tried before a new one is made.
+_TRIED = 8
+
+
+def _references_of_a_local() -> int:
+    alone = object()
+    return sys.getrefcount(alone)
+
+
+_ALONE = _references_of_a_local()
+
+
+def _stand_in(original: Any, captured: _Captured, thread: int) -> _ByThread:
+    """One that nobody has kept, or a new one. Who keeps one may put it behind `original`."""
+    for _ in range(min(len(_ended), _TRIED)):
+        try:
+            stand_in = _ended.pop(0)
+        except IndexError:
+            break
+        if sys.getrefcount(stand_in) == _ALONE:
+            stand_in.stand_for(original, captured, thread)
+            return stand_in
+        _ended.append(stand_in)
+    return _ByThread(original, captured, thread)
+
+
 def replaces_streams(tree: ast.AST) -> bool:
     """Whether a snippet assigns to `sys.stdout` or `sys.stderr`, or deletes one."""
     return any(
@@ -171,7 +204,7 @@ def captured(outlet: Outlet, say: Callable[[str], object], replaced: bool = Fals
     stand_ins = {}
     for name in _NAMES:
         original = before[name] if before[name] is not None else _Nowhere()
-        stand_in = _ByThread(original, _Captured(outlet, name == "stderr", original), thread)
+        stand_in = _stand_in(original, _Captured(outlet, name == "stderr", original), thread)
         stand_ins[name] = stand_in
         setattr(sys, name, stand_in)
     try:
@@ -184,3 +217,4 @@ def captured(outlet: Outlet, say: Callable[[str], object], replaced: bool = Fals
                 setattr(sys, name, before[name])
             if now is None or (replaced and now is not stand_ins[name]):
                 say(f"put back: sys.{name}, which the snippet had replaced")
+        _ended.extend(stand_ins.values())

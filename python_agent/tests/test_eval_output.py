@@ -1,0 +1,59 @@
+"""Streams of training while snippets begin and end beside it."""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+import threading
+import weakref
+
+import pytest
+from probe_agent.eval.output import Outlet, captured
+
+
+def outlet() -> Outlet:
+    return Outlet(lambda stderr, piece: None, 1 << 20, lambda: None)
+
+
+def test_a_snippet_that_ends_while_training_prints_leaves_the_stream_it_prints_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CPython's print() holds no reference to sys.stdout, and writes its pieces one after the other."""
+    snippet = captured(outlet(), lambda said: None)
+    there = []
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            if text == "first":
+                stand_in = weakref.ref(sys.stdout)
+                snippet.__exit__(None, None, None)
+                gc.collect()
+                there.append(stand_in() is not None)
+            return super().write(text)
+
+    stream = Stream()
+    monkeypatch.setattr(sys, "stdout", stream)
+    beginning = threading.Thread(target=snippet.__enter__)
+    beginning.start()
+    beginning.join()
+    assert sys.stdout is not stream
+    print("first", "second")
+    assert there == [True] and sys.stdout is stream
+    assert stream.getvalue() == "first second\n"
+
+
+def test_stand_ins_are_used_again_unless_somebody_keeps_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    seen, kept = set(), []
+    for number in range(40):
+        with captured(outlet(), lambda said: None):
+            seen.add(id(sys.stdout))
+            if number == 20:
+                kept.append(sys.stdout)
+    assert len(seen) < 10
+    with captured(outlet(), lambda said: None):
+        assert sys.stdout is not kept[0]
+        kept[0].write("kept\n")
+    assert stream.getvalue() == "kept\n"
