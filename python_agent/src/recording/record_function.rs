@@ -8,6 +8,7 @@
 //! ([`GlobalCallback`](super::torch_callbacks::GlobalCallback)).
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
@@ -230,6 +231,19 @@ fn find_made_on(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
     fits.only("the thread that made a node")
 }
 
+/// Overwrites what earlier calls have left on the stack below the caller. A RecordFunction has words that nobody writes, and a
+/// copy of what is looked for would be found in them.
+#[inline(never)]
+fn overwrite_old_stack() {
+    const WORDS: usize = 8192;
+    let mut words = [const { MaybeUninit::<u64>::uninit() }; WORDS];
+    for word in &mut words {
+        // SAFETY: a word of an array of this function's own.
+        unsafe { word.as_mut_ptr().write_volatile(u64::MAX) };
+    }
+    std::hint::black_box(&mut words);
+}
+
 /// Which words of a RecordFunction have been all that they should be if they were a certain field.
 struct Fits([bool; LOOKED_AT / 8]);
 
@@ -241,6 +255,7 @@ impl Fits {
     /// Looks at them at the beginning of what `work()` runs in this scope.
     fn scan<T>(&mut self, scope: usize, expected: u64, work: impl FnOnce() -> PyResult<T>) -> PyResult<()> {
         SCANNED.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        overwrite_old_stack();
         with_callback(callback(scope, scan_start as *const c_void, std::ptr::null()), work)?;
         for (fits, word) in self.0.iter_mut().zip(&SCANNED) {
             *fits &= word.load(Ordering::Relaxed) == expected;
@@ -255,7 +270,8 @@ impl Fits {
         match places[..] {
             [place] if place != 0 => Ok(place),
             _ => {
-                let message = format!("{} fields of RecordFunction look like {what}", places.len());
+                let count = places.len();
+                let message = format!("{count} fields of RecordFunction look like {what}, at {places:?}");
                 Err(PyRuntimeError::new_err(message))
             }
         }
