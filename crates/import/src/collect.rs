@@ -8,6 +8,7 @@ use std::path::Path;
 use probe_common::error::Result;
 use probe_proto::bus_factor::bus_factor;
 
+use super::blank_records::{Activity, device_event};
 use super::chrome_planes::ChromePlanes;
 use super::device_lines::DeviceLines;
 use super::elements::{Element, Elements};
@@ -19,7 +20,7 @@ use super::number::integer;
 use super::records::{DeviceEvent, HostEvent, Launch, MemoryEvent, UNKNOWN, device, host};
 use super::sorter::Sorter;
 use super::steps::Step;
-use super::text_table::{NONE, TextTable};
+use super::text_table::TextTable;
 
 /// Threads and streams of hosts.
 const MAX_THREADS: usize = 1 << 16;
@@ -317,16 +318,17 @@ impl Collected {
             kind == device::KERNEL && (args.collective.is_some() || kinds::is_communication(&event.name));
         let (unknown, float) =
             (|value: Option<i64>| value.unwrap_or(UNKNOWN), |value: Option<f64>| value.unwrap_or(f64::NAN));
-        let texts = &mut self.texts;
-        self.devices.push(DeviceEvent {
-            correlation: unknown(args.correlation.filter(|correlation| *correlation != 0)),
-            kind,
-            communication: u8::from(communication),
+        let activity = Activity {
             ts,
             end,
-            name: texts.number(&event.name),
             device: unknown(args.device.or_else(|| integer(&event.pid))),
             stream: unknown(args.stream.or_else(|| trailing_number(&event.tid))),
+            correlation: unknown(args.correlation.filter(|correlation| *correlation != 0)),
+        };
+        let texts = &mut self.texts;
+        self.devices.push(DeviceEvent {
+            communication: u8::from(communication),
+            name: texts.number(&event.name),
             external_id: unknown(args.external_id),
             grid: texts.optional(args.grid.map(compact).as_deref()),
             block: texts.optional(args.block.map(compact).as_deref()),
@@ -345,17 +347,8 @@ impl Collected {
             seq: unknown(args.seq),
             elements: unknown(elements),
             busbw,
-            operator: NONE,
-            module: NONE,
-            step_group: UNKNOWN,
-            flops: f64::NAN,
-            bytes_accessed: UNKNOWN,
-            thread: NONE,
-            launch: UNKNOWN,
-            launch_ts: UNKNOWN,
-            launch_end: UNKNOWN,
-            launch_kernels: 0,
             graph: u8::from(args.graph_id.is_some_and(|graph| graph != 0)),
+            ..device_event(&activity, kind)
         })
     }
 

@@ -6,7 +6,7 @@ use probe_common::error::{Error, Result};
 use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::capture::{Capture, CaptureFacts, Reading};
 use super::collect::Collected;
 use super::input::Input;
 use super::metadata::{self, Metadata};
@@ -125,8 +125,7 @@ pub(crate) fn import(
     let (has_date, base) = clock(&collected);
     let mut rows = ProcessRows::new(files, identity);
     let ranges = (base, Ranges::Operators);
-    let counts = second_pass::write(&mut collected, whose.capture(), ranges, scratch, &mut rows)?;
-    let (steps, first_step, last_step) = collected.steps_found();
+    let written = second_pass::write(&mut collected, whose.capture(), ranges, scratch, &mut rows)?;
     let facts = CaptureFacts {
         tool: "kineto",
         rank,
@@ -137,25 +136,9 @@ pub(crate) fn import(
         versions: collected.metadata.versions(),
         devices: collected.metadata.devices(),
         has_date,
-        window: collected.window.map(|(first, last)| (first + base, last + base)),
-        steps,
-        first_step,
-        last_step,
-        events: collected.events,
-        rows: RowCounts {
-            operators: counts.operators,
-            kernels: counts.kernels,
-            launches: counts.launches,
-            frames: counts.frames,
-            memory_events: counts.memory_events,
-            ..RowCounts::default()
-        },
-        without_launch: counts.without_launch,
-        left_out: std::mem::take(&mut collected.left_out),
-        mended: collected.mended,
-        problem: collected.problem.take(),
         cost: collected.overhead.map(|overhead| overhead as f64 / 1e9),
         waited,
+        ..written
     };
     let capture = facts.write(whose.capture(), &mut rows)?;
     rows.finish()?;

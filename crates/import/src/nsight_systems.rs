@@ -15,7 +15,7 @@ use probe_common::error::{Error, Result};
 use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::capture::{Capture, CaptureFacts, Reading};
 use super::collect::Collected;
 use super::row_writer::Ranges;
 use super::rows::ProcessRows;
@@ -114,8 +114,7 @@ impl OfFile<'_> {
         };
         let base = about.start.unwrap_or(0);
         let mut rows = ProcessRows::new(files, identity);
-        let counts = second_pass::write(&mut collected, &name, (base, Ranges::Spans), reading.scratch, &mut rows)?;
-        let (steps, first_step, last_step) = collected.steps_found();
+        let written = second_pass::write(&mut collected, &name, (base, Ranges::Spans), reading.scratch, &mut rows)?;
         let facts = CaptureFacts {
             tool: NAME,
             rank,
@@ -126,22 +125,7 @@ impl OfFile<'_> {
             versions: about.versions(),
             devices: about.devices(),
             has_date: about.start.is_some(),
-            window: collected.window.map(|(first, last)| (first + base, last + base)),
-            steps,
-            first_step,
-            last_step,
-            events: collected.events,
-            rows: RowCounts {
-                operators: counts.operators,
-                kernels: counts.kernels,
-                launches: counts.launches,
-                spans: counts.spans,
-                ..RowCounts::default()
-            },
-            without_launch: counts.without_launch,
-            left_out: std::mem::take(&mut collected.left_out),
-            problem: collected.problem.take(),
-            ..CaptureFacts::default()
+            ..written
         };
         let capture = facts.write(&name, &mut rows)?;
         rows.finish()?;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use probe_common::error::Result;
 
+use super::capture::{CaptureFacts, RowCounts};
 use super::collect::Collected;
 use super::join::join;
 use super::records::MemoryEvent;
@@ -13,7 +14,8 @@ use super::rows::ProcessRows;
 use super::sorter::{Sorted, Sorter};
 use super::walk::Walk;
 
-/// Writes the rows of `collected`, with `base` added to all times.
+/// Writes the rows of `collected`, with `base` added to all times, and returns what is to be said of them. A format adds what it
+/// knows of the file.
 ///
 /// # Errors
 /// Records can't be read again; rows can't be written.
@@ -23,7 +25,7 @@ pub(crate) fn write(
     (base, ranges): (i64, Ranges),
     scratch: &Path,
     rows: &mut ProcessRows<'_>,
-) -> Result<Counts> {
+) -> Result<CaptureFacts> {
     let host = std::mem::replace(&mut collected.host, Sorter::new(scratch)).finish()?;
     let launches = std::mem::replace(&mut collected.launches, Sorter::new(scratch)).finish()?;
     let devices = std::mem::replace(&mut collected.devices, Sorter::new(scratch)).finish()?;
@@ -49,7 +51,28 @@ pub(crate) fn write(
     if too_deep > 0 {
         collected.leave_out("within more open calls than are followed", too_deep);
     }
-    Ok(counts)
+    let (steps, first_step, last_step) = collected.steps_found();
+    Ok(CaptureFacts {
+        window: collected.window.map(|(first, last)| (first + base, last + base)),
+        steps,
+        first_step,
+        last_step,
+        events: collected.events,
+        rows: RowCounts {
+            operators: counts.operators,
+            kernels: counts.kernels,
+            launches: counts.launches,
+            frames: counts.frames,
+            spans: counts.spans,
+            memory_events: counts.memory_events,
+            ..RowCounts::default()
+        },
+        without_launch: counts.without_launch,
+        left_out: std::mem::take(&mut collected.left_out),
+        mended: collected.mended,
+        problem: collected.problem.take(),
+        ..CaptureFacts::default()
+    })
 }
 
 /// Memory events by thread, with numbers by time.

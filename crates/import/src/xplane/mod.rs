@@ -20,7 +20,7 @@ use probe_common::error::{Error, Result};
 use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::capture::{Capture, CaptureFacts, Reading};
 use super::collect::{Collected, TEXT_REFUSED};
 use super::input::Input;
 use super::metadata::rank_in_name;
@@ -90,9 +90,8 @@ pub(crate) fn import(
         role: "trainer".into(),
     };
     let mut rows = ProcessRows::new(files, identity);
-    let counts =
+    let written =
         second_pass::write(&mut collected, reading.capture, (base, Ranges::Operators), reading.scratch, &mut rows)?;
-    let (steps, first_step, last_step) = collected.steps_found();
     let facts = CaptureFacts {
         tool: NAME,
         rank,
@@ -102,22 +101,7 @@ pub(crate) fn import(
         text_bytes,
         devices: space.devices(),
         has_date,
-        window: collected.window.map(|(first, last)| (first + base, last + base)),
-        steps,
-        first_step,
-        last_step,
-        events: collected.events,
-        rows: RowCounts {
-            operators: counts.operators,
-            kernels: counts.kernels,
-            launches: counts.launches,
-            frames: counts.frames,
-            ..RowCounts::default()
-        },
-        without_launch: counts.without_launch,
-        left_out: std::mem::take(&mut collected.left_out),
-        problem: collected.problem.take(),
-        ..CaptureFacts::default()
+        ..written
     };
     let capture = facts.write(reading.capture, &mut rows)?;
     rows.finish()?;
