@@ -388,7 +388,10 @@ fn a_query_that_holds_what_had_to_go_says_so() {
     for _ in 0..50 {
         runtime.block_on(fast.steps(200));
     }
-    let engine = Engine::new(Arc::clone(&fast.world.begun.store), Vec::new()).unwrap();
+    let store = Arc::clone(&fast.world.begun.store);
+    // Nothing goes between the question and its first rows.
+    let still = store.hold_still();
+    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
     let tables = engine.catalog(None).schema("python").unwrap();
     let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
     let mut rows = runtime.block_on(async {
@@ -403,6 +406,7 @@ fn a_query_that_holds_what_had_to_go_says_so() {
             .unwrap()
     });
     assert!(runtime.block_on(rows.try_next()).unwrap().is_some());
+    drop(still);
     for batch in 0..100 {
         runtime.block_on(fast.steps(200));
         let all = on_disk(directory.path(), "");
