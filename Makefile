@@ -102,7 +102,7 @@ test-all: test $(VENV)/.browser ## and all that `make test` leaves out: second p
 	$(MAKE) test-attach test-matrix exports
 
 testing-page: ## how long steps and tests took in the last .ci/run, written into docs/testing.md
-	$(BIN)/python tests/testing_page.py $(RESULTS) $(TARGET)/nextest/default/tests.xml
+	$(BIN)/python tests/testing_page.py $(RESULTS) target/nextest/default/tests.xml
 
 ATTACH_ROUNDS ?= 200
 test-attach: setup ## attach to a training and detach from it, 200 times (ATTACH_ROUNDS)

@@ -132,6 +132,10 @@ def test_the_host_s_memory_and_that_of_workers() -> None:
     assert all(row["children_rss"] > 0 for row in told if row["children"] > 0)
     if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         assert max(row["children"] for row in told) == 2
+        # torch calls them workers from 2.6 on.
+        if hasattr(torch.multiprocessing, "_set_thread_name"):
+            workers = [row for row in found["metrics"] if row["data_workers"] == 2]
+            assert any(row["data_workers_percent"] and row["data_workers_read_bytes"] for row in workers), workers
 
 
 def test_the_process_is_measured_once_a_second() -> None:

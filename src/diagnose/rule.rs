@@ -122,6 +122,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "many-small-collectives",
         "not-finite",
         "odd-sibling",
+        "one-slow-worker",
         "optimizer-one-by-one",
         "paging",
         "periodic-stall",

@@ -33,4 +33,9 @@ crate::table! {
     cpu_pressure: Option<f64>, "%", "Time in which some task of this machine was ready and had no processor, as the kernel accounts it (/proc/pressure). NULL where it does not.";
     memory_pressure: Option<f64>, "%", "Time in which some task of this machine waited for memory: to be read back from swap or from a file, or freed.";
     io_pressure: Option<f64>, "%", "Time in which some task of this machine waited for a disk.";
+    data_workers: Option<i32>, "", "Workers of DataLoaders that are children of this process, by the name that torch (2.6 and later) gives them. NULL where there are none; a fork server's are not seen.";
+    data_workers_percent: Option<f64>, "%", "Processor time of these workers over time passed: 100 is one core. Near 100 for each of them they are busy decoding; far below, they wait, for files or for room in the queue.";
+    data_workers_run_delay: Option<f64>, "%", "Time in which the main threads of these workers were ready and had no processor, all of them together. NULL where the kernel does not count it.";
+    data_workers_read_bytes: Option<f64>, "B/s", "Bytes that these workers read by system calls, from files, pipes and sockets, cached or not.";
+    data_workers_disk_read_bytes: Option<f64>, "B/s", "Bytes that had to come from a disk for these workers.";
 }

@@ -1,21 +1,50 @@
-//! Child processes, DataLoader workers above all, and what memory they hold.
+//! Child processes: what memory they hold, and what those that load data have used.
 
+use std::collections::BTreeMap;
 use std::fs;
+
+use super::proc::{self, Io};
+
+/// What torch (2.6 and later) calls a DataLoader's worker.
+const DATA_WORKER: &str = "pt_data_worker";
 
 /// Threads whose children are looked for, at most: each costs a file to open.
 const MAX_THREADS: usize = 256;
 
 /// The children of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Children {
     pub(super) count: i32,
     pub(super) resident_pages: u64,
+    /// Workers of DataLoaders, by pid.
+    pub(super) data_workers: BTreeMap<u32, DataWorker>,
+}
+
+/// What a worker has used since it began.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct DataWorker {
+    pub(super) used: proc::Used,
+    pub(super) run_delay: Option<f64>,
+    pub(super) io: Option<Io>,
+}
+
+impl Children {
+    /// How much more `of` the workers is than it was `before`, where that is known of each of them. None without workers.
+    pub(super) fn more_than(&self, before: &Self, of: impl Fn(&DataWorker) -> Option<f64>) -> Option<f64> {
+        let more = |(pid, now): (&u32, &DataWorker)| {
+            // The kernel gives a pid again.
+            let same = before.data_workers.get(pid).filter(|before| before.used.began == now.used.began);
+            Some(of(now)? - same.map_or(Some(0.0), &of)?)
+        };
+        let all: Option<Vec<f64>> = self.data_workers.iter().map(more).collect();
+        all.filter(|all| !all.is_empty()).map(|all| all.iter().sum())
+    }
 }
 
 /// Looks for them. A child belongs to the thread that made it, so every thread is asked. None where the kernel does
 /// not tell (it was built without), or where there are too many threads to ask.
 pub(super) fn look() -> Option<Children> {
-    let mut found = Children { count: 0, resident_pages: 0 };
+    let mut found = Children::default();
     for (place, thread) in fs::read_dir("/proc/self/task").ok()?.flatten().enumerate() {
         if place >= MAX_THREADS {
             return None;
@@ -30,10 +59,22 @@ pub(super) fn look() -> Option<Children> {
             // One that has ended meanwhile holds nothing.
             let Ok(statm) = fs::read(format!("/proc/{child}/statm")) else { continue };
             found.count += 1;
-            found.resident_pages += super::proc::resident_pages(&statm).unwrap_or_default();
+            found.resident_pages += proc::resident_pages(&statm).unwrap_or_default();
+            if let Some((pid, worker)) = data_worker(child) {
+                found.data_workers.insert(pid, worker);
+            }
         }
     }
     Some(found)
+}
+
+fn data_worker(child: &str) -> Option<(u32, DataWorker)> {
+    let name = fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
+    if name.trim_end() != DATA_WORKER {
+        return None;
+    }
+    let (used, run_delay, io) = (proc::used(child)?, proc::run_delay(child), proc::io(child));
+    Some((child.parse().ok()?, DataWorker { used, run_delay, io }))
 }
 
 #[cfg(test)]
@@ -52,5 +93,21 @@ mod tests {
         if let Some(found) = found {
             assert!(found.count >= 1 && found.resident_pages > 0, "{found:?}");
         }
+    }
+
+    #[test]
+    fn what_workers_used_is_since_the_look_before_or_since_they_began() {
+        let worker = |began, seconds| DataWorker { used: proc::Used { began, seconds }, run_delay: None, io: None };
+        let of = |workers: &[(u32, DataWorker)]| Children {
+            data_workers: workers.iter().copied().collect(),
+            ..Children::default()
+        };
+        let before = of(&[(7, worker(1, 10.0)), (8, worker(1, 20.0)), (9, worker(1, 30.0))]);
+        // 8 has ended, 9 is another process than before, 10 is new.
+        let now = of(&[(7, worker(1, 10.5)), (9, worker(5, 0.25)), (10, worker(6, 0.125))]);
+        let seconds = |worker: &DataWorker| Some(worker.used.seconds);
+        assert_eq!(now.more_than(&before, seconds), Some(0.875));
+        assert_eq!(of(&[]).more_than(&before, seconds), None);
+        assert_eq!(now.more_than(&before, |worker| Some(worker.io?.read as f64)), None);
     }
 }

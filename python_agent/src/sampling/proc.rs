@@ -1,4 +1,4 @@
-//! What `/proc` says of this process. Everything that can't be read or makes no sense is None.
+//! What `/proc` says of this process and its children. Everything that can't be read or makes no sense is None.
 
 use std::fs;
 
@@ -11,9 +11,9 @@ pub(super) struct Io {
     pub(super) disk_written: u64,
 }
 
-/// `/proc/self/io`.
-pub(super) fn io() -> Option<Io> {
-    parse_io(&fs::read_to_string("/proc/self/io").ok()?)
+/// Of a process: its pid, or "self".
+pub(super) fn io(process: &str) -> Option<Io> {
+    parse_io(&fs::read_to_string(format!("/proc/{process}/io")).ok()?)
 }
 
 fn parse_io(text: &str) -> Option<Io> {
@@ -24,6 +24,40 @@ fn parse_io(text: &str) -> Option<Io> {
         disk_read: value("read_bytes:")?,
         disk_written: value("write_bytes:")?,
     })
+}
+
+/// Processor time of a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Used {
+    /// When it began, in ticks of the kernel since the machine was started: its pid may be given again.
+    pub(super) began: u64,
+    /// Of all its threads, in user code and in the kernel.
+    pub(super) seconds: f64,
+}
+
+/// Of a process: its pid.
+pub(super) fn used(process: &str) -> Option<Used> {
+    // SAFETY: no pointers; the name is one that every Linux knows.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    parse_used(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?, ticks as f64)
+}
+
+fn parse_used(stat: &str, ticks_per_second: f64) -> Option<Used> {
+    // A name may have parentheses and spaces itself. The first field after it is the third of proc(5).
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let (user, system, began) = (field(14)?, field(15)?, field(22)?);
+    Some(Used { began, seconds: (user + system) as f64 / ticks_per_second })
+}
+
+/// Seconds in which the main thread of a process was ready and had no processor, since it began.
+pub(super) fn run_delay(process: &str) -> Option<f64> {
+    parse_run_delay(&fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?)
+}
+
+fn parse_run_delay(schedstat: &str) -> Option<f64> {
+    let nanoseconds: u64 = schedstat.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(nanoseconds as f64 / 1e9)
 }
 
 /// Bytes of this process in swap: `VmSwap` of `/proc/self/status`.
@@ -76,6 +110,11 @@ mod tests {
             "rchar: 10\nwchar: 20\nsyscr: 1\nsyscw: 1\nread_bytes: 30\nwrite_bytes: 40\ncancelled_write_bytes: 0\n";
         assert_eq!(parse_io(text), Some(Io { read: 10, written: 20, disk_read: 30, disk_written: 40 }));
         assert_eq!(parse_io("rchar: 10\n"), None);
+        let stat = "77 (a) b (c) S 1 77 77 0 -1 4194304 9 8 7 6 150 50 3 4 20 0 1 0 4242 99 88";
+        assert_eq!(parse_used(stat, 100.0), Some(Used { began: 4242, seconds: 2.0 }));
+        assert_eq!((parse_used("77 (a) S 1 2", 100.0), parse_used("77", 100.0)), (None, None));
+        assert_eq!((parse_run_delay("7 2500000000 9\n"), parse_run_delay("7")), (Some(2.5), None));
+        assert!(used("self").is_some_and(|used| used.began > 0));
         assert_eq!(resident_pages(b"100 42 7 1 0 9 0\n"), Some(42));
         assert_eq!(resident_pages(b""), None);
         assert_eq!(parse_swap("VmRSS:\t 10 kB\nVmSwap:\t  2048 kB\n"), Some(2_097_152.0));

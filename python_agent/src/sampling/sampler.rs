@@ -40,6 +40,7 @@ pub struct Sampler {
 struct Counters {
     usage: Usage,
     io: Option<proc::Io>,
+    children: Option<children::Children>,
     throttled: BTreeMap<PathBuf, f64>,
     /// By [`PRESSURES`].
     pressure: [Option<f64>; 3],
@@ -48,9 +49,9 @@ struct Counters {
 const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
 
 impl Counters {
-    fn now() -> Option<Self> {
-        let (usage, io, throttled) = (Usage::now()?, proc::io(), cgroup::throttled());
-        Some(Self { usage, io, throttled, pressure: PRESSURES.map(proc::pressure) })
+    fn now(children: Option<children::Children>) -> Option<Self> {
+        let (usage, io, throttled) = (Usage::now()?, proc::io("self"), cgroup::throttled());
+        Some(Self { usage, io, children, throttled, pressure: PRESSURES.map(proc::pressure) })
     }
 
     /// Seconds since `before` without quota, of the group that had none for the longest. None where none has a quota.
@@ -78,10 +79,14 @@ impl Sampler {
         if MEMORY.load(Ordering::Relaxed) && is_on(Layer::Memory) && (stepped || due(self.memory.map(|(last, _)| last)))
         {
             self.memory = Some((now, step));
-            if due(self.children.map(|(last, _)| last)) {
-                self.children = Some((now, children::look()));
-            }
+            self.look_at_children(now);
             self.sample_memory(step, sink);
+        }
+    }
+
+    fn look_at_children(&mut self, now: Instant) {
+        if self.children.as_ref().is_none_or(|(last, _)| now.duration_since(*last) >= SECOND) {
+            self.children = Some((now, children::look()));
         }
     }
 
@@ -96,7 +101,8 @@ impl Sampler {
     }
 
     fn sample_memory(&mut self, step: i64, sink: &mut Sink) {
-        let children = self.children.and_then(|(_, children)| children);
+        let children = self.children.as_ref().and_then(|(_, children)| children.as_ref());
+        let (count, pages) = (children.map(|of| of.count), children.map(|of| of.resident_pages));
         let device = sink.strings.id("cpu");
         sink.push(memory::Row {
             step,
@@ -112,13 +118,15 @@ impl Sampler {
             ooms: None,
             rss: self.resident().map(|bytes| bytes / MB),
             max_rss: Usage::now().map(|usage| usage.max_rss / MB),
-            children: children.map(|children| children.count),
-            children_rss: children.map(|children| children.resident_pages as f64 * page_size() as f64 / MB),
+            children: count,
+            children_rss: pages.map(|pages| pages as f64 * page_size() as f64 / MB),
         });
     }
 
     fn sample_process(&mut self, now: Instant, sink: &mut Sink) {
-        let Some(counters) = Counters::now() else { return };
+        self.look_at_children(now);
+        let children = self.children.as_ref().and_then(|(_, children)| children.clone());
+        let Some(counters) = Counters::now(children) else { return };
         let before = self.process.replace((now, counters.clone()));
         let seconds = before.as_ref().map(|(last, _)| now.duration_since(*last).as_secs_f64());
         let over_time = |difference: f64| Some(difference.max(0.0) / seconds.filter(|seconds| *seconds > 0.0)?);
@@ -128,6 +136,11 @@ impl Sampler {
         let usage = counters.usage;
         let percent = |of: &dyn Fn(&Usage) -> f64| rate(&|c| Some(of(&c.usage))).map(|share| share * 100.0);
         let io = |of: fn(&proc::Io) -> u64| rate(&|c| c.io.as_ref().map(|io| of(io) as f64));
+        let of_workers = |of: fn(&children::DataWorker) -> Option<f64>| {
+            let before = before.as_ref().and_then(|(_, before)| before.children.as_ref())?;
+            over_time(counters.children.as_ref()?.more_than(before, of)?)
+        };
+        let data_workers = counters.children.as_ref().map_or(0, |children| children.data_workers.len());
         let row = process_metrics::Row {
             ts: Time(unix_ns()),
             step: shared::STEP.load(Ordering::Relaxed),
@@ -152,6 +165,11 @@ impl Sampler {
             cpu_pressure: pressure(0),
             memory_pressure: pressure(1),
             io_pressure: pressure(2),
+            data_workers: i32::try_from(data_workers).ok().filter(|count| *count > 0),
+            data_workers_percent: of_workers(|worker| Some(worker.used.seconds)).map(|share| share * 100.0),
+            data_workers_run_delay: of_workers(|worker| worker.run_delay).map(|share| share * 100.0),
+            data_workers_read_bytes: of_workers(|worker| Some(worker.io?.read as f64)),
+            data_workers_disk_read_bytes: of_workers(|worker| Some(worker.io?.disk_read as f64)),
         };
         sink.push(row);
     }

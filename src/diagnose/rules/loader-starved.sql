@@ -4,18 +4,45 @@
 -- part: data
 -- confidence: measured
 -- needs: python.data_trace.queue_depth
--- gate: empty >= 0.5
+-- gate: behind >= 0.5
 -- explains: rank-slow, periodic-stall, slower-than-reference
 -- also: loader, dataloader, data loading, workers, num_workers
--- says: {who}: the loader is not ready: {empty:%} of batches were asked for with an empty queue ({num_workers} workers)
--- do: more workers (num_workers), or a faster __getitem__
+-- says: {who}: the loader does not keep up: when a batch was asked for, {ready:%} of those requested from its {num_workers} workers were ready{busy}
+-- do: {remedy}
 -- record: it is asked where a DataLoader has workers
 WITH b AS (
-    SELECT rank, pid, step, wait, queue_depth, num_workers FROM python.data_trace
-    WHERE $window AND num_workers > 0 AND batch_index >= num_workers * prefetch_factor
+    -- A worker that is not behind has made all batches that were requested of it but the one at hand. Whether the queue is empty
+    -- says less: where one worker is waited for, the others catch up, and their batches are in the queue.
+    SELECT rank, pid, step, wait, queue_depth, tasks_outstanding, num_workers,
+        CASE WHEN queue_depth = 0 OR 2 * queue_depth < tasks_outstanding THEN 1.0 ELSE 0.0 END AS behind
+    FROM python.data_trace WHERE $window AND num_workers > 0 AND batch_index >= num_workers * prefetch_factor
 ), ready AS (
-    SELECT pid, approx_percentile_cont(wait, 0.1) FILTER (WHERE queue_depth > 0) AS wait FROM b GROUP BY pid
+    SELECT pid, approx_percentile_cont(wait, 0.1) FILTER (WHERE behind = 0) AS wait,
+        SUM(queue_depth) / CAST(SUM(tasks_outstanding) AS DOUBLE) AS share
+    FROM b GROUP BY pid
+), used AS (
+    -- How much of a processor a worker used, and how long it was ready without one; what all read from disks.
+    SELECT pid, SUM(data_workers_percent) / SUM(data_workers) AS percent, AVG(data_workers_disk_read_bytes) / 1e6 AS disk,
+        COALESCE(SUM(data_workers_run_delay) / SUM(data_workers), 0) / 100 AS delay
+    FROM process.metrics WHERE $window AND data_workers_percent IS NOT NULL GROUP BY pid
+), worker AS (
+    SELECT pid, delay, '; each worker used ' || CAST(CAST(round(percent) AS BIGINT) AS VARCHAR) || ' % of a processor'
+            || CASE WHEN delay >= 0.1 THEN ' and waited for one '
+                || CAST(CAST(round(100 * delay) AS BIGINT) AS VARCHAR) || ' % of the time' ELSE '' END
+            || CASE WHEN disk >= 1 THEN '; together they read '
+                || CAST(CAST(round(disk) AS BIGINT) AS VARCHAR) || ' MB/s from disks' ELSE '' END AS busy,
+        CASE WHEN percent >= 80
+            THEN 'a faster __getitem__, which keeps the workers busy all the time; more workers (num_workers) if processors are free'
+            WHEN percent / 100 + delay < 0.3
+            THEN 'more workers (num_workers): they mostly wait, for files, the network, a lock or in sleep; or data that is closer (a local disk, a cache, larger files)'
+            ELSE 'more workers (num_workers), or a faster __getitem__' END AS remedy
+    FROM used
 )
-SELECT b.step, b.rank, SUM(b.wait) AS cost, COUNT(*) * COALESCE(MAX(ready.wait), 0.0005) AS ref,
-    AVG(CASE WHEN queue_depth = 0 THEN 1.0 ELSE 0.0 END) AS empty, MAX(num_workers) AS num_workers
-FROM b JOIN ready ON b.pid = ready.pid GROUP BY b.step, b.rank
+SELECT b.step, b.rank, SUM(b.wait) AS cost,
+    -- For that share of the time neighbours made the workers wait, not the loader.
+    COUNT(*) * COALESCE(MAX(ready.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(s.duration) AS ref,
+    AVG(b.behind) AS behind, MAX(ready.share) AS ready, MAX(b.num_workers) AS num_workers,
+    COALESCE(MAX(worker.busy), '') AS busy,
+    COALESCE(MAX(worker.remedy), 'more workers (num_workers), or a faster __getitem__') AS remedy
+FROM b JOIN ready ON b.pid = ready.pid JOIN python.steps s ON b.pid = s.pid AND b.step = s.step
+LEFT JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank

@@ -308,6 +308,11 @@ impl Agent {
             cpu_pressure: rate(if second == 2 { 60.0 } else { 5.0 }),
             memory_pressure: rate(0.0),
             io_pressure: rate(1.0),
+            data_workers: Some(2),
+            data_workers_percent: rate(if second == 2 { 190.0 } else { 150.0 }),
+            data_workers_run_delay: rate(4.0),
+            data_workers_read_bytes: rate(3e6),
+            data_workers_disk_read_bytes: rate(0.0),
         }
     }
 

@@ -1,0 +1,72 @@
+//! The rules of `probe diagnose` about loaders with workers: which of them is behind, and whether it is the loader at all.
+
+use probe_proto::tables::{data_trace, process_metrics};
+use probe_store::Store;
+
+use super::diagnose::{STEPS, begins, of_rule};
+use crate::sql::data::Agent;
+
+/// Batches of two workers that each load four ahead. `ready` of 8 are there when the loop asks, and it waits `wait` (s).
+fn batches(agent: &mut Agent, store: &Store, ready: impl Fn(i64) -> i32, wait: impl Fn(i64) -> f64) {
+    let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
+    let row = |(step, row): (i64, data_trace::Row)| data_trace::Row {
+        step,
+        batch_index: Some(step),
+        num_workers: Some(2),
+        prefetch_factor: Some(4),
+        queue_depth: Some(ready(step)),
+        tasks_outstanding: Some(8),
+        wait: wait(step),
+        ..row
+    };
+    agent.send(store, (0..STEPS).zip(rows).map(row));
+}
+
+/// What two workers use (%), and for how long they are ready without a processor (%), each.
+fn workers(agent: &mut Agent, store: &Store, percent: f64, delay: f64) {
+    let rows: Vec<process_metrics::Row> = (0..STEPS).map(|second| agent.metrics(second)).collect();
+    let row = |row| process_metrics::Row {
+        data_workers: Some(2),
+        data_workers_percent: Some(2.0 * percent),
+        data_workers_run_delay: Some(2.0 * delay),
+        data_workers_disk_read_bytes: Some(5e6),
+        ..row
+    };
+    agent.send(store, rows.into_iter().map(row));
+}
+
+#[test]
+fn a_loader_that_does_not_keep_up_is_told_from_waits_that_are_not_its_own() {
+    let said = |ready: i32, percent: f64, delay: f64| {
+        let batches = move |agent: &mut Agent, store: &Store| {
+            batches(agent, store, |_| ready, |_| 0.01);
+            workers(agent, store, percent, delay);
+        };
+        of_rule("loader-starved", STEPS, |row| row.data_time = 0.01, batches)
+    };
+    let found = "found: every rank: the loader does not keep up: when a batch was asked for, 12 % of those requested from its 2 workers were ready";
+    begins(
+        &said(1, 95.0, 0.0),
+        &format!("{found}; each worker used 95 % of a processor; together they read 5 MB/s from disks"),
+    );
+    begins(&said(1, 5.0, 0.0), &format!("{found}; each worker used 5 % of a processor;"));
+    // The batches are there, and something else keeps the loop from them.
+    begins(&said(7, 95.0, 0.0), "silent");
+    // Neighbours have the processors that the workers want.
+    begins(&said(1, 15.0, 80.0), "silent");
+}
+
+#[test]
+fn one_worker_that_is_slow_is_told_from_two_whose_turns_differ() {
+    let said = |ready: i32| {
+        let batches = move |agent: &mut Agent, store: &Store| {
+            batches(agent, store, |_| ready, |step| if step % 2 == 1 { 0.02 } else { 0.0005 });
+        };
+        let waits =
+            |row: &mut probe_proto::tables::steps::Row| row.data_time = if row.step % 2 == 1 { 0.02 } else { 0.0005 };
+        of_rule("one-slow-worker", STEPS, waits, batches)
+    };
+    begins(&said(5), "found: every rank: worker 1 of 2 keeps the others waiting: ");
+    // Both have much to do: the one whose turn is first is waited for.
+    begins(&said(1), "silent");
+}
