@@ -12,6 +12,8 @@ pub(crate) fn show(ms: f64) -> String {
     match ms.abs() {
         100.0.. => format!("{ms:.0}"),
         10.0..100.0 => format!("{ms:.1}"),
+        // Less than it shows is zero, which has no sign.
+        0.0..0.005 => "0.00".to_owned(),
         _ => format!("{ms:.2}"),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json as value};
 
-use super::diagnosis::Diagnosis;
+use super::diagnosis::{Diagnosis, Undecided};
 use super::finding::{Finding, show};
 use super::recording::Recording;
 use super::reference::Against;
@@ -66,7 +66,8 @@ pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
     let _ = writeln!(out, "\nwhere a step goes (ms)     typical   at times   share");
     for leaf in &done.waterfall {
         let whole = leaf.typical + leaf.excess;
-        let share = if total > 0 { whole as f64 / total as f64 * 100.0 } else { 0.0 };
+        // Zero has no sign on the page.
+        let share = if total > 0 { (whole as f64 / total as f64 * 100.0).round() + 0.0 } else { 0.0 };
         let claimed = leaf.finding.map(|place| format!("   <- {}", place + 1)).unwrap_or_default();
         let name = if leaf.part == "uneven" { "uneven ranks" } else { leaf.part };
         let (typical, excess) = (show(ms(steps, leaf.typical)), show(ms(steps, leaf.excess)));
@@ -86,11 +87,40 @@ pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
     if !silent.is_empty() {
         let _ = writeln!(out, "\nalso looked at and ruled out: {}", silent.join(", "));
     }
-    for of in &done.not_decided {
-        let how = if of.how.is_empty() { String::new() } else { format!(" ({})", of.how) };
-        let _ = writeln!(out, "not decided: {}: {}{how}", of.rule, of.why);
+    for (rules, why, how) in undecided(&done.not_decided) {
+        let how = if how.is_empty() { String::new() } else { format!(" ({how})") };
+        let _ = writeln!(out, "not decided: {}: {why}{how}", rules.join(", "));
     }
     out
+}
+
+/// Rules that lack the same: which, what they lack, and what would record it. A program without collectives would have a line for
+/// each rule about them.
+fn undecided(all: &[Undecided]) -> Vec<(Vec<&str>, String, &str)> {
+    const LACKING: &str = " is not recorded ";
+    let mut groups: Vec<(Vec<&str>, Vec<&str>, &str, &str)> = Vec::new();
+    for of in all {
+        let (what, when) = of.why.split_once(LACKING).unwrap_or((&of.why, ""));
+        let same = |(.., end, how): &&mut (_, _, &str, &str)| !when.is_empty() && *end == when && *how == of.how;
+        match groups.iter_mut().find(same) {
+            Some((rules, columns, ..)) => {
+                rules.push(&of.rule);
+                if !columns.contains(&what) {
+                    columns.push(what);
+                }
+            }
+            None => groups.push((vec![&of.rule], vec![what], when, &of.how)),
+        }
+    }
+    let told = |(rules, columns, when, how): (Vec<_>, Vec<&str>, &str, _)| {
+        let why = match columns.as_slice() {
+            [why] if when.is_empty() => (*why).to_owned(),
+            [column] => format!("{column}{LACKING}{when}"),
+            several => format!("{} are not recorded {when}", several.join(", ")),
+        };
+        (rules, why, how)
+    };
+    groups.into_iter().map(told).collect()
 }
 
 pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
@@ -119,4 +149,33 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
         "against": done.against.as_ref().map(Against::json),
         "recording": done.recording.map(Recording::json),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_lack_the_same_are_one_line() {
+        let of = |rule: &str, why: &str, how: &str| Undecided { rule: rule.into(), why: why.into(), how: how.into() };
+        let lacks = |rule, column: &str, how| of(rule, &format!("{column} is not recorded in these steps"), how);
+        let all = [
+            lacks("barriers", "t.duration", "use it"),
+            of("leaks", "4 rows are too few", "train longer"),
+            lacks("small", "t.bytes", "use it"),
+            lacks("workers", "d.wait", "load"),
+            of("loads", "4 rows are too few", "train longer"),
+        ];
+        let told = |(rules, why, how): (Vec<&str>, String, &str)| format!("{}: {why} ({how})", rules.join(" "));
+        let lines: Vec<String> = undecided(&all).into_iter().map(told).collect();
+        assert_eq!(
+            lines,
+            [
+                "barriers small: t.duration, t.bytes are not recorded in these steps (use it)",
+                "leaks: 4 rows are too few (train longer)",
+                "workers: d.wait is not recorded in these steps (load)",
+                "loads: 4 rows are too few (train longer)",
+            ]
+        );
+    }
 }

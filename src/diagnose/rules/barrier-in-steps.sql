@@ -10,7 +10,7 @@
 -- also: barrier, barriers
 -- says: {who} calls barrier {count} times a step, for {seconds:ms} beside the wait for the slowest rank
 -- do: leave it out: the next collective waits for all ranks anyway
--- record: it is recorded where torch.distributed is used
+-- record: recorded where torch.distributed is used
 WITH b AS (
     -- The rank that comes last waits for nobody: what it spends is the barrier itself.
     SELECT step, group_name, seq, MIN(duration_ms) / 1e3 AS seconds FROM python.nccl_trace

@@ -9,7 +9,7 @@
 -- also: broadcast, broadcast_buffers, buffers
 -- says: {who} broadcasts {megabytes} MB a step, for {seconds:ms} beside the wait for the slowest rank
 -- do: DistributedDataParallel(broadcast_buffers=False), if ranks need not have the same buffers (statistics of BatchNorm) in each step; what never changes is broadcast once, before the loop
--- record: it is recorded where torch.distributed is used
+-- record: recorded where torch.distributed is used
 WITH b AS (
     SELECT step, group_name, seq, MIN(duration_ms) / 1e3 AS seconds, MAX(bytes) AS bytes FROM python.nccl_trace
     WHERE $window AND operation_type = 'broadcast' GROUP BY step, group_name, seq

@@ -10,7 +10,7 @@
 -- also: buckets, small collectives
 -- says: {who} issues {count} collectives a step, half of them of {median_bytes} bytes or less, and waits for each
 -- do: flatten what they send into a few tensors of 25 MB at most (torch._utils._flatten_dense_tensors, or DistributedDataParallel, which does it)
--- record: it is recorded where torch.distributed is used
+-- record: recorded where torch.distributed is used
 WITH n AS (
     SELECT pid, step, COUNT(*) AS count, SUM(bytes) AS bytes, median(bytes) AS median_bytes FROM python.nccl_trace
     WHERE $window AND operation_type IN ('all_reduce', 'reduce', 'broadcast', 'all_gather') GROUP BY pid, step

@@ -9,7 +9,7 @@
 -- also: no_sync, gradient accumulation
 -- says: {who} reduces all gradients in each of {micro_steps} micro steps
 -- do: with model.no_sync(): around all micro steps but the last
--- record: it is recorded where torch.distributed is used
+-- record: recorded where torch.distributed is used
 WITH n AS (
     SELECT pid, step, SUM(bytes) AS bytes FROM python.nccl_trace
     WHERE $window AND operation_type IN ('all_reduce', 'reduce_scatter', 'reduce_scatter_tensor') GROUP BY pid, step
