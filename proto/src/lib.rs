@@ -12,6 +12,7 @@ pub mod decode;
 pub mod encode;
 pub mod env;
 pub mod loopback;
+mod snippet_words;
 pub mod table;
 pub mod tables;
 pub mod tcp;

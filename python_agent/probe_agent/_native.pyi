@@ -2,18 +2,57 @@
 
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar, final
+
+from probe_agent.settings import Identity, Settings
 
 VERSION: str
 
-class Command:
-    """What the collector asks for; see proto/probe/v1/agent.proto."""
+@final
+class At:
+    """Where a snippet runs; see proto/probe/v1/agent.proto."""
 
-    kind: str
-    session: int
+    AUTO: ClassVar[At]
+    NOW: ClassVar[At]
+    STEP: ClassVar[At]
+
+@final
+class Outcome:
+    """How a snippet ended; see proto/probe/v1/agent.proto."""
+
+    OK: ClassVar[Outcome]
+    ERROR: ClassVar[Outcome]
+    TIMEOUT: ClassVar[Outcome]
+    OUTPUT_LIMIT: ClassVar[Outcome]
+    NO_BOUNDARY: ClassVar[Outcome]
+    REFUSED: ClassVar[Outcome]
+    CANCELLED: ClassVar[Outcome]
+
+@final
+class CommandKind:
+    """What is to be done about a snippet."""
+
+    DECIDE: ClassVar[CommandKind]
+    ARM: ClassVar[CommandKind]
+    GO: ClassVar[CommandKind]
+    NEXT: ClassVar[CommandKind]
+    CANCEL: ClassVar[CommandKind]
+    DISCONNECTED: ClassVar[CommandKind]
+
+class Command:
+    """What the collector asks for; see src/uplink/commands.rs."""
+
+    kind: CommandKind
+    connection: int
     id: int
+    snippet: Snippet | None
+    reason: str
+
+class Snippet:
+    """A snippet, and how it is to run; see src/uplink/commands.rs."""
+
     code: str
-    at: str
+    at: At
     step: int
     hears_arrived: bool
     timeout_s: float
@@ -21,33 +60,41 @@ class Command:
     asked_s: float
     max_output: int
     mute: bool
-    reason: str
-    scratch: str
-    end_scratch: bool
+    session: str
+    end_session: bool
     frame: int | None
     complete: str
 
+@final
+class ThreadMode:
+    """What a thread does with what happens on it; see src/recording/thread_mode.rs."""
+
+    RECORD: ClassVar[ThreadMode]
+    SUSPENDED: ClassVar[ThreadMode]
+    BESIDE: ClassVar[ThreadMode]
+    TESTING: ClassVar[ThreadMode]
+
 # uplink
-def start(settings: Mapping[str, Any]) -> bool: ...
+def start(settings: Settings) -> bool: ...
 def stop(timeout_s: float, reason: str) -> bool: ...
 def forked() -> bool: ...
 def begin_in_child() -> bool: ...
-def set_identity(rank: int | None, local_rank: int | None, world_size: int | None) -> None: ...
+def set_identity(identity: Identity) -> None: ...
 def set_enabled(enabled: bool) -> None: ...
 def set_problem(problem: str) -> None: ...
 def configure(values: Mapping[str, str]) -> None: ...
 def status() -> dict[str, Any]: ...
 def want_boundary(wanted: bool) -> None: ...
 def next_command(timeout_s: float) -> Command | None: ...
-def reply_placed(session: int, id: int, at: str, why: str) -> bool: ...
-def reply_armed(session: int, id: int, step: int) -> bool: ...
-def reply_arrived(session: int, id: int, step: int, groups: list[tuple[str, int]], nexts: int) -> bool: ...
-def wait_for_room(session: int, timeout_s: float) -> bool: ...
-def reply_output(session: int, id: int, stderr: bool, data: bytes) -> bool: ...
+def reply_placed(connection: int, id: int, at: At, why: str) -> bool: ...
+def reply_armed(connection: int, id: int, step: int) -> bool: ...
+def reply_arrived(connection: int, id: int, step: int, groups: list[tuple[str, int]], nexts: int) -> bool: ...
+def wait_for_room(connection: int, timeout_s: float) -> bool: ...
+def reply_output(connection: int, id: int, stderr: bool, data: bytes) -> bool: ...
 def reply_done(
-    session: int,
+    connection: int,
     id: int,
-    outcome: str,
+    outcome: Outcome,
     error: str,
     seconds: float,
     training_waited_s: float,
@@ -59,7 +106,7 @@ def stacks() -> dict[int, list[FrameType]]: ...
 def frame_locals(frame: FrameType) -> dict[str, Any]: ...
 
 # recording
-def thread_mode(mode: int) -> int: ...
+def thread_mode(mode: ThreadMode) -> ThreadMode: ...
 def boundary_reached() -> bool: ...
 def training_thread() -> int: ...
 def step() -> int: ...
@@ -175,8 +222,8 @@ def patch_type(type: type) -> bool: ...
 def unpatch_type(type: type) -> None: ...
 def is_patched(type: type) -> bool: ...
 def keep_slots(on: bool) -> None: ...
-def begin_self_test() -> int: ...
-def end_self_test(mode: int) -> tuple[int, int]: ...
+def begin_self_test() -> ThreadMode: ...
+def end_self_test(mode: ThreadMode) -> tuple[int, int]: ...
 
 class CollectiveGroup:
     """A process group that is watched."""

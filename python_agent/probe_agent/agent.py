@@ -155,6 +155,7 @@ def connect() -> None:
 def _connect() -> None:
     from probe_agent import _native
     from probe_agent.eval import runner
+    from probe_agent.settings import Settings
     from probe_agent.torch import exceptions
 
     address = _state.collector or os.environ.get("PROBE_COLLECTOR")
@@ -165,25 +166,22 @@ def _connect() -> None:
         # It was started for this run alone, and knows its name.
         run, patience = "", STARTING_SECONDS
         hint = f"what the collector said is in {collector.log_of(address)}"
-    rank, local_rank, world_size = process.identity()
-    settings = {
-        "collector": address,
-        "token_file": os.environ.get("PROBE_TOKEN_FILE") or None,
-        "tls_pin": os.environ.get("PROBE_TLS_PIN"),
-        "eval_over_tcp": os.environ.get("PROBE_EVAL") == "tcp",
-        "patience_s": patience,
-        "hint": hint,
-        "revival": collector.revival(address),
-        "instance": _state.instance,
-        "run": run,
-        "host": platform.node(),
-        "command": " ".join(process._original_arguments()),
-        "python_version": platform.python_version(),
-        "torch_version": str(getattr(sys.modules.get("torch"), "__version__", "")),
-        "rank": rank,
-        "local_rank": local_rank,
-        "world_size": world_size,
-    }
+    settings = Settings(
+        collector=address,
+        token_file=os.environ.get("PROBE_TOKEN_FILE") or None,
+        tls_pin=os.environ.get("PROBE_TLS_PIN"),
+        eval_over_tcp=os.environ.get("PROBE_EVAL") == "tcp",
+        patience_s=patience,
+        hint=hint,
+        revival=collector.revival(address),
+        instance=_state.instance,
+        run=run,
+        host=platform.node(),
+        command=" ".join(process._original_arguments()),
+        python_version=platform.python_version(),
+        torch_version=str(getattr(sys.modules.get("torch"), "__version__", "")),
+        identity=process.identity(),
+    )
     _state.collector = address
     if _native.start(settings):
         atexit.register(_at_exit)

@@ -18,6 +18,8 @@ import sys
 import sysconfig
 import time
 
+from probe_agent.settings import Revival
+
 # A collector that nobody uses any more ends by itself.
 IDLE = "30s"
 _COMMANDS = frozenset({
@@ -190,21 +192,20 @@ def log_of(address: str) -> str:
     return os.path.splitext(address[len("unix:") :])[0] + ".log"
 
 
-def revival(address: str) -> dict[str, object] | None:
-    """How the collector at `address` is started again should it die: program, words after `serve --resume RUN`,
-    environment, log. None for one that is not this machine's and user's own, or that listens where somebody chose."""
+def revival(address: str) -> Revival | None:
+    """How the collector at `address` is started again should it die. None for one that is not this machine's and user's own, or that listens where somebody chose."""
     try:
         if not address.startswith("unix:") or os.path.dirname(address[len("unix:") :]) != runtime_directory():
             return None
         program = os.path.abspath(binary())
     except (NoCollectorError, OSError):
         return None
-    return {
-        "program": program,
-        "arguments": ["--listen", address, "--exit-when-idle", IDLE],
-        "environment": list(_environment().items()),
-        "log": log_of(address),
-    }
+    return Revival(
+        program=program,
+        arguments=["--listen", address, "--exit-when-idle", IDLE],
+        environment=list(_environment().items()),
+        log=log_of(address),
+    )
 
 
 def _environment() -> dict[str, str]:

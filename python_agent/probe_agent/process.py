@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
+    from probe_agent.settings import Identity
+
     Kind = Literal["trainer", "child", "none"]
 
 #: Programs that start processes that train, and train not: modules run by `python -m`, and scripts. The command knows the
@@ -74,13 +76,15 @@ def _original_arguments() -> list[str]:
         return []
 
 
-def identity() -> tuple[int | None, int | None, int | None]:
+def identity() -> Identity:
     """Rank, local rank and world size: torch.distributed's where it is initialised, else the launcher's."""
+    from probe_agent.settings import Identity
+
     local_rank = _number("LOCAL_RANK")
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), local_rank, distributed.get_world_size()
-    return _number("RANK"), local_rank, _number("WORLD_SIZE")
+        return Identity(distributed.get_rank(), local_rank, distributed.get_world_size())
+    return Identity(_number("RANK"), local_rank, _number("WORLD_SIZE"))
 
 
 def identity_changed() -> None:
@@ -88,7 +92,7 @@ def identity_changed() -> None:
     native = sys.modules.get("probe_agent._native")
     if native is not None:
         try:
-            native.set_identity(*identity())
+            native.set_identity(identity())
         except Exception as error:
             from probe_agent import signals
 

@@ -4,8 +4,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySlice, PyString};
 
 /// At most so many characters of a string of Python's, with `\udc80` for half of a pair, as Python's standard error has it.
-#[derive(Debug, Default)]
-pub(crate) struct Words<const LONGEST: usize>(pub(crate) String);
+#[derive(Debug, Clone, Default)]
+pub struct Words<const LONGEST: usize>(pub String);
 
 impl<'py, const LONGEST: usize> FromPyObject<'_, 'py> for Words<LONGEST> {
     type Error = PyErr;

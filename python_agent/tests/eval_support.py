@@ -10,6 +10,8 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
+from probe_agent._native import At, CommandKind, Outcome, ThreadMode
+
 SCRIPT = """
 import math
 import os
@@ -87,14 +89,11 @@ def training_names(directory: pathlib.Path) -> dict[str, Any]:
 
 
 @dataclass
-class Command:
+class Snippet:
     """As the native half gives them."""
 
-    kind: str
-    id: int = 1
     code: str = ""
-    session: int = 1
-    at: str = "auto"
+    at: At = At.AUTO
     step: int = -1
     hears_arrived: bool = True
     timeout_s: float = 30.0
@@ -102,11 +101,21 @@ class Command:
     asked_s: float = 0.0
     max_output: int = 1 << 24
     mute: bool = False
-    reason: str = ""
-    scratch: str = ""
-    end_scratch: bool = False
+    session: str = ""
+    end_session: bool = False
     frame: int | None = None
     complete: str = ""
+
+
+@dataclass
+class Command:
+    """As the native half gives them."""
+
+    kind: CommandKind
+    id: int = 1
+    connection: int = 1
+    snippet: Snippet | None = None
+    reason: str = ""
 
 
 def _set() -> threading.Event:
@@ -123,7 +132,7 @@ class Native:
     replies: queue.Queue[Any] = field(default_factory=queue.Queue)
     steps: int = 0
     wanted: threading.Event = field(default_factory=threading.Event)
-    modes: list[int] = field(default_factory=list)
+    modes: list[ThreadMode] = field(default_factory=list)
     problem: str = ""
     #: Cleared, the connection takes no output for now.
     room: threading.Event = field(default_factory=_set)
@@ -148,37 +157,37 @@ class Native:
     def want_boundary(self, wanted: bool) -> None:
         (self.wanted.set if wanted else self.wanted.clear)()
 
-    def thread_mode(self, mode: int) -> int:
+    def thread_mode(self, mode: ThreadMode) -> ThreadMode:
         self.modes.append(mode)
-        return 0
+        return ThreadMode.RECORD
 
     def set_problem(self, problem: str) -> None:
         self.problem = problem
 
-    def reply_placed(self, session: int, id: int, at: str, why: str) -> bool:
-        self.replies.put(("placed", id, at, why))
+    def reply_placed(self, connection: int, id: int, at: At, why: str) -> bool:
+        self.replies.put(("placed", id, str(at), why))
         return True
 
-    def reply_armed(self, session: int, id: int, step: int) -> bool:
+    def reply_armed(self, connection: int, id: int, step: int) -> bool:
         self.replies.put(("armed", id, step))
         return True
 
-    def reply_arrived(self, session: int, id: int, step: int, groups: list[tuple[str, int]], nexts: int) -> bool:
+    def reply_arrived(self, connection: int, id: int, step: int, groups: list[tuple[str, int]], nexts: int) -> bool:
         self.replies.put(("arrived", id, step, nexts))
         return True
 
-    def wait_for_room(self, session: int, timeout_s: float) -> bool:
+    def wait_for_room(self, connection: int, timeout_s: float) -> bool:
         return self.room.wait(timeout_s)
 
-    def reply_output(self, session: int, id: int, stderr: bool, data: bytes) -> bool:
+    def reply_output(self, connection: int, id: int, stderr: bool, data: bytes) -> bool:
         self.replies.put(("output", id, stderr, data))
         return True
 
     def reply_done(
         self,
-        session: int,
+        connection: int,
         id: int,
-        outcome: str,
+        outcome: Outcome,
         error: str,
         seconds: float,
         waited: float,
@@ -186,5 +195,5 @@ class Native:
         still_running: bool = False,
         hint: str = "",
     ) -> bool:
-        self.replies.put(("done", id, outcome, error, seconds, waited, step, still_running, hint))
+        self.replies.put(("done", id, str(outcome), error, seconds, waited, step, still_running, hint))
         return True

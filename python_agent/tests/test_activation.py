@@ -442,7 +442,7 @@ train(1)
 import threading
 from probe_agent import _native
 def beside():
-    _native.thread_mode(2)
+    _native.thread_mode(_native.ThreadMode.BESIDE)
     for what in (lambda: model(torch.ones(1, 4)), optimizer.step):
         try:
             what()

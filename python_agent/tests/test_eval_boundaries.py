@@ -13,6 +13,7 @@ import pytest
 import torch
 from eval_support import Native
 from probe_agent import _native
+from probe_agent._native import ThreadMode
 from probe_agent.eval import boundary
 from test_eval_run import Collector, until
 from torch import nn
@@ -34,7 +35,7 @@ class Training(Native):
     def want_boundary(self, wanted: bool) -> None:
         _native.want_boundary(wanted)
 
-    def thread_mode(self, mode: int) -> int:
+    def thread_mode(self, mode: ThreadMode) -> ThreadMode:
         return _native.thread_mode(mode)
 
 
@@ -260,9 +261,9 @@ def test_the_boundary_and_the_names_are_found_and_losses_are_the_same(
 
     losses = loop(hook, tmp_path)
     beside, between = seen
-    assert beside[0].startswith(f"{marker} {batches} ") and beside[1:3] == ("OK", ""), beside
+    assert beside[0].startswith(f"{marker} {batches} ") and beside[1:3] == ("ok", ""), beside
     # Right behind the second step, with none of the third step's batches.
-    assert between == (f"{marker} {batches} True\n", "OK", "", began + 2)
+    assert between == (f"{marker} {batches} True\n", "ok", "", began + 2)
     assert losses == quiet and len(set(losses)) == len(losses)
 
 
@@ -298,5 +299,5 @@ def test_a_snippet_that_trains_in_between_leaves_the_step_count_alone(collector:
             arm(collector, "before = len(losses)\nmodel(x).sum().backward(); optimizer.step(); print(before)")
 
     gradient_accumulation(hook, tmp_path)
-    assert answer(collector)[1:] == ("OK", "", began + 2)
+    assert answer(collector)[1:] == ("ok", "", began + 2)
     assert _native.step() == began + STEPS

@@ -39,7 +39,7 @@ def test_a_write_of_any_size_is_sent_in_pieces_of_whole_characters(collector: Co
     collector.send("decide", code, at="now")
     assert collector.reply()[0] == "placed"
     sent = list(pieces(collector))
-    assert collector.done()[2] == "OK" and max(map(len, sent)) <= 1 << 16
+    assert collector.done()[2] == "ok" and max(map(len, sent)) <= 1 << 16
     text = "".join(piece.decode() for piece in sent)
     assert text == "é€😀" * 300_000 + "ab" * 100_000 + "'\\udc80'\n"
 
@@ -49,22 +49,22 @@ def test_what_is_beyond_the_limit_is_counted_and_never_sent(collector: Collector
     out, _, outcome, error = collector.run("print('é' * 10_000_000)", max_output=100_001)
     assert out == "é" * 50_000
     assert (outcome, error) == (
-        "OUTPUT_LIMIT",
+        "output_limit",
         "it printed more than its limit of 100001 bytes, and the last 19900000 bytes are left out",
     )
     # Whoever swallows that it was ended has printed too much all the same.
     swallows = "for _ in range(3):\n  try: print('x' * 60)\n  except BaseException: pass"
     out, _, outcome, error = collector.run(swallows, max_output=100)
-    assert (out, outcome) == ("x" * 60 + "\n" + "x" * 39, "OUTPUT_LIMIT") and "the last 81 bytes" in error
+    assert (out, outcome) == ("x" * 60 + "\n" + "x" * 39, "output_limit") and "the last 81 bytes" in error
 
 
 def test_beside_training_a_snippet_waits_for_the_connection_and_can_be_ended_there(collector: Collector) -> None:
     collector.native.room.clear()
     collector.send("decide", "print('x' * 10_000_000)", at="now", timeout_s=0.3)
     assert collector.reply()[0] == "placed"
-    assert collector.done()[0::2] == ("", "TIMEOUT")
+    assert collector.done()[0::2] == ("", "timeout")
     # Between two steps training would wait with it.
-    assert between_steps(collector, "print('x')")[0::2] == ("x\n", "OK")
+    assert between_steps(collector, "print('x')")[0::2] == ("x\n", "ok")
     collector.native.room.set()
 
 
@@ -87,7 +87,7 @@ def test_beside_training_a_snippet_waits_for_the_connection_and_can_be_ended_the
 )  # fmt: skip
 def test_an_exception_of_any_size_is_cut_and_said_to_be(collector: Collector, code: str, words: str) -> None:
     _, _, outcome, error = collector.run(code)
-    assert (outcome, words in error.rpartition("\n\n")[2]) == ("ERROR", True), error[-2000:]
+    assert (outcome, words in error.rpartition("\n\n")[2]) == ("error", True), error[-2000:]
     assert len(error.encode()) < BOUND
     assert collector.run("'next'")[0] == "'next'\n"
 
@@ -104,7 +104,7 @@ def test_an_exception_of_any_size_is_cut_and_said_to_be(collector: Collector, co
 )  # fmt: skip
 def test_a_group_of_any_size_is_cut_and_counted(collector: Collector, code: str, words: list[str]) -> None:
     _, _, outcome, error = collector.run(code)
-    assert outcome == "ERROR" and all(word in error for word in words), error[-2000:]
+    assert outcome == "error" and all(word in error for word in words), error[-2000:]
     assert len(error.encode()) < BOUND
 
 
@@ -146,7 +146,7 @@ def test_an_exception_is_as_python_says_it(collector: Collector) -> None:
 def test_halves_of_surrogate_pairs_are_said_as_python_says_them(collector: Collector, code: str) -> None:
     out, _, outcome, error = collector.run(code)
     error.encode()
-    assert outcome == "ERROR" and "\\udc80" in out + error
+    assert outcome == "error" and "\\udc80" in out + error
 
 
 MISCHIEF = {
@@ -173,7 +173,7 @@ def test_methods_that_misbehave_are_the_snippets_error(collector: Collector, whe
         }[where]
     )
     outcome, error = (collector.run(code) if at == "now" else between_steps(collector, code))[2:]
-    assert outcome == "ERROR"
+    assert outcome == "error"
     if where in ("message", "exit") or (where == "note" and sys.version_info >= (3, 11)):
         assert "A whose str() raised " in error
 
@@ -181,10 +181,10 @@ def test_methods_that_misbehave_are_the_snippets_error(collector: Collector, whe
 @pytest.mark.parametrize("code", ["A()", "raise A()", "raise SystemExit(A())"])
 def test_methods_that_loop_or_print_are_ended(collector: Collector, code: str) -> None:
     loops = "class A(Exception):\n  def __str__(self):\n    while True: pass\n  __repr__ = __str__\n"
-    assert collector.run(loops + code, timeout_s=0.3)[2] == "TIMEOUT"
+    assert collector.run(loops + code, timeout_s=0.3)[2] == "timeout"
     prints = loops.replace("while True: pass", "print('p' * 1_000_000); return 'q'")
     out, _, outcome, _ = collector.run(prints + code, max_output=1000)
-    assert (out, outcome) == ("p" * 1000, "OUTPUT_LIMIT")
+    assert (out, outcome) == ("p" * 1000, "output_limit")
 
 
 def test_a_text_of_a_class_of_its_own_is_read_without_asking_it(collector: Collector) -> None:
@@ -201,7 +201,7 @@ sys.stdout.write(S('hello\\n'))
 A()
 """
     out, _, outcome, error = collector.run(code)
-    assert (outcome, error) == ("OK", "")
+    assert (outcome, error) == ("ok", "")
     assert out.startswith("hello\nrrr") and "10000 more characters" in out
 
 
@@ -209,12 +209,12 @@ A()
 @pytest.mark.parametrize(
     ("code", "outcome", "said"),
     [
-        ("sys.stdout = None; print('x')", "OK", True),
-        ("sys.stdout = io.StringIO(); print('x')", "OK", True),
-        ("del sys.stdout, sys.stderr", "OK", True),
-        ("del sys.stdout\nprint('x')", "ERROR", True),
-        ("sys.stdout.close()", "OK", False),
-        ("sys.stdout.close()\n'x'", "ERROR", False),
+        ("sys.stdout = None; print('x')", "ok", True),
+        ("sys.stdout = io.StringIO(); print('x')", "ok", True),
+        ("del sys.stdout, sys.stderr", "ok", True),
+        ("del sys.stdout\nprint('x')", "error", True),
+        ("sys.stdout.close()", "ok", False),
+        ("sys.stdout.close()\n'x'", "error", False),
     ],
     ids=["none", "replaced", "deleted", "printed", "closed", "shown"],
 )
@@ -241,7 +241,7 @@ import builtins, logging, sys
 logging.getLogger('test_eval_large').addHandler(logging.StreamHandler(sys.stdout))
 builtins.kept = sys.stdout.buffer
 """
-    assert between_steps(collector, code, max_output=10)[2] == "OK"
+    assert between_steps(collector, code, max_output=10)[2] == "ok"
     kept.warning("of training's, and longer than the snippet's limit")
     sys.modules["builtins"].__dict__.pop("kept").write(b"raw\n")
     assert stream.buffer.getvalue() == b"of training's, and longer than the snippet's limit\nraw\n"  # type: ignore[attr-defined]
@@ -259,7 +259,7 @@ over = threading.Event()
 thread = threading.Thread(target=late, daemon=True)
 thread.start()
 """
-    assert collector.run(f"{code}\nsys.modules['builtins'].kept = (over, thread)")[:3] == ("", "", "OK")
+    assert collector.run(f"{code}\nsys.modules['builtins'].kept = (over, thread)")[:3] == ("", "", "ok")
     over, thread = sys.modules["builtins"].__dict__.pop("kept")
     over.set()
     thread.join(PATIENCE)
@@ -268,4 +268,4 @@ thread.start()
 
 def test_a_keyboard_interrupt_that_a_snippet_raises_itself_is_its_error(collector: Collector) -> None:
     outcome, error = between_steps(collector, "raise KeyboardInterrupt('mine')")[2:]
-    assert outcome == "ERROR" and error.endswith("KeyboardInterrupt: mine")
+    assert outcome == "error" and error.endswith("KeyboardInterrupt: mine")

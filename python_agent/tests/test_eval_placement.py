@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from eval_support import training_names
+from probe_agent._native import At
 from probe_agent.eval.placement import place
 
 
@@ -186,7 +187,8 @@ STEP = [
 
 
 def placed(code: str, names: dict[str, Any]) -> tuple[str, str]:
-    return place(ast.parse(textwrap.dedent(code)), names)
+    found = place(ast.parse(textwrap.dedent(code)), names)
+    return str(found.at), found.why
 
 
 @pytest.mark.parametrize("code", NOW)
@@ -314,4 +316,4 @@ def test_deep_nesting_is_placed_and_no_crash(names: dict[str, Any]) -> None:
     leaf = tree.body[0]
     for _ in range(5000):  # deeper than any parser goes, so that the walk meets its end
         leaf.value = ast.UnaryOp(ast.USub(), leaf.value)  # type: ignore[attr-defined]
-    assert place(tree, names) == ("step", "it is nested too deeply to be understood")
+    assert place(tree, names) == (At.STEP, "it is nested too deeply to be understood")

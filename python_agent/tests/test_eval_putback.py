@@ -21,7 +21,7 @@ def test_evaluation_mode_is_put_back_and_said(collector: Collector) -> None:
     model[2].eval()  # frozen on purpose
     train = nn.Module.train
     out, err, outcome, _ = between_steps(collector, "model.eval()\nprint(model.training, model[1].training)")
-    assert (out, outcome) == ("False False\n", "OK")
+    assert (out, outcome) == ("False False\n", "ok")
     assert err == "probe: put back: Sequential and 2 modules with it in training mode, which the snippet had left\n"
     assert [part.training for part in model.modules()] == [True, True, True, False]
     assert nn.Module.train is train
@@ -34,7 +34,7 @@ def test_evaluation_mode_is_put_back_and_said(collector: Collector) -> None:
 def test_it_is_put_back_after_an_error_too(collector: Collector) -> None:
     model = nn.Linear(2, 2)
     _, err, outcome, error = between_steps(collector, "model.eval()\n1 / 0")
-    assert outcome == "ERROR" and "ZeroDivisionError" in error and "put back: Linear in training mode" in err
+    assert outcome == "error" and "ZeroDivisionError" in error and "put back: Linear in training mode" in err
     assert model.training
 
 

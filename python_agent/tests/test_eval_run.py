@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from eval_support import Command, Native
+from eval_support import Command, Native, Snippet
+from probe_agent._native import At, CommandKind, ThreadMode
 from probe_agent.eval import boundary, frames, job, namespace, runner
 from probe_agent.eval.runner import Runner
 
@@ -43,9 +44,14 @@ class Collector:
         self.ids = 0
 
     def send(self, kind: str, code: str = "", **more: Any) -> int:
-        if kind in ("decide", "arm"):
-            self.ids += 1
-        self.native.commands.put(Command(kind, id=more.pop("id", self.ids), code=code, **more))
+        brings_snippet = kind in ("decide", "arm")
+        self.ids += brings_snippet
+        command = Command(getattr(CommandKind, kind.upper()), id=more.pop("id", self.ids))
+        command.connection = more.pop("connection", command.connection)
+        command.reason = more.pop("reason", command.reason)
+        if brings_snippet:
+            command.snippet = Snippet(code, getattr(At, more.pop("at", "auto").upper()), **more)
+        self.native.commands.put(command)
         return self.ids
 
     def reply(self) -> tuple[Any, ...]:
@@ -88,7 +94,7 @@ def until(what: str, condition: Callable[[], object]) -> None:
 
 def test_output_and_the_last_value_are_shown(collector: Collector) -> None:
     out, err, outcome, error = collector.run("import sys\nprint('a', 'é')\nprint('b', file=sys.stderr)\n{1: 'x'}")
-    assert (out, err, outcome, error) == ("a é\n{1: 'x'}\n", "b\n", "OK", "")
+    assert (out, err, outcome, error) == ("a é\n{1: 'x'}\n", "b\n", "ok", "")
     assert collector.run("None")[0] == ""
     assert collector.run("import sys; sys.stdout.buffer.write(b'raw\\n'); sys.stdout.writelines(['x', 'y'])")[0] == (
         "raw\nxy"
@@ -176,21 +182,21 @@ def test_one_frame_can_be_asked_for_by_its_number(collector: Collector) -> None:
 
 
 def test_names_are_completed_beside_a_snippet_that_runs(collector: Collector) -> None:
-    session = collector.run("mine_alone = 1", scratch="completing")
-    assert session[2] == "OK"
+    session = collector.run("mine_alone = 1", session="completing")
+    assert session[2] == "ok"
     number = collector.send("decide", "import time\nprint('began', end='')\nwhile True: time.sleep(0.001)", at="now")
     assert collector.reply()[0] == "placed" and collector.reply()[0] == "output"
-    for scratch, expected in (("completing", b"mine_alone\n"), ("", b"")):
-        collector.send("decide", complete="mine_al", scratch=scratch)
+    for session, expected in (("completing", b"mine_alone\n"), ("", b"")):
+        collector.send("decide", complete="mine_al", session=session)
         assert collector.reply()[0] == "placed"
         assert collector.reply()[2:] == (False, expected)
-        assert collector.reply()[2] == "OK"
+        assert collector.reply()[2] == "ok"
     collector.send("cancel", id=number, reason="enough")
-    assert collector.done()[2:] == ("CANCELLED", "enough")
-    collector.run("", scratch="completing", end_scratch=True)
+    assert collector.done()[2:] == ("cancelled", "enough")
+    collector.run("", session="completing", end_session=True)
     collector.runner.allowed = False
     collector.send("decide", complete="mine_al")
-    assert collector.reply()[2] == "REFUSED"
+    assert collector.reply()[2] == "refused"
 
 
 def test_a_frame_that_is_not_there_runs_nothing(collector: Collector) -> None:
@@ -204,7 +210,7 @@ def test_a_frame_that_is_not_there_runs_nothing(collector: Collector) -> None:
             assert reply[0] == "done", "before it is placed"
             out, outcome, error = "", *reply[2:4]
             assert "test_a_frame_that_is_not_there" in reply[-1], "the frames there are, as a hint"
-        assert (out, outcome) == ("", "ERROR") and "no frame 999" in error
+        assert (out, outcome) == ("", "error") and "no frame 999" in error
     collector.send("arm", "print(kind)", frame=0)
     assert collector.reply()[0] == "armed"
     assert "NameError" in train_until_done(collector)[3], "the outermost frame does not see this one's"
@@ -224,7 +230,7 @@ def test_frames_of_libraries_give_no_names(collector: Collector) -> None:
 
 def test_an_exception_is_a_traceback_of_the_snippet_alone(collector: Collector) -> None:
     out, _, outcome, error = collector.run("x = 1\ndef f():\n    raise ValueError('planted')\nprint('before')\nf()")
-    assert (out, outcome) == ("before\n", "ERROR")
+    assert (out, outcome) == ("before\n", "error")
     lines = error.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "ValueError: planted"
@@ -233,9 +239,9 @@ def test_an_exception_is_a_traceback_of_the_snippet_alone(collector: Collector) 
 
 
 def test_what_ends_a_program_ends_a_snippet_alone(collector: Collector) -> None:
-    assert collector.run("raise SystemExit")[2:] == ("OK", "")
-    assert collector.run("import sys; sys.exit(3)")[2:] == ("ERROR", "SystemExit: 3")
-    assert collector.run("raise KeyboardInterrupt")[2] == "ERROR"
+    assert collector.run("raise SystemExit")[2:] == ("ok", "")
+    assert collector.run("import sys; sys.exit(3)")[2:] == ("error", "SystemExit: 3")
+    assert collector.run("raise KeyboardInterrupt")[2] == "error"
     assert collector.thread.is_alive()
 
 
@@ -260,7 +266,7 @@ def test_what_does_not_compile_is_an_error_at_once(collector: Collector) -> None
     for code in ("print(", "x = " + "(" * 300 + ")" * 300, "a\0b"):
         collector.send("decide", code)
         name, _, outcome, error, *_ = collector.reply()
-        assert (name, outcome) == ("done", "ERROR") and error, code
+        assert (name, outcome) == ("done", "error") and error, code
     assert "probe_agent" not in error
 
 
@@ -272,7 +278,7 @@ def test_what_does_not_compile_is_an_error_at_once(collector: Collector) -> None
 def test_a_deadline_ends_it(collector: Collector, code: str) -> None:
     began = time.monotonic()
     *_, outcome, error = collector.run(code, timeout_s=0.3)
-    assert (outcome, error) == ("TIMEOUT", "it took longer than its deadline of 0.3 s")
+    assert (outcome, error) == ("timeout", "it took longer than its deadline of 0.3 s")
     assert time.monotonic() - began >= 0.3
     assert collector.run("1 + 1")[0] == "2\n"
 
@@ -282,7 +288,7 @@ def test_what_would_train_beside_training_is_refused_and_says_where_it_may(colle
     importlib.import_module("torch")
     train = "import torch\nx = torch.ones(2, requires_grad=True)\nx.sum().backward()"
     *_, outcome, error = collector.run(train)
-    assert outcome == "ERROR" and "must not train" in error and "hint: --at step" in error
+    assert outcome == "error" and "must not train" in error and "hint: --at step" in error
     # The next one starts afresh, and torch is as it was.
     assert collector.run("import torch\ntorch.ones(3).tolist()")[0] == "[1.0, 1.0, 1.0]\n"
 
@@ -291,7 +297,7 @@ def test_one_that_swallows_its_end_is_ended_again(collector: Collector, monkeypa
     # On a busy machine the second attempt may come late: it is not to be said before that it runs on.
     monkeypatch.setattr(job, "GRACE_SECONDS", PATIENCE)
     # Its loop is over then, and so is the snippet.
-    assert collector.run(SWALLOWS, timeout_s=0.2)[2] == "OK"
+    assert collector.run(SWALLOWS, timeout_s=0.2)[2] == "ok"
     assert collector.run("3")[0] == "3\n"
 
 
@@ -302,10 +308,10 @@ def test_a_call_that_cannot_be_interrupted_is_said_to_run_on(collector: Collecto
         collector.send("decide", "import threading; threading.blocked_for_test(20)", at="now", timeout_s=0.1)
         assert collector.reply()[0] == "placed"
         name, number, *ended, seconds, _, _, still_running, _ = collector.reply()
-        assert (name, *ended, still_running) == ("done", "TIMEOUT", "it took longer than its deadline of 0.1 s", True)
+        assert (name, *ended, still_running) == ("done", "timeout", "it took longer than its deadline of 0.1 s", True)
         collector.send("decide", "1")
         refused = collector.reply()
-        assert refused[2:4] == ("REFUSED", "an earlier snippet is still running in this process")
+        assert refused[2:4] == ("refused", "an earlier snippet is still running in this process")
         assert "probe.evals" in refused[-1]
     finally:
         release.set()
@@ -345,21 +351,21 @@ def test_cancelling_ends_it(collector: Collector) -> None:
     assert collector.reply()[0] == "placed"
     assert collector.reply()[0] == "output"
     collector.send("cancel", id=number, reason="the client hung up")
-    assert collector.done()[2:] == ("CANCELLED", "the client hung up")
+    assert collector.done()[2:] == ("cancelled", "the client hung up")
 
 
 def test_a_lost_connection_ends_what_it_asked_for(collector: Collector) -> None:
-    collector.send("decide", "while True: pass", at="now", session=5)
+    collector.send("decide", "while True: pass", at="now", connection=5)
     assert collector.reply()[0] == "placed"
-    collector.send("disconnected", session=5)
-    assert collector.done()[2] == "CANCELLED"
+    collector.send("disconnected", connection=5)
+    assert collector.done()[2] == "cancelled"
 
 
 def test_output_is_cut_at_its_limit(collector: Collector) -> None:
     out, _, outcome, error = collector.run(
         "while True:\n    try: print('x' * 100)\n    except Exception: pass", max_output=1000
     )
-    assert (len(out), outcome) == (1000, "OUTPUT_LIMIT")
+    assert (len(out), outcome) == (1000, "output_limit")
     assert error == "it printed more than its limit of 1000 bytes, and the last 9 bytes are left out"
 
 
@@ -394,7 +400,7 @@ def test_a_stream_that_training_put_there_meanwhile_stays(collector: Collector) 
     sys.stdout = other
     time.go = True  # type: ignore[attr-defined]
     try:
-        assert collector.done()[2] == "OK"
+        assert collector.done()[2] == "ok"
         assert sys.stdout is other
     finally:
         sys.stdout = before
@@ -404,7 +410,7 @@ def test_a_stream_that_training_put_there_meanwhile_stays(collector: Collector) 
 def test_snippets_can_be_switched_off(collector: Collector) -> None:
     collector.runner.allowed = False
     collector.send("decide", "1")
-    assert collector.reply()[2:4] == ("REFUSED", "this process runs no snippets (PROBE_EVAL=off)")
+    assert collector.reply()[2:4] == ("refused", "this process runs no snippets (PROBE_EVAL=off)")
 
 
 # Between steps: this thread trains
@@ -428,8 +434,8 @@ def test_a_snippet_runs_between_steps_on_the_training_thread(collector: Collecto
     collector.send("arm", "import threading\nprint(threading.get_ident(), local_name)")
     assert collector.reply() == ("armed", 1, 0)
     out, _, outcome, _ = train_until_done(collector)
-    assert (out, outcome) == (f"{here} of training\n", "OK")
-    assert collector.native.modes == [1, 0]
+    assert (out, outcome) == (f"{here} of training\n", "ok")
+    assert collector.native.modes == [ThreadMode.SUSPENDED, ThreadMode.RECORD]
     assert not collector.native.wanted.is_set()
 
 
@@ -437,7 +443,7 @@ def test_a_muted_snippet_runs_and_says_only_how_it_ended(collector: Collector) -
     collector.send("arm", "print('x')\nraise ValueError('of the muted')", mute=True)
     assert collector.reply()[0] == "armed"
     out, _, outcome, error = train_until_done(collector)
-    assert (out, outcome) == ("", "ERROR") and "of the muted" in error
+    assert (out, outcome) == ("", "error") and "of the muted" in error
 
 
 def test_at_its_step_training_waits_for_every_rank(collector: Collector) -> None:
@@ -453,7 +459,7 @@ def test_at_its_step_training_waits_for_every_rank(collector: Collector) -> None
     assert collector.reply() == ("arrived", 1, 3, 0)
     assert training.is_alive() and collector.native.replies.empty()
     collector.send("go", id=1)
-    assert collector.done()[:3] == ("ran\n", "", "OK")
+    assert collector.done()[:3] == ("ran\n", "", "ok")
     training.join(PATIENCE)
     assert not training.is_alive()
 
@@ -461,7 +467,7 @@ def test_at_its_step_training_waits_for_every_rank(collector: Collector) -> None
 def test_an_older_collector_is_told_that_ranks_would_not_meet(collector: Collector) -> None:
     collector.send("arm", "print('ran')", step=3, hears_arrived=False)
     assert collector.done()[2:] == (
-        "REFUSED",
+        "refused",
         "the collector is older than this agent and can't bring ranks to the same step",
     )
     assert not collector.native.wanted.is_set()
@@ -479,7 +485,7 @@ def test_a_rank_that_is_behind_trains_on_to_its_next_boundary(collector: Collect
         collector.send("next" if step == 7 else "go", id=1)
         training.join(PATIENCE)
         assert not training.is_alive()
-    assert collector.done()[:3] == ("ran\n", "", "OK")
+    assert collector.done()[:3] == ("ran\n", "", "ok")
     assert not collector.native.wanted.is_set()
 
 
@@ -497,7 +503,7 @@ def test_what_never_got_its_word_never_runs(collector: Collector, how: str) -> N
         assert collector.reply()[0] == "arrived"
         collector.send(how, id=1)
     out, _, outcome, _ = collector.done()
-    assert (out, outcome) == ("", "CANCELLED") if how != "deadline" else outcome in ("CANCELLED", "NO_BOUNDARY")
+    assert (out, outcome) == ("", "cancelled") if how != "deadline" else outcome in ("cancelled", "no_boundary")
     training.join(PATIENCE)
     collector.send("go", id=1)
     boundary.run_pending()
@@ -514,7 +520,7 @@ def test_told_to_stop_before_its_step_training_stops_at_the_next_boundary(collec
     training.start()
     assert collector.reply() == ("arrived", 1, 0, 1)
     collector.send("go", id=1)
-    assert collector.done()[:3] == ("ran\n", "", "OK")
+    assert collector.done()[:3] == ("ran\n", "", "ok")
     training.join(PATIENCE)
 
 
@@ -545,7 +551,7 @@ def test_a_signal_while_training_waits_for_the_others_reaches_the_program(
     threading.Thread(target=preempt).start()
     with pytest.raises(Preempted):
         boundary.run_pending()
-    assert collector.done()[2] == "CANCELLED"
+    assert collector.done()[2] == "cancelled"
     assert collector.run("5")[0] == "5\n"
 
 
@@ -555,7 +561,7 @@ def test_a_signal_in_a_snippet_between_steps_reaches_the_program(collector: Coll
     until("it to be armed", collector.native.wanted.is_set)
     with pytest.raises(Preempted):
         boundary.run_pending()
-    assert collector.done()[2] == "ERROR"
+    assert collector.done()[2] == "error"
 
 
 def test_without_a_boundary_it_says_where_training_is(collector: Collector) -> None:
@@ -563,7 +569,7 @@ def test_without_a_boundary_it_says_where_training_is(collector: Collector) -> N
     collector.send("arm", "1", timeout_s=0.2, asked_s=1800.0)
     assert collector.reply()[0] == "armed"
     *_, outcome, error = collector.done()
-    assert outcome == "NO_BOUNDARY"
+    assert outcome == "no_boundary"
     assert "within 1800 s" in error and "test_eval_run.py:" in error
     assert not collector.native.wanted.is_set()
     boundary.run_pending()
@@ -581,7 +587,7 @@ def test_a_deadline_on_the_training_thread_does_not_escape_into_training(
         collector.send("arm", code)
         assert collector.reply()[0] == "armed"
         outcome = train_until_done(collector)[2]
-        assert outcome in ("OK", "TIMEOUT")
+        assert outcome in ("ok", "timeout")
         # Whatever was still on its way would come here.
         for number in range(2000):
             str(number)
@@ -611,8 +617,8 @@ def test_ctrl_c_while_training_waits_is_trainings_own(collector: Collector) -> N
                 time.sleep(0.001)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert collector.done()[2] == "CANCELLED"
-    assert collector.native.modes == [1, 0]
+    assert collector.done()[2] == "cancelled"
+    assert collector.native.modes == [ThreadMode.SUSPENDED, ThreadMode.RECORD]
 
 
 def test_logging_of_training_goes_on(collector: Collector) -> None:

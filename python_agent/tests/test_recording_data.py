@@ -226,7 +226,7 @@ def test_a_snippet_before_a_batch_is_no_cost_of_recording(recorder: Recorder) ->
 
     def snippet() -> None:
         recorder.native.want_boundary(False)
-        before = recorder.native.thread_mode(1)
+        before = recorder.native.thread_mode(recorder.native.ThreadMode.SUSPENDED)
         time.sleep(2.0)
         ran.append(time.monotonic())
         recorder.native.thread_mode(before)

@@ -294,7 +294,7 @@ def beside() -> list[str]:
     said = []
 
     def snippet() -> None:
-        native.thread_mode(2)
+        native.thread_mode(native.ThreadMode.BESIDE)
         x, other = torch.ones(1), 1 - dist.get_rank()
         only_by_hooks = (
             lambda: functional.all_reduce(x, "sum", dist.group.WORLD),

@@ -67,14 +67,14 @@ def test_time_in_a_suspended_snippet_is_no_ones(recorder: Recorder) -> None:
     whole = clock()
     recorder.native.mark_step()
     steps = native.step()
-    before = native.thread_mode(1)
+    before = native.thread_mode(native.ThreadMode.SUSPENDED)
     snippet = clock()
-    assert before == 0 and not native.boundary_reached()
+    assert before == native.ThreadMode.RECORD and not native.boundary_reached()
     # So few that clocks that do not go alike make no difference of it.
     train(model, optimizer, x, 20)
     assert native.step() == steps
     snippet = clock() - snippet
-    assert native.thread_mode(0) == 1 and native.boundary_reached()
+    assert native.thread_mode(native.ThreadMode.RECORD) == native.ThreadMode.SUSPENDED and native.boundary_reached()
     inner = clock()
     # Without what follows the optimizer, which is the next step's.
     model(x).square().mean().backward()
@@ -102,7 +102,7 @@ def test_a_beside_thread_must_not_train(recorder: Recorder) -> None:
     outcome: dict[str, Any] = {}
 
     def beside() -> None:
-        native.thread_mode(2)
+        native.thread_mode(native.ThreadMode.BESIDE)
         for name, run in {
             "training": lambda: model(torch.randn(2, 32)),
             "optimizer": optimizer.step,
@@ -136,7 +136,7 @@ def test_waiting_snippets_run_at_the_dataloader_or_the_forward(recorder: Recorde
     place = ""
 
     def snippet() -> None:
-        before = native.thread_mode(1)
+        before = native.thread_mode(native.ThreadMode.SUSPENDED)
         ran.append((place, native.step()))
         model(torch.ones(1, 1)).sum().backward()
         native.thread_mode(before)

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use probe_agent_native::address::Address;
 use probe_agent_native::uplink::buffer::CAPACITY;
+use probe_agent_native::uplink::commands::CommandKind;
 use probe_agent_native::uplink::link::{Identity, Phase};
 use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::collector_frame::Frame as Down;
@@ -45,7 +46,7 @@ async fn a_new_connection_gets_exactly_what_was_not_acknowledged() {
     connection.say(Down::EvalGo(v1::EvalGo { id: 9 })).await;
     let commands = std::sync::Arc::clone(&link);
     let go = tokio::task::spawn_blocking(move || commands.commands.next(DEADLINE)).await.unwrap().unwrap();
-    assert_eq!((go.kind.as_str(), go.id), ("go", 9));
+    assert_eq!((go.kind, go.id), (CommandKind::Go, 9));
     drop(connection);
     drop(collector);
 
@@ -255,11 +256,12 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
     connection.say(Down::EvalDecide(decide)).await;
     let python = std::sync::Arc::clone(&link);
     let command = tokio::task::spawn_blocking(move || python.commands.next(DEADLINE)).await.unwrap().unwrap();
-    assert_eq!((command.kind.as_str(), command.id, command.at.as_str()), ("decide", 3, "now"));
-    assert_eq!((command.code.as_str(), command.max_output, command.frame), ("print(1)", 100, Some(2)));
+    let snippet = command.snippet.unwrap();
+    assert_eq!((command.kind, command.id, snippet.at.0), (CommandKind::Decide, 3, v1::At::Now));
+    assert_eq!((snippet.code.as_str(), snippet.max_output, snippet.frame), ("print(1)", 100, Some(2)));
     // What it waited for Python is gone of its time.
-    assert!(command.timeout_s == 2.5 && command.waited_s > 0.0 && command.asked_s == 9.0);
-    assert_eq!((command.scratch.as_str(), command.end_scratch), ("mine", true));
+    assert!(snippet.timeout_s == 2.5 && snippet.waited_s > 0.0 && snippet.asked_s == 9.0);
+    assert_eq!((snippet.session.as_str(), snippet.end_session), ("mine", true));
     // One that Python has not taken is taken back without it.
     let arm = v1::EvalArm { id: 4, code: "print(2)".into(), timeout_s: 100.0, ..Default::default() };
     connection.say(Down::EvalArm(arm)).await;
@@ -271,7 +273,7 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
         |text: &'static str| Reply::Output(v1::Output { stderr: false, data: Bytes::from_static(text.as_bytes()) });
     let done = Reply::Done(v1::Done { outcome: v1::Outcome::Ok as i32, step: 4, ..Default::default() });
     for reply in [output("1"), output("\n"), done.clone()] {
-        assert!(link.commands.reply(command.session, 3, reply));
+        assert!(link.commands.reply(command.connection, 3, reply));
         link.wake.notify_one();
     }
     let mut printed = Vec::new();
@@ -289,8 +291,8 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
     drop(collector);
     let python = std::sync::Arc::clone(&link);
     let command = tokio::task::spawn_blocking(move || python.commands.next(DEADLINE)).await.unwrap().unwrap();
-    assert_eq!(command.kind, "disconnected");
-    assert!(!link.commands.reply(command.session, 3, output("late")));
+    assert_eq!(command.kind, CommandKind::Disconnected);
+    assert!(!link.commands.reply(command.connection, 3, output("late")));
     link.request_stop(Duration::ZERO, "exit");
 }
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 use futures::StreamExt;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
-use probe_proto::v1::{self, eval_event::Event};
+use probe_proto::v1::{self, At, eval_event::Event};
 use serde_json::json;
 
 use self::answer::{Answer, Found, Output};
 use super::connect::{Connection, with_client};
 use super::eval::printer::Printer;
-use super::eval::{At, Rank, before_deadline, call};
+use super::eval::{Rank, before_deadline, call};
 use super::status::Status;
 use crate::output;
 use crate::small_rows::rows;

@@ -7,10 +7,10 @@ use probe_client::discover;
 use probe_collector::eval::printed;
 use probe_common::error::{Error, Result};
 use probe_inspect::attach::Report;
-use probe_proto::v1;
+use probe_proto::v1::{self, At};
 
 use super::connect::Connection;
-use super::eval::{self, At};
+use super::eval;
 use super::status::Status;
 use super::{connect, report};
 

@@ -5,10 +5,11 @@ pub(super) mod printer;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use futures::StreamExt;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
-use probe_proto::v1::{self, eval_event::Event};
+use probe_proto::v1::{self, At, eval_event::Event};
 
 use self::printer::Printer;
 use super::connect::{Connection, with_client};
@@ -53,7 +54,7 @@ pub(super) struct Args {
     #[arg(long, conflicts_with_all = ["code", "file", "frame", "session", "end_session"])]
     frames: bool,
     /// Where to run the snippet
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_parser = at_parser(), default_value = At::Auto.as_str())]
     at: At,
     /// Cancel the snippet after this long (30s, 2m)
     #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "30s")]
@@ -83,15 +84,10 @@ pub(super) enum Rank {
     All,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(super) enum At {
-    /// Chosen by what the snippet does
-    #[default]
-    Auto,
-    /// At once, beside training, on its own thread
-    Now,
-    /// Between two steps, on the training thread
-    Step,
+/// Reads the words of the contract, and shows them in help with what they mean.
+fn at_parser() -> impl TypedValueParser<Value = At> {
+    let words = At::ALL.map(|at| PossibleValue::new(at.as_str()).help(at.meaning()));
+    PossibleValuesParser::new(words).map(|word| At::parse(&word).unwrap_or_default())
 }
 
 /// The snippet that lists frames: the process knows which are the training code's.
@@ -121,7 +117,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     call.end_session = args.end_session;
     call.frame = args.frame;
     if args.frames && args.at == At::Auto {
-        call.at = v1::At::Now as i32;
+        call.at = At::Now as i32;
     }
     let printer = Printer::with(call.all_ranks, args.format == Format::Ndjson);
     with_client(endpoint, &args.connection, async |mut client, _| show_by(&mut client, call, printer).await)
@@ -131,11 +127,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
 pub(super) fn call(code: String, at: At, rank: Option<Rank>, timeout: Duration, max_output: u64) -> v1::EvalCall {
     v1::EvalCall {
         code,
-        at: match at {
-            At::Auto => v1::At::Auto,
-            At::Now => v1::At::Now,
-            At::Step => v1::At::Step,
-        } as i32,
+        at: at as i32,
         timeout_s: timeout.as_secs_f64(),
         max_output,
         pid: None,

@@ -298,7 +298,7 @@ impl Agent {
     /// a batch that two connections of one agent bring is stored once.
     pub fn store(
         &self,
-        from: &Source<'_>,
+        from: &BatchSource<'_>,
         identity: &Arc<Identity>,
         rows: Rows,
         batch: v1::Batch,
@@ -337,7 +337,7 @@ impl Agent {
     /// Counts a batch that cannot be stored, once however often it is sent.
     pub fn lose(
         &self,
-        from: &Source<'_>,
+        from: &BatchSource<'_>,
         rows: u64,
         reason: &'static str,
         journal: &Journal,
@@ -356,7 +356,7 @@ impl Agent {
     }
 
     /// A batch that is done with, of which so many rows are lost.
-    fn lost(&self, from: &Source<'_>, rows: u64, reason: &str, unix_ns: i64) -> record::Record {
+    fn lost(&self, from: &BatchSource<'_>, rows: u64, reason: &str, unix_ns: i64) -> record::Record {
         record::Record::Lost(v1::Lost {
             instance: self.instance.to_string(),
             seq: from.seq,
@@ -426,8 +426,10 @@ pub struct Keep<'a> {
 
 /// Where a batch came from and which it is.
 #[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
+pub struct BatchSource<'a> {
     pub connection: u64,
+    /// `Hello.instance`.
+    pub instance: &'a Arc<str>,
     pub seq: u64,
     /// Name of its table, as the agent declared it.
     pub table: &'a str,

@@ -22,13 +22,19 @@ const MAX_TABLES_LENGTH: usize = 256 << 10;
 /// A Hello that was understood.
 #[derive(Debug)]
 pub(crate) struct Greeting {
-    pub instance: String,
-    pub identity: Arc<Identity>,
+    pub declaration: Declaration,
     pub about: About,
-    pub tables: Vec<DeclaredTable>,
     pub unix_ns: i64,
     /// What of it is ignored, in words; empty when nothing is.
     pub remark: String,
+}
+
+/// Whose rows come, and of which tables.
+#[derive(Debug)]
+pub(crate) struct Declaration {
+    pub instance: String,
+    pub identity: Arc<Identity>,
+    pub tables: Vec<DeclaredTable>,
 }
 
 /// A table that batches may be of.
@@ -133,12 +139,11 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         run: String::new(),
         ..hello
     };
+    let identity = Arc::new(Identity::of_hello(run, &hello));
     Ok(Greeting {
-        identity: Arc::new(Identity::of_hello(run, &hello)),
-        tables,
+        declaration: Declaration { instance: hello.instance.clone(), identity, tables },
         unix_ns: hello.unix_ns,
         remark: truncate(remarks.join("; "), MAX_TEXT),
-        instance: hello.instance.clone(),
         about: About::of_hello(hello),
     })
 }
@@ -207,10 +212,10 @@ mod tests {
     fn rows_belong_to_the_collectors_run_and_another_name_is_remarked_on() {
         for same in ["", "gpt", "gpt@2"] {
             let greeting = check(|h| h.run = same.into()).unwrap();
-            assert_eq!((&*greeting.identity.run, greeting.remark.as_str()), ("gpt@2", ""));
+            assert_eq!((&*greeting.declaration.identity.run, greeting.remark.as_str()), ("gpt@2", ""));
         }
         let greeting = check(|h| h.run = "bert".into()).unwrap();
-        assert_eq!(&*greeting.identity.run, "gpt@2");
+        assert_eq!(&*greeting.declaration.identity.run, "gpt@2");
         assert!(greeting.remark.contains("'bert'"), "{}", greeting.remark);
     }
 
@@ -223,12 +228,13 @@ mod tests {
         })
         .unwrap();
         assert!(greeting.remark.contains("novel") && greeting.remark.contains("python.novel"), "{}", greeting.remark);
-        assert_eq!(greeting.tables.len(), 2);
+        assert_eq!(greeting.declaration.tables.len(), 2);
         // A column of another type, or one too few that can't be NULL: this table is not kept.
         let text = v1::ColumnType::Text as i32;
         for changed in [check(|h| h.tables[0].columns[0].r#type = text), check(|h| h.tables[0].columns.truncate(1))] {
             let changed = changed.unwrap();
-            assert!(changed.tables[0].refused.is_some() && changed.tables[0].mapping.table().is_none());
+            let table = &changed.declaration.tables[0];
+            assert!(table.refused.is_some() && table.mapping.table().is_none());
             assert!(changed.remark.contains("are not kept"), "{}", changed.remark);
         }
         let twice = check(|h| h.tables[0].columns.push(column("step")));

@@ -1,7 +1,8 @@
 //! The collector: keeps what the agents of one run send, and answers for it.
 //!
-//! [`stream`] is one stream of an agent, and [`session`] what it says, [`registry`] everybody who was ever there, [`tables`] what SQL sees of them,
-//! [`control`] what commands ask beside SQL, [`settings`] what agents are told, [`governor`] how much they record.
+//! [`ingest`] is how rows come in, [`stream`] one stream of an agent, and [`session`] what it says, [`registry`] everybody who was ever there,
+//! [`tables`] what SQL sees of them, [`control`] what commands ask beside SQL, [`settings`] what agents are told, [`governor`] how much they
+//! record.
 
 pub(crate) mod agent;
 pub mod auth;
@@ -9,6 +10,7 @@ mod budget;
 mod captures;
 mod collector;
 mod control;
+mod dead_process;
 mod ends;
 pub mod eval;
 pub mod events;
@@ -20,6 +22,7 @@ mod hang;
 pub mod hang_verdict;
 mod hello;
 mod idle;
+mod ingest;
 mod instance;
 mod looks;
 mod newest_number;

@@ -2,26 +2,25 @@
 //!
 //! The same serves two: a command that asks the directory, and a collector that goes on where that one ended.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use probe_common::error::Result;
-use probe_proto::v1::{self, record, said};
+use probe_proto::v1;
 use probe_query::{Engine, Limits};
 use probe_store::SystemTable;
 use probe_store::journal::Begin;
-use probe_store::journal::replay::{self, Ranges, Take};
+use probe_store::journal::replay;
 use probe_store::runs::RunInfo;
-use probe_store::{Identity, LeftOver, Origin, Rows, StorageStats, Store, Strings};
+use probe_store::{LeftOver, StorageStats, Store};
 
 use super::budget::memory_limit;
 use super::events::Events;
-use super::hello::{DeclaredTable, understand};
+use super::ingest::Replay;
 use super::pending_collectives::PendingCollectivesTable;
 use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
-use super::written::{AllWritten, written_batches};
+use super::written::written_batches;
 use crate::eval::Log;
 use crate::server::Audit;
 
@@ -84,16 +83,10 @@ pub(super) fn system_tables(
 pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Recovered> {
     let (store, left_over) = Store::left(directory, disk)?;
     let left = replay::find(directory)?;
-    let mut taking = Taking {
-        run,
-        store: &store,
-        written: written_batches(&store),
-        evicted: left.evicted()?,
-        connections: HashMap::new(),
-        appended: HashMap::new(),
-    };
-    let replayed = left.replay(&mut taking)?;
-    let Taking { written, appended, .. } = taking;
+    let written = written_batches(&store);
+    let mut replay = Replay::new(run, &store, &written, left.evicted()?);
+    let replayed = left.replay(&mut replay)?;
+    let appended = replay.appended();
     let mut remarks = Vec::new();
     remarks.extend(left_over.damaged.iter().map(|(_, error)| format!("a file is left out: {error}")));
     // The newest file always ends where the collector died; before that, damage is damage.
@@ -114,7 +107,8 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
     for (instance, agent) in &mut checkpoint.agents {
         let there = |table: &str| {
             let key = (instance.clone(), table.to_owned());
-            let rows = written.get(&key).map_or(0, |written| written.rows) + appended.get(&key).copied().unwrap_or(0);
+            let in_journal = appended.get(instance.as_str()).and_then(|tables| tables.get(table)).copied().unwrap_or(0);
+            let rows = written.get(&key).map_or(0, |written| written.rows) + in_journal;
             let gone = checkpoint.evicted.iter().filter(|gone| gone.instance == *instance && gone.table == table);
             rows + gone.map(|gone| gone.rows).sum::<u64>()
         };
@@ -141,91 +135,4 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
     let queries = Arc::new(Audit::restore(&checkpoint.queries));
     let begin = Begin { checkpoint, older: left.files, number: left.next, appends: store.appends(), disk };
     Ok(Recovered { store, registry, log, events, queries, begin, remarks, left_over })
-}
-
-/// The journal's records on their way into the store.
-struct Taking<'a> {
-    run: &'a Arc<str>,
-    store: &'a Store,
-    written: AllWritten,
-    evicted: HashMap<(String, String), Ranges>,
-    connections: HashMap<u64, Open>,
-    /// Rows, by instance and table.
-    appended: HashMap<(String, String), u64>,
-}
-
-/// A connection as it was at this point of the journal.
-struct Open {
-    instance: Arc<str>,
-    identity: Arc<Identity>,
-    tables: Vec<DeclaredTable>,
-    strings: Strings,
-}
-
-impl Taking<'_> {
-    fn open(&mut self, connection: u64, hello: &v1::Hello) {
-        // It was understood when it was written down.
-        let Ok(greeting) = understand(hello.clone(), self.run, self.store) else { return };
-        let open = self.connections.entry(connection).or_insert_with(|| Open {
-            instance: greeting.instance.as_str().into(),
-            identity: Arc::clone(&greeting.identity),
-            tables: Vec::new(),
-            strings: Strings::default(),
-        });
-        open.identity = greeting.identity;
-        open.tables = greeting.tables;
-    }
-
-    /// What of it can't be taken is missing in the end, and is counted there.
-    fn batch(&mut self, connection: u64, batch: &v1::Batch) {
-        let Some(open) = self.connections.get_mut(&connection) else { return };
-        let Some(declared) = open.tables.get(batch.table as usize) else { return };
-        let key = (open.instance.to_string(), declared.name.clone());
-        let within = |ranges: &Ranges| ranges.iter().any(|(first, last)| (*first..=*last).contains(&batch.seq));
-        if self.written.get(&key).is_some_and(|written| within(&written.ranges)) {
-            return;
-        }
-        if self.evicted.get(&key).is_some_and(within) {
-            return;
-        }
-        let Ok(rows) = Rows::decode(&declared.mapping, batch, &mut open.strings) else { return };
-        *self.appended.entry(key).or_default() += rows.len() as u64;
-        self.store.append(&open.identity, Origin::batch(&open.instance, batch.seq), rows);
-    }
-}
-
-impl Take for Taking<'_> {
-    fn restart(&mut self, connections: &[v1::Connection]) {
-        self.connections.clear();
-        for connection in connections {
-            let Some(hello) = &connection.hello else { continue };
-            self.open(connection.connection, hello);
-            if let Some(open) = self.connections.get_mut(&connection.connection) {
-                let strings = v1::Strings { first: 0, values: connection.strings.clone() };
-                // What can't be taken makes batches that use it missing.
-                let _ = open.strings.extend(strings);
-            }
-        }
-    }
-
-    fn take(&mut self, record: record::Record) {
-        use record::Record;
-        match record {
-            Record::Opened(v1::Opened { connection, hello: Some(hello), .. }) => self.open(connection, &hello),
-            Record::Said(v1::Said { connection, what: Some(what), .. }) => match what {
-                said::What::Strings(strings) => {
-                    if let Some(open) = self.connections.get_mut(&connection) {
-                        // As above.
-                        let _ = open.strings.extend(strings);
-                    }
-                }
-                said::What::Batch(batch) => self.batch(connection, &batch),
-                said::What::Status(_) => {}
-            },
-            Record::Closed(closed) => {
-                self.connections.remove(&closed.connection);
-            }
-            _ => {}
-        }
-    }
 }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::agent::{Agent, Presence};
-use super::session;
+use super::dead_process;
 use super::shared::Shared;
 
 /// The file's name, as the kernel shows it.
@@ -76,7 +76,7 @@ impl Rings {
             Err(error) => return Left { problem: Some(error.to_string()), ..Left::default() },
         };
         let left = Left { open: recovered.open.clone(), unread: recovered.unread, ..Left::default() };
-        match session::inherit(shared, agent, recovered).await {
+        match dead_process::inherit(shared, agent, recovered).await {
             Ok(rows) => Left { rows, ..left },
             Err(problem) => Left { problem: Some(problem), ..left },
         }

@@ -7,16 +7,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use probe_common::clock;
 use probe_common::error::{Error, Result};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Table;
-use probe_proto::v1::{self, record, said};
+use probe_proto::v1;
 use probe_proto::{MAX_ROWS, PROTOCOL, VERSION};
 use probe_store::journal::Journal;
-use probe_store::{Identity, Mapping, Rows, Store, Strings};
+use probe_store::{Identity, Store};
 
-use super::agent::{About, Agent, Keep, Source};
+use super::agent::{About, Agent, Keep};
+use super::hello::{Declaration, Unwelcome, understand};
+use super::ingest::{AgentDestination, IngestSession};
 use super::instance::PREFIX;
 use super::registry::Registry;
 
@@ -37,12 +38,10 @@ pub(crate) struct SelfIngest {
 #[derive(Debug)]
 struct Feed {
     agent: Agent,
-    connection: u64,
-    mapping: Mapping,
+    ingest: IngestSession,
     texts: StringTable,
-    /// How many of them were written down.
+    /// How many of them the session has.
     told: usize,
-    strings: Strings,
     seq: u64,
     recorded: u64,
 }
@@ -69,7 +68,7 @@ impl SelfIngest {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
         if feeds.len() >= MAX_FEEDS && !feeds.contains_key(identity) {
             for (_, feed) in feeds.drain() {
-                feed.close(&self.journal);
+                feed.ingest.close(true, &self.journal);
             }
         }
         if !feeds.contains_key(identity) {
@@ -85,7 +84,7 @@ impl SelfIngest {
         if rows > MAX_ROWS {
             return Err(Error::limit(format!("{rows} rows of {} at once", self.table.full_name())));
         }
-        feed.keep(builder.take(), identity, self.table, Keep { store: &self.store, journal: &self.journal })
+        feed.take(builder.take(), self.to())
     }
 
     fn open(&self, identity: &Arc<Identity>) -> Result<Feed> {
@@ -101,48 +100,35 @@ impl SelfIngest {
             tables: vec![self.table.wire_schema()],
             ..identity.to_hello()
         };
-        let opened = v1::Opened { connection, hello: Some(hello), unix_ns: clock::unix_ns() };
-        self.journal.record(record::Record::Opened(opened));
+        let greeting = understand(hello.clone(), &identity.run, &self.store).map_err(|unwelcome| match unwelcome {
+            Unwelcome::Refused(why) | Unwelcome::Malformed(why) => Error::failed(why),
+        })?;
         let agent = Agent::new(0, &instance, Arc::clone(identity), About::default());
         agent.state().connection = connection;
-        let mapping = Mapping::new(&self.table.wire_schema()).map_err(|error| Error::failed(error.to_string()))?;
-        let (texts, strings) = (StringTable::default(), Strings::default());
-        Ok(Feed { agent, connection, mapping, texts, told: 0, strings, seq: 0, recorded: 0 })
+        let declaration = Declaration { identity: Arc::clone(identity), ..greeting.declaration };
+        let to = AgentDestination { agent: &agent, keep: self.to() };
+        let ingest = IngestSession::open(connection, hello, declaration, 0, &to);
+        Ok(Feed { agent, ingest, texts: StringTable::default(), told: 0, seq: 0, recorded: 0 })
+    }
+
+    fn to(&self) -> Keep<'_> {
+        Keep { store: &self.store, journal: &self.journal }
     }
 }
 
 impl Feed {
-    fn keep(
-        &mut self,
-        mut batch: v1::Batch,
-        identity: &Arc<Identity>,
-        table: &'static Table,
-        keep: Keep<'_>,
-    ) -> Result<()> {
+    fn take(&mut self, mut batch: v1::Batch, keep: Keep<'_>) -> Result<()> {
+        let mut to = AgentDestination { agent: &self.agent, keep };
         if let Some(texts) = self.texts.since(self.told) {
             self.told = self.texts.len();
-            self.strings.extend(texts.clone()).map_err(|error| Error::failed(error.to_string()))?;
-            let what = Some(said::What::Strings(texts));
-            let said = v1::Said { connection: self.connection, what, unix_ns: clock::unix_ns() };
-            keep.journal.record(record::Record::Said(said));
+            self.ingest.strings(texts, &to)?;
         }
         self.seq += 1;
         self.recorded += u64::from(batch.rows);
         (batch.seq, batch.recorded) = (self.seq, self.recorded);
-        let rows = Rows::decode(&self.mapping, &batch, &mut self.strings);
-        let rows = rows.map_err(|error| Error::failed(format!("{}: {error}", table.full_name())))?;
-        let name = table.full_name();
-        let from = Source { connection: self.connection, seq: self.seq, table: &name, recorded: self.recorded };
-        self.agent.state().last_seen = clock::unix_ns();
-        // Nobody else speaks for an instance of ours.
-        let _ = self.agent.store(&from, identity, rows, batch, keep);
+        self.ingest.batch(batch, &mut to)?;
         // What is on disk by now need not be remembered; nobody waits to be told.
         self.agent.settled(keep.journal.durable().borrow().position);
         Ok(())
-    }
-
-    fn close(self, journal: &Journal) {
-        let closed = v1::Closed { connection: self.connection, bye: true, unix_ns: clock::unix_ns() };
-        journal.record(record::Record::Closed(closed));
     }
 }

@@ -1,23 +1,20 @@
-//! What one connection of an agent says: checked, stored and answered. What a process that is gone had recorded and not sent
-//! is taken in the same way.
+//! [`AgentSession`]: what one connection of an agent says, taken in and answered. What a process that is gone had recorded
+//! and not sent is taken in the same way.
 
 use std::sync::Arc;
 
 use probe_common::clock;
-use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame, record, said};
-use probe_proto::{MAX_ROWS, VERSION};
-use probe_store::{Identity, Rows, Strings};
-use probe_trace::recover::Recovered;
+use probe_proto::VERSION;
+use probe_proto::v1::{self, CollectorFrame, agent_frame, collector_frame, record, said};
+use probe_store::Identity;
 use tonic::Status;
 
-use super::agent::{Agent, Downlink, Keep, Source, Superseded, truncate_status};
+use super::agent::{Agent, Downlink, Keep, Superseded, truncate_status};
 use super::events::{Event, Severity};
-use super::hello::{DeclaredTable, Unwelcome, truncate_hello, understand};
+use super::hello::{DeclaredTable, Greeting, Unwelcome, truncate_hello, understand};
+use super::ingest::{AgentDestination, IngestError, IngestSession};
 use super::shared::Shared;
 use crate::truncate::{MAX_TEXT, truncate};
-
-/// How far behind a sequence number may jump and still be believed when its batch is lost.
-const MAX_GAP: u64 = 1 << 20;
 
 /// How a stream ends.
 #[derive(Debug)]
@@ -42,75 +39,32 @@ impl From<Superseded> for End {
     }
 }
 
-/// Bytes of strings that are taken at once, about.
-const STRINGS_AT_ONCE: usize = 1 << 20;
-
-/// Takes what a process that is gone had recorded and not sent, or sent and not heard of. How many rows that were; the error
-/// says what was wrong with it, and what came before is kept.
-pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Recovered) -> Result<u64, String> {
-    let wrong = |end: End| match end {
-        End::Malformed(problem) | End::BadBatch(problem) => problem,
-        End::Refused(refused) => refused.message,
-        End::Closed(status) => status.message().to_owned(),
-        End::Bye | End::Broken => "it ended".to_owned(),
-    };
-    let mut session = Session::take_over(shared, agent, left.tables).map_err(wrong)?;
-    let taken = async {
-        let (mut first, mut rows) = (0, 0);
-        while let Some(strings) = left.strings.since(first) {
-            let mut bytes = 0;
-            let within = |text: &&String| {
-                bytes += text.len();
-                bytes < STRINGS_AT_ONCE
-            };
-            let count = strings.values.iter().take_while(within).count().max(1);
-            let values = strings.values.into_iter().take(count).collect();
-            session.take_what(shared, agent_frame::Frame::Strings(v1::Strings { first: strings.first, values }))?;
-            first += count;
+impl From<IngestError> for End {
+    fn from(error: IngestError) -> Self {
+        match error {
+            IngestError::Superseded => Superseded.into(),
+            IngestError::Malformed(problem) => Self::Malformed(problem),
+            IngestError::BadBatch(problem) => Self::BadBatch(problem),
         }
-        for batch in left.batches {
-            let is_new = batch.seq > session.done;
-            let count = u64::from(batch.rows);
-            shared.store.room().await;
-            shared.journal.room().await;
-            session.take_what(shared, agent_frame::Frame::Batch(batch))?;
-            rows += if is_new { count } else { 0 };
-        }
-        session.take_what(shared, agent_frame::Frame::Status(left.status))?;
-        Ok(rows)
-    };
-    let taken = taken.await.inspect_err(|end| session.note(end, shared));
-    let closed = v1::Closed { connection: session.connection, bye: false, unix_ns: clock::unix_ns() };
-    shared.journal.record(record::Record::Closed(closed));
-    shared.journal.hurry();
-    taken.map_err(wrong)
+    }
 }
 
-/// The state of a stream after its first Hello.
-pub(super) struct Session {
+/// A connection of an agent after its first Hello.
+pub(super) struct AgentSession {
     pub(super) agent: Arc<Agent>,
-    connection: u64,
-    instance: String,
-    identity: Arc<Identity>,
-    tables: Vec<DeclaredTable>,
-    strings: Strings,
-    /// There was no room for some.
-    no_more_text: bool,
-    /// Newest sequence number that is done.
-    done: u64,
-    /// Newest one that the agent was told of.
+    ingest: IngestSession,
+    /// Newest sequence number that the agent was told of.
     acknowledged: u64,
 }
 
-impl Session {
+impl AgentSession {
     pub(super) fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
         let hello = truncate_hello(hello);
-        let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
-        let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
+        let Greeting { declaration, about, unix_ns, remark } = understand(hello.clone(), &shared.run, &shared.store)?;
         let connected = shared.registry.connect(
-            &greeting.instance,
-            Arc::clone(&greeting.identity),
-            greeting.about,
+            &declaration.instance,
+            Arc::clone(&declaration.identity),
+            about,
             connection,
             downlink.clone(),
         );
@@ -121,15 +75,15 @@ impl Session {
                 retry_after_ms: 2000,
             }));
         };
-        shared.journal.record(record::Record::Opened(opened));
-        let done = {
+        let done = agent.state().done_seq;
+        let ingest = IngestSession::open(connection, hello.clone(), declaration, done, &destination(&agent, shared));
+        {
             let mut state = agent.state();
             state.last_seen = clock::unix_ns();
-            state.clock_offset = Some(clock::seconds(greeting.unix_ns.saturating_sub(state.last_seen)));
-            state.remark(greeting.remark);
+            state.clock_offset = Some(clock::seconds(unix_ns.saturating_sub(state.last_seen)));
+            state.remark(remark);
             state.hello = v1::Hello { tables: Vec::new(), ..hello };
-            state.done_seq
-        };
+        }
         // Before the settings are locked, which come before agents.
         let offset = agent.state().step_offset;
         let (config, plan) = shared.settings.all(offset);
@@ -145,40 +99,20 @@ impl Session {
         if agent.send(collector_frame::Frame::Welcome(welcome)).is_err() {
             return Err(End::Broken);
         }
-        refuse(&agent, &greeting.tables);
-        Ok(Self {
-            agent,
-            connection,
-            instance: greeting.instance,
-            identity: greeting.identity,
-            tables: greeting.tables,
-            strings: Strings::default(),
-            no_more_text: false,
-            done,
-            acknowledged,
-        })
+        refuse(&agent, ingest.tables());
+        Ok(Self { agent, ingest, acknowledged })
     }
 
     /// One with nobody at the other end: what a process left that is gone is taken as if it had sent it.
-    fn take_over(shared: &Shared, agent: &Arc<Agent>, tables: Vec<v1::TableSchema>) -> Result<Self, End> {
+    pub(super) fn take_over(shared: &Shared, agent: &Arc<Agent>, tables: Vec<v1::TableSchema>) -> Result<Self, End> {
         let connection = shared.registry.new_connection();
         let hello = v1::Hello { tables, ..agent.state().hello.clone() };
-        let opened = v1::Opened { connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
-        let greeting = understand(hello, &shared.run, &shared.store)?;
+        let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
         agent.take_over(connection);
-        shared.journal.record(record::Record::Opened(opened));
         let done = agent.state().done_seq;
-        Ok(Self {
-            agent: Arc::clone(agent),
-            connection,
-            instance: greeting.instance,
-            identity: greeting.identity,
-            tables: greeting.tables,
-            strings: Strings::default(),
-            no_more_text: false,
-            done,
-            acknowledged: done,
-        })
+        let to = destination(agent, shared);
+        let ingest = IngestSession::open(connection, hello, greeting.declaration, done, &to);
+        Ok(Self { agent: Arc::clone(agent), ingest, acknowledged: done })
     }
 
     /// Keeps what was wrong with what the agent sent.
@@ -189,7 +123,7 @@ impl Session {
         if matches!(end, End::Malformed(_)) {
             state.count_loss("(unknown)", "malformed", 0);
             shared.journal.record(record::Record::Lost(v1::Lost {
-                instance: self.instance.clone(),
+                instance: self.agent.instance.to_string(),
                 table: "(unknown)".into(),
                 reason: "malformed".into(),
                 unix_ns: clock::unix_ns(),
@@ -198,142 +132,90 @@ impl Session {
         }
     }
 
-    /// Whether there is room for so much text more. From the first that finds none on, none of this connection is taken:
-    /// ids follow from what came before.
-    fn has_room(&mut self, shared: &Shared, strings: &v1::Strings) -> bool {
-        let bytes = strings.values.iter().map(String::len).sum();
-        if self.no_more_text || (shared.store.has_room_for_text(bytes) && shared.journal.has_room_for_text(bytes)) {
-            return !self.no_more_text;
-        }
-        self.no_more_text = true;
-        let what = "rows with new text are not kept: the text of all processes together takes what PROBE_MEMORY and \
-                    PROBE_DISK have for it";
-        self.agent.state().remark(what.into());
-        false
+    /// Whether the batch of this number is done with.
+    pub(super) fn is_done(&self, seq: u64) -> bool {
+        self.ingest.is_done(seq)
     }
 
-    fn take_what(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), End> {
-        self.take(shared, AgentFrame { frame: Some(frame) })
-    }
-
-    pub(super) fn take(&mut self, shared: &Shared, frame: AgentFrame) -> Result<(), End> {
+    /// Takes what a frame says.
+    pub(super) fn take(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), End> {
         use agent_frame::Frame;
-        match frame.frame {
-            Some(Frame::Batch(batch)) => self.batch(shared, batch),
-            Some(Frame::Strings(strings)) => {
-                if !self.has_room(shared, &strings) {
-                    return Ok(());
-                }
-                self.strings.extend(strings.clone()).map_err(|error| End::Malformed(error.to_string()))?;
-                self.write_down(shared, said::What::Strings(strings));
-                Ok(())
-            }
-            Some(Frame::Flush(_)) => {
+        match frame {
+            Frame::Batch(batch) => Ok(self.ingest.batch(batch, &mut destination(&self.agent, shared))?),
+            Frame::Strings(strings) => self.strings(shared, strings),
+            Frame::Flush(_) => {
                 shared.journal.hurry();
                 Ok(())
             }
-            Some(Frame::Status(status)) => {
-                if self.agent.state().connection != self.connection {
+            Frame::Status(status) => {
+                if self.agent.state().connection != self.ingest.connection() {
                     return Err(Superseded.into());
                 }
                 let status = truncate_status(status);
                 for late in self.agent.report(status.clone()) {
-                    shared.events.note(came_late(late, &self.identity));
+                    shared.events.note(came_late(late, self.ingest.identity()));
                 }
-                self.write_down(shared, said::What::Status(status));
+                self.ingest.write_down(said::What::Status(status), &shared.journal);
                 shared.registry.notify();
                 Ok(())
             }
-            Some(Frame::Eval(reply)) => {
+            Frame::Eval(reply) => {
                 self.agent.state().last_seen = clock::unix_ns();
                 shared.routes.deliver(self.agent.key, reply);
                 Ok(())
             }
-            Some(Frame::Hello(hello)) => self.renew(shared, hello),
-            Some(Frame::Bye(bye)) => {
+            Frame::Hello(hello) => self.renew(shared, hello),
+            Frame::Bye(bye) => {
                 tracing::debug!(reason = bye.reason, last_seq = bye.last_seq, "an agent said goodbye");
                 Err(End::Bye)
             }
-            // A kind of frame that a later version has: nothing we know how to lose.
-            None => Ok(()),
         }
+    }
+
+    /// Takes strings where there is room for them. Of a connection that has brought too much, no later ones are taken either.
+    fn strings(&mut self, shared: &Shared, strings: v1::Strings) -> Result<(), End> {
+        let bytes = strings.values.iter().map(String::len).sum();
+        if self.ingest.lacks_text() {
+            return Ok(());
+        }
+        if shared.store.has_room_for_text(bytes) && shared.journal.has_room_for_text(bytes) {
+            return Ok(self.ingest.strings(strings, &destination(&self.agent, shared))?);
+        }
+        self.ingest.leave_out_text();
+        let what = "rows with new text are not kept: the text of all processes together takes what PROBE_MEMORY and \
+                    PROBE_DISK have for it";
+        self.agent.state().remark(what.into());
+        Ok(())
     }
 
     /// Something of the identity has become known: rows from now on belong to the new one.
     fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
         let hello = truncate_hello(hello);
-        let opened = v1::Opened { connection: self.connection, hello: Some(hello.clone()), unix_ns: clock::unix_ns() };
-        let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
-        if greeting.instance != self.instance {
+        let Greeting { declaration, about, remark, .. } = understand(hello.clone(), &shared.run, &shared.store)?;
+        if declaration.instance != *self.agent.instance {
             return Err(End::Malformed("a second Hello is of another instance".into()));
         }
         {
             let mut state = self.agent.state();
-            if state.connection != self.connection {
+            if state.connection != self.ingest.connection() {
                 return Err(Superseded.into());
             }
-            state.identity = Arc::clone(&greeting.identity);
-            state.about = greeting.about;
-            state.hello = v1::Hello { tables: Vec::new(), ..hello };
-            state.remark(greeting.remark);
+            state.identity = Arc::clone(&declaration.identity);
+            state.about = about;
+            state.hello = v1::Hello { tables: Vec::new(), ..hello.clone() };
+            state.remark(remark);
             state.last_seen = clock::unix_ns();
-            shared.journal.record(record::Record::Opened(opened));
+            // With the state locked: the journal is not to hear of this after it has heard of a newer connection.
+            self.ingest.renew(hello, declaration, &destination(&self.agent, shared));
         }
-        refuse(&self.agent, &greeting.tables);
-        self.identity = greeting.identity;
-        self.tables = greeting.tables;
+        refuse(&self.agent, self.ingest.tables());
         shared.registry.notify();
         Ok(())
     }
 
-    fn batch(&mut self, shared: &Shared, batch: v1::Batch) -> Result<(), End> {
-        if batch.seq == 0 {
-            return Err(End::Malformed("a batch without a sequence number".into()));
-        }
-        if batch.seq <= self.done {
-            // Sent again after a reconnect, and already here.
-            return Ok(());
-        }
-        let Some(declared) = self.tables.get(batch.table as usize) else {
-            return Err(End::Malformed(format!("a batch of table {}, of {} declared", batch.table, self.tables.len())));
-        };
-        let from =
-            Source { connection: self.connection, seq: batch.seq, table: &declared.name, recorded: batch.recorded };
-        if declared.mapping.table().is_none() {
-            let why = if declared.refused.is_some() { "table refused" } else { "unknown table" };
-            self.agent.lose(&from, u64::from(batch.rows), why, &shared.journal)?;
-            self.done = batch.seq;
-            return Ok(());
-        }
-        match Rows::decode(&declared.mapping, &batch, &mut self.strings) {
-            Ok(rows) => {
-                let keep = Keep { store: &shared.store, journal: &shared.journal };
-                self.done = batch.seq;
-                self.agent.store(&from, &self.identity, rows, batch, keep)?;
-                Ok(())
-            }
-            Err(error) => {
-                let problem = format!("{}: {error}", declared.name);
-                if batch.rows as usize > MAX_ROWS || batch.seq - self.done > MAX_GAP {
-                    // Its numbers cannot be believed either.
-                    return Err(End::Malformed(problem));
-                }
-                if self.no_more_text {
-                    self.agent.lose(&from, u64::from(batch.rows), "no room for text", &shared.journal)?;
-                    self.done = batch.seq;
-                    return Ok(());
-                }
-                // Counted and done with: sent again after the reconnect it would be as malformed as it is now.
-                self.agent.lose(&from, u64::from(batch.rows), "malformed", &shared.journal)?;
-                Err(End::BadBatch(problem))
-            }
-        }
-    }
-
-    /// For whoever goes on after us.
-    fn write_down(&self, shared: &Shared, what: said::What) {
-        let said = v1::Said { connection: self.connection, what: Some(what), unix_ns: clock::unix_ns() };
-        shared.journal.record(record::Record::Said(said));
+    /// The connection is over. `bye`: the agent said so.
+    pub(super) fn close(&self, bye: bool, shared: &Shared) {
+        self.ingest.close(bye, &shared.journal);
     }
 
     /// Says what need not be kept any more, now that the journal is on disk up to `position`. What does not fit the
@@ -345,6 +227,11 @@ impl Session {
             self.acknowledged = seq;
         }
     }
+}
+
+/// Where the agent's batches go.
+fn destination<'a>(agent: &'a Agent, shared: &'a Shared) -> AgentDestination<'a> {
+    AgentDestination { agent, keep: Keep { store: &shared.store, journal: &shared.journal } }
 }
 
 /// Tells the agent which of its program's tables can't be kept.

@@ -1,17 +1,16 @@
-//! One stream of an agent, from its Hello to its end: each frame goes to its [`Session`], which answers.
+//! One stream of an agent, from its Hello to its end: each frame goes to its [`AgentSession`], which answers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use probe_common::clock;
-use probe_proto::v1::{self, AgentFrame, CollectorFrame, agent_frame, collector_frame, record};
+use probe_proto::v1::{AgentFrame, CollectorFrame, agent_frame, collector_frame};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
 use super::agent::Downlink;
 use super::ends::{self, Peer};
-use super::session::{End, Session};
+use super::session::{AgentSession, End};
 use super::shared::Shared;
 
 /// A stream that says nothing at first is closed after this long.
@@ -37,9 +36,8 @@ pub(crate) async fn serve(
     if let Some(session) = &session {
         session.note(&end, &shared);
         let bye = matches!(end, End::Bye);
-        let closed = v1::Closed { connection, bye, unix_ns: clock::unix_ns() };
-        shared.journal.record(record::Record::Closed(closed));
-        if shared.registry.disconnect(&session.agent, connection, matches!(end, End::Bye)) {
+        session.close(bye, &shared);
+        if shared.registry.disconnect(&session.agent, connection, bye) {
             shared.routes.gone(session.agent.key);
         }
     }
@@ -64,7 +62,7 @@ async fn speak(
     inbound: &mut Streaming<AgentFrame>,
     downlink: &Downlink,
     (connection, peer): (u64, Peer),
-    session: &mut Option<Session>,
+    session: &mut Option<AgentSession>,
 ) -> End {
     let first = match timeout(HELLO_TIMEOUT, inbound.message()).await {
         Ok(first) => first,
@@ -76,7 +74,7 @@ async fn speak(
         Ok(None) => return End::Broken,
         Err(status) => return broken(status),
     };
-    let begun = match Session::begin(shared, hello, downlink, connection) {
+    let begun = match AgentSession::begin(shared, hello, downlink, connection) {
         Ok(begun) => begun,
         Err(end) => return end,
     };
@@ -102,11 +100,13 @@ async fn speak(
             }
         };
         match frame {
-            Ok(Some(frame)) => {
+            Ok(Some(AgentFrame { frame: Some(frame) })) => {
                 if let Err(end) = session.take(shared, frame) {
                     return end;
                 }
             }
+            // A kind of frame that a later version has: nothing we know how to lose.
+            Ok(Some(AgentFrame { frame: None })) => {}
             Ok(None) => return End::Broken,
             Err(status) => return broken(status),
         }

@@ -11,21 +11,20 @@ use std::sync::Arc;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use futures::TryStreamExt;
-use probe_common::clock;
 use probe_common::fault;
 use probe_proto::encode::BatchBuilder;
 use probe_proto::tables::steps;
-use probe_proto::v1::{self, record, said};
+use probe_proto::v1;
 use probe_query::Engine;
 use probe_store::journal;
-use probe_store::{Mapping, Rows, Strings};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tokio::sync::mpsc;
 
-use super::agent::{Agent, Keep, Source};
+use super::agent::{Agent, Keep};
 use super::collector::{Begun, begin};
-use super::hello::understand;
+use super::hello::{Greeting, understand};
+use super::ingest::{AgentDestination, IngestSession};
 use super::recovery;
 
 mod disk;
@@ -103,14 +102,25 @@ impl Drop for Disk {
 struct World {
     begun: Begun,
     agents: Vec<Connected>,
-    mapping: Mapping,
 }
 
 /// An agent's connection.
 struct Connected {
     agent: Arc<Agent>,
-    connection: u64,
-    strings: Strings,
+    ingest: IngestSession,
+}
+
+impl Connected {
+    fn send(&mut self, begun: &Begun, batch: v1::Batch) {
+        let mut to = AgentDestination { agent: &self.agent, keep: begun.keep() };
+        self.ingest.batch(batch, &mut to).unwrap();
+    }
+}
+
+impl Begun {
+    fn keep(&self) -> Keep<'_> {
+        Keep { store: &self.store, journal: &self.journal }
+    }
 }
 
 impl World {
@@ -123,8 +133,7 @@ impl World {
     fn start_with(directory: &Path, memory: usize, disk: u64) -> Self {
         fault::retry_at_once();
         let begun = begin(directory, &"gpt@1".into(), memory, disk).unwrap();
-        let mapping = Mapping::new(&steps::TABLE.wire_schema()).unwrap();
-        Self { begun, agents: Vec::new(), mapping }
+        Self { begun, agents: Vec::new() }
     }
 
     /// A connection of every agent; returns what each is told.
@@ -145,20 +154,18 @@ impl World {
     }
 
     fn greet(&mut self, number: usize, hello: v1::Hello) -> u64 {
-        let greeting = understand(hello.clone(), &"gpt@1".into(), &self.begun.store).unwrap();
+        let Greeting { declaration, about, .. } =
+            understand(hello.clone(), &"gpt@1".into(), &self.begun.store).unwrap();
         let registry = &self.begun.registry;
         let connection = registry.new_connection();
         let (downlink, _) = mpsc::channel(1);
-        let (agent, acknowledged) =
-            registry.connect(&greeting.instance, greeting.identity, greeting.about, connection, downlink).unwrap();
-        let opened = v1::Opened { connection, hello: Some(hello), unix_ns: clock::unix_ns() };
-        self.begun.journal.record(record::Record::Opened(opened));
-        let texts = v1::Strings { first: 0, values: vec!["host".into()] };
-        let mut strings = Strings::default();
-        strings.extend(texts.clone()).unwrap();
-        let what = Some(said::What::Strings(texts));
-        self.begun.journal.record(record::Record::Said(v1::Said { connection, what, unix_ns: 0 }));
-        let connected = Connected { agent, connection, strings };
+        let (instance, identity) = (&declaration.instance, Arc::clone(&declaration.identity));
+        let (agent, acknowledged) = registry.connect(instance, identity, about, connection, downlink).unwrap();
+        let done = agent.state().done_seq;
+        let to = AgentDestination { agent: &agent, keep: self.begun.keep() };
+        let mut ingest = IngestSession::open(connection, hello, declaration, done, &to);
+        ingest.strings(v1::Strings { first: 0, values: vec!["host".into()] }, &to).unwrap();
+        let connected = Connected { agent, ingest };
         match self.agents.get_mut(number) {
             Some(place) => *place = connected,
             None => self.agents.push(connected),
@@ -167,15 +174,10 @@ impl World {
     }
 
     fn send(&mut self, number: usize, seq: u64, (first, rows): (i64, u8), recorded: u64) {
-        let Connected { agent, connection, strings } = &mut self.agents[number];
         let mut builder = BatchBuilder::new(&steps::TABLE);
         (0..i64::from(rows)).for_each(|row| builder.push(step(first + row)));
         let batch = v1::Batch { seq, recorded, ..builder.take() };
-        let decoded = Rows::decode(&self.mapping, &batch, strings).unwrap();
-        let from = Source { connection: *connection, seq, table: "python.steps", recorded };
-        let identity = Arc::clone(&agent.state().identity);
-        let keep = Keep { store: &self.begun.store, journal: &self.begun.journal };
-        agent.store(&from, &identity, decoded, batch, keep).unwrap();
+        self.agents[number].send(&self.begun, batch);
     }
 
     /// Whether the journal has room for more. Whoever sends waits for files to be written, and here writes them.
@@ -203,8 +205,8 @@ impl World {
     /// recorded = stored + dropped + evicted, once nobody is there any more and so nothing is in flight.
     fn check_books(&self, count: usize, runtime: &tokio::runtime::Runtime) {
         let Begun { store, registry, log, events, queries, .. } = &self.begun;
-        for Connected { agent, connection, .. } in &self.agents {
-            registry.disconnect(agent, *connection, false);
+        for Connected { agent, ingest } in &self.agents {
+            registry.disconnect(agent, ingest.connection(), false);
         }
         let _still = store.hold_still();
         let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);

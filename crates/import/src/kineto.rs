@@ -8,6 +8,7 @@ use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading};
 use super::collect::Collected;
+use super::imported_process;
 use super::input::Input;
 use super::metadata::{self, Metadata};
 use super::row_writer::Ranges;
@@ -46,16 +47,15 @@ impl Whose<'_> {
         match self {
             Self::Process { identity, .. } => ((*identity).clone(), "run"),
             Self::File { run, .. } => {
-                let (rank, rank_source) = rank(&collected.metadata, path);
-                let identity = Identity {
-                    run: (*run).into(),
-                    host: collected.metadata.host.as_deref().unwrap_or("unknown").into(),
-                    pid: collected.pid,
+                let metadata = &collected.metadata;
+                let (rank, rank_source) = rank(metadata, path);
+                let identity = imported_process::identity(
+                    run,
+                    metadata.host.as_deref(),
+                    Some(collected.pid),
                     rank,
-                    local_rank: None,
-                    world_size: collected.metadata.world_size,
-                    role: "trainer".into(),
-                };
+                    metadata.world_size,
+                );
                 (identity, rank_source)
             }
         }

@@ -18,6 +18,7 @@ mod files;
 mod flight_recorder;
 mod formats;
 mod head;
+mod imported_process;
 mod input;
 mod join;
 mod kinds;

@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 use probe_common::error::{Error, Result};
 use probe_proto::table::Time;
 use probe_proto::tables::nccl_inspector;
-use probe_store::Identity;
 use probe_store::row_files::RowSink;
 use serde_json::Value;
 
 use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::elements::{Element, Elements};
 use super::head::Head;
+use super::imported_process;
 use super::input::Input;
 use super::metadata::rank_in_name;
 use super::rows::ProcessRows;
@@ -91,15 +91,7 @@ fn import_process(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
     let rank = reading.path.file_name().and_then(|name| rank_in_name(name.to_str()?));
-    let identity = Identity {
-        run: reading.run.into(),
-        host: process.host.as_str().into(),
-        pid: process.pid,
-        rank,
-        local_rank: None,
-        world_size: None,
-        role: "trainer".into(),
-    };
+    let identity = imported_process::identity(reading.run, Some(&process.host), Some(process.pid), rank, None);
     let mut rows = ProcessRows::new(files, identity);
     let (mut operations, mut past, mut window) = (0_i64, 0, None::<(i64, i64)>);
     let mut found = read(reading, progress, &mut |operation| {

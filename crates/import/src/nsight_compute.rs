@@ -14,6 +14,7 @@ use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::imported_process;
 use super::input::Input;
 use super::metadata::rank_in_name;
 use super::rows::ProcessRows;
@@ -84,22 +85,11 @@ pub(crate) fn read(text: &[u8]) -> Result<(u64, u64)> {
     let survey = Survey::of(records, &mut |_, _| ());
     let (Some(process), Some(records)) = (survey.processes.first(), open()?) else { return Ok((survey.records, 0)) };
     let mut nowhere = Nowhere;
-    let mut rows = ProcessRows::new(&mut nowhere, identity("fuzz", process, None));
+    let identity = imported_process::identity("fuzz", process.host.as_deref(), Some(process.pid), None, None);
+    let mut rows = ProcessRows::new(&mut nowhere, identity);
     let mut written = MetricRows { capture: "", mark: survey.mark, pid: process.pid, rows: &mut rows, written: 0 };
     written.write(records, survey.records, &mut |_, _| ())?;
     Ok((survey.records, written.written as u64))
-}
-
-fn identity(run: &str, process: &Process, rank: Option<i32>) -> Identity {
-    Identity {
-        run: run.into(),
-        host: process.host.as_deref().unwrap_or("unknown").into(),
-        pid: process.pid,
-        rank,
-        local_rank: None,
-        world_size: None,
-        role: "trainer".into(),
-    }
 }
 
 /// One process. `is_first`: it takes what is counted of the whole file.
@@ -119,7 +109,8 @@ fn of_process(
     };
     let rank = reading.path.file_name().and_then(|name| rank_in_name(name.to_str()?));
     let rank = rank.filter(|_| survey.processes.len() == 1);
-    let mut rows = ProcessRows::new(files, identity(reading.run, process, rank));
+    let identity = imported_process::identity(reading.run, process.host.as_deref(), Some(process.pid), rank, None);
+    let mut rows = ProcessRows::new(files, identity);
     let mut metric_rows =
         MetricRows { capture: &name, mark: survey.mark, pid: process.pid, rows: &mut rows, written: 0 };
     metric_rows.write(records, survey.records, progress)?;

@@ -12,11 +12,11 @@ mod range_text;
 mod tables;
 
 use probe_common::error::{Error, Result};
-use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading};
 use super::collect::Collected;
+use super::imported_process;
 use super::row_writer::Ranges;
 use super::rows::ProcessRows;
 use super::second_pass;
@@ -103,15 +103,7 @@ impl OfFile<'_> {
             self.count_left_out(&mut collected)?;
             collected.problem = collected.problem.take().or(processes.problem.clone());
         }
-        let identity = Identity {
-            run: reading.run.into(),
-            host: about.host.as_deref().unwrap_or("unknown").into(),
-            pid: pid(key),
-            rank,
-            local_rank: None,
-            world_size: None,
-            role: "trainer".into(),
-        };
+        let identity = imported_process::identity(reading.run, about.host.as_deref(), Some(pid(key)), rank, None);
         let base = about.start.unwrap_or(0);
         let mut rows = ProcessRows::new(files, identity);
         let written = second_pass::write(&mut collected, &name, (base, Ranges::Spans), reading.scratch, &mut rows)?;

@@ -12,12 +12,11 @@ import time
 from typing import Any
 
 from probe_agent import signals
+from probe_agent._native import ThreadMode
 from probe_agent.capture import session as sessions
 from probe_agent.capture.takeover import ProgramsOwn
 from probe_agent.eval import boundary, safe_text
 
-# Recording's mode of a thread on which something of ours runs between two steps.
-_SUSPENDED = 1
 # How often is looked whether a capture is to end.
 _LOOK_SECONDS = 0.1
 # The program's start of a profiler waits no longer for a collective that began in the capture.
@@ -160,10 +159,10 @@ class Window:
             time.sleep(_LOOK_SECONDS / 100)
         self._end(session.started_own)
 
-    def _pause(self) -> tuple[int, float]:
-        return self._native.thread_mode(_SUSPENDED), time.perf_counter()
+    def _pause(self) -> tuple[ThreadMode, float]:
+        return self._native.thread_mode(ThreadMode.SUSPENDED), time.perf_counter()
 
-    def _resume(self, before: tuple[int, float]) -> None:
+    def _resume(self, before: tuple[ThreadMode, float]) -> None:
         mode, began = before
         self._waited += time.perf_counter() - began
         self._native.thread_mode(mode)

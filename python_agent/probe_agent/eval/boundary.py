@@ -12,13 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from probe_agent import signals
+from probe_agent._native import Outcome, ThreadMode
 from probe_agent.eval import frames, groups, safe_text
 from probe_agent.eval.ended import SnippetEnded
 from probe_agent.eval.job import Job, Word
-from probe_agent.eval.snippet import Outcome
-
-# Recording's modes of a thread.
-SUSPENDED = 1
+from probe_agent.eval.snippet import Ending
 
 _lock = threading.Lock()
 _pending: Job | None = None
@@ -91,7 +89,7 @@ def _at_boundary(job: Job) -> None:
     if job.step >= 0 and job.native.step() < job.step:
         return
     began = time.perf_counter()
-    before = job.native.thread_mode(SUSPENDED)
+    before = job.native.thread_mode(ThreadMode.SUSPENDED)
     stays_armed = False
     try:
         if job.step >= 0 and _word_of_the_others(job) is Word.NEXT:
@@ -105,7 +103,7 @@ def _at_boundary(job: Job) -> None:
         # Also where Ctrl-C ended the waiting.
         if not stays_armed:
             disarm(job)
-            job.withdraw(Outcome("CANCELLED", "training was interrupted"))
+            job.withdraw(Ending(Outcome.CANCELLED, "training was interrupted"))
         job.native.thread_mode(before)
 
 
@@ -118,7 +116,7 @@ def _word_of_the_others(job: Job) -> Word | None:
     while job.is_waiting():
         left = job.deadline - time.monotonic()
         if left <= 0:
-            job.withdraw(Outcome("CANCELLED", "not every rank reached the step in time"))
+            job.withdraw(Ending(Outcome.CANCELLED, "not every rank reached the step in time"))
         else:
             word = job.take_word(min(left, 1.0))
             if word is not None:

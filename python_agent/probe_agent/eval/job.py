@@ -11,11 +11,12 @@ import threading
 import time
 from typing import Any
 
+from probe_agent._native import Outcome
 from probe_agent.eval import frames, output
 from probe_agent.eval.ended import SnippetEnded
 from probe_agent.eval.putback import put_back
 from probe_agent.eval.sessions import SESSIONS
-from probe_agent.eval.snippet import Execution, Outcome, Parsed, parse, words_of
+from probe_agent.eval.snippet import Ending, Execution, Parsed, parse, words_of
 
 # What a snippet that was ended may still take before it is said to be running on, and between two attempts to end it.
 GRACE_SECONDS = 1.0
@@ -37,17 +38,18 @@ class Job:
     """One command's snippet. Made by :func:`parsed`."""
 
     def __init__(self, native: Any, command: Any, code: Parsed) -> None:
+        snippet = command.snippet
         self.native = native
-        self.session: int = command.session
+        self.connection: int = command.connection
         self.id: int = command.id
-        self.step: int = command.step
-        self.mute: bool = command.mute
-        self.scratch: str = command.scratch
-        self.end_scratch: bool = command.end_scratch
-        self.frame: int | None = command.frame
+        self.step: int = snippet.step
+        self.mute: bool = snippet.mute
+        self.session: str = snippet.session
+        self.end_session: bool = snippet.end_session
+        self.frame: int | None = snippet.frame
         # What is left of it may have got less on the way here; words name what was asked for.
-        self.timeout_s: float = command.asked_s or command.timeout_s
-        self.deadline = time.monotonic() + command.timeout_s - command.waited_s
+        self.timeout_s: float = snippet.asked_s or snippet.timeout_s
+        self.deadline = time.monotonic() + snippet.timeout_s - snippet.waited_s
         #: Seconds that training has waited for it at boundaries where it did not run.
         self.waited = 0.0
         #: How many times it was told to stop at the next boundary.
@@ -55,15 +57,15 @@ class Job:
         self._stands = False
         self._word: Word | None = None
         self._word_came = threading.Event()
-        self.execution = Execution(command.code, filename(command), code)
-        self._limit = int(command.max_output) or 1 << 62
+        self.execution = Execution(snippet.code, filename(command), code)
+        self._limit = int(snippet.max_output) or 1 << 62
         self._outlet = output.Outlet(self._send, self._limit, self._at_limit)
         self._beside = False
         self._lock = threading.Lock()
         self._state = WAITING
         self._answered = False
         self._runs_on = False
-        self._verdict: Outcome | None = None
+        self._verdict: Ending | None = None
         self._ended_at = 0.0
         self._last_attempt = 0.0
 
@@ -85,7 +87,7 @@ class Job:
         with self._lock:
             self._stands = True
             nexts = self.nexts
-        self.native.reply_arrived(self.session, self.id, self.native.step(), groups, nexts)
+        self.native.reply_arrived(self.connection, self.id, self.native.step(), groups, nexts)
 
     def go(self) -> None:
         """All ranks wait at the same boundary: it runs where training waits."""
@@ -127,61 +129,61 @@ class Job:
         try:
             # Streams are what they were again before anybody is told that it is over: the next one may begin then.
             with output.captured(self._outlet, self.say, output.replaces_streams(self.tree)):
-                outcome = self._run(names, self._beside)
+                ending = self._run(names, self._beside)
         finally:
             with self._lock:
                 self._state = OVER
         waited = 0.0 if waited_from is None else self.waited + time.perf_counter() - waited_from
         if self._runs_on or self._outlet.left_out:
             # It was said how it ended, and now it has; or it went on, but what it printed is not all there.
-            outcome = self._verdict
-        self._answer(outcome or self._verdict or Outcome("CANCELLED"), self.execution.seconds, waited)
+            ending = self._verdict
+        self._answer(ending or self._verdict or Ending(Outcome.CANCELLED), self.execution.seconds, waited)
 
     def fail(self, error: frames.NoFrameError) -> None:
         """Answers, after :meth:`begin` or before, that it can't run, and never runs."""
         with self._lock:
             self._state = OVER
-        self._answer(Outcome("ERROR", str(error)), 0.0, 0.0, hint=error.hint)
+        self._answer(Ending(Outcome.ERROR, str(error)), 0.0, 0.0, hint=error.hint)
 
-    def _run(self, names: dict[str, Any], beside: bool) -> Outcome | None:
+    def _run(self, names: dict[str, Any], beside: bool) -> Ending | None:
         if beside:
             return self._run_in_session(names, beside)
         with put_back(self.say):
             return self._run_in_session(names, beside)
 
-    def _run_in_session(self, names: dict[str, Any], beside: bool) -> Outcome | None:
-        if not self.scratch:
+    def _run_in_session(self, names: dict[str, Any], beside: bool) -> Ending | None:
+        if not self.session:
             return self.execution.run(names, beside)
-        for line in SESSIONS.open(self.scratch):
+        for line in SESSIONS.open(self.session):
             self.say(line)
         try:
-            with SESSIONS.lent(self.scratch, names) as lent:
+            with SESSIONS.lent(self.session, names) as lent:
                 return self.execution.run(lent, beside)
         finally:
-            if self.end_scratch:
-                SESSIONS.end(self.scratch)
+            if self.end_session:
+                SESSIONS.end(self.session)
 
     def say(self, line: str) -> None:
         """Tells whoever asked something of ours, on the snippet's standard error; no part of its output's limit."""
         if not self.mute and not self._answered:
-            self.native.reply_output(self.session, self.id, True, f"probe: {line}\n".encode())
+            self.native.reply_output(self.connection, self.id, True, f"probe: {line}\n".encode())
 
-    def withdraw(self, outcome: Outcome) -> bool:
-        """Answers with `outcome` and never runs; False where it has begun."""
+    def withdraw(self, ending: Ending) -> bool:
+        """Answers with `ending` and never runs; False where it has begun."""
         with self._lock:
             if self._state != WAITING:
                 return False
             self._state = OVER
         self._word_came.set()
-        self._answer(outcome, 0.0, 0.0)
+        self._answer(ending, 0.0, 0.0)
         return True
 
-    def end(self, outcome: Outcome) -> None:
-        """Withdraws it, or ends it where it runs: then `outcome` is its answer once it has ended."""
-        if not self.withdraw(outcome):
+    def end(self, ending: Ending) -> None:
+        """Withdraws it, or ends it where it runs: then `ending` is its answer once it has ended."""
+        if not self.withdraw(ending):
             with self._lock:
                 if self._verdict is None:
-                    self._verdict, self._ended_at = outcome, time.monotonic()
+                    self._verdict, self._ended_at = ending, time.monotonic()
             self.press()
 
     def press(self) -> None:
@@ -202,29 +204,29 @@ class Job:
     def _send(self, stderr: bool, piece: bytes) -> None:
         """Sends a piece of what it printed. Beside training it waits for a connection that is slower; training does not."""
         while not self.mute and not self._answered:
-            if not self._beside or self.native.wait_for_room(self.session, ROOM_SECONDS):
-                self.native.reply_output(self.session, self.id, stderr, piece)
+            if not self._beside or self.native.wait_for_room(self.connection, ROOM_SECONDS):
+                self.native.reply_output(self.connection, self.id, stderr, piece)
                 return
 
     def _at_limit(self) -> None:
         """It has printed more than its limit: ends it."""
         words = f"it printed more than its limit of {self._limit} bytes"
-        outcome = Outcome("OUTPUT_LIMIT", f"{words}, and the last {self._outlet.left_out} bytes are left out")
+        ending = Ending(Outcome.OUTPUT_LIMIT, f"{words}, and the last {self._outlet.left_out} bytes are left out")
         with self._lock:
             if self._verdict is None:
                 self._ended_at = time.monotonic()
-            if self._verdict is None or self._verdict.name == outcome.name:
-                self._verdict = outcome
+            if self._verdict is None or self._verdict.outcome == ending.outcome:
+                self._verdict = ending
         raise SnippetEnded
 
     def _answer(
-        self, outcome: Outcome, seconds: float, waited: float, still_running: bool = False, hint: str = ""
+        self, ending: Ending, seconds: float, waited: float, still_running: bool = False, hint: str = ""
     ) -> None:
         with self._lock:
             if self._answered and (still_running or not self._runs_on):
                 return
             self._answered, self._runs_on = True, still_running
-        answer = (self.session, self.id, outcome.name, outcome.error, seconds, waited, self.native.step())
+        answer = (self.connection, self.id, ending.outcome, ending.error, seconds, waited, self.native.step())
         self.native.reply_done(*answer, still_running, hint)
 
 
@@ -236,8 +238,8 @@ def filename(command: Any) -> str:
 def parsed(native: Any, command: Any) -> Job | None:
     """The job of a command; None, and answered, where its snippet does not compile."""
     try:
-        return Job(native, command, parse(command.code, filename(command)))
+        return Job(native, command, parse(command.snippet.code, filename(command)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         text = words_of(error.with_traceback(None))
-        native.reply_done(command.session, command.id, "ERROR", text, 0.0, 0.0, native.step())
+        native.reply_done(command.connection, command.id, Outcome.ERROR, text, 0.0, 0.0, native.step())
         return None

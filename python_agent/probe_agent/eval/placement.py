@@ -12,15 +12,16 @@ from __future__ import annotations
 import ast
 from typing import Any, NamedTuple
 
+from probe_agent._native import At
 from probe_agent.eval import calls, values
 from probe_agent.eval.policy import BetweenSteps, words
 from probe_agent.eval.values import LIBRARY, LIVE, OWN, UNKNOWN, Value, holding, live, own
 
 
 class Placement(NamedTuple):
-    """Where a snippet runs (`now`: beside training, `step`: between two steps), and why in words."""
+    """Where a snippet runs (`NOW`: beside training, `STEP`: between two steps), and why in words."""
 
-    at: str
+    at: At
     why: str
 
 
@@ -29,10 +30,10 @@ def place(tree: ast.Module, names: dict[str, Any]) -> Placement:
     try:
         _Walk(names).module(tree)
     except BetweenSteps as found:
-        return Placement("step", str(found))
+        return Placement(At.STEP, str(found))
     except RecursionError:
-        return Placement("step", "it is nested too deeply to be understood")
-    return Placement("now", "it only reads")
+        return Placement(At.STEP, "it is nested too deeply to be understood")
+    return Placement(At.NOW, "it only reads")
 
 
 class _Walk:

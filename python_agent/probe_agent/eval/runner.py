@@ -11,16 +11,15 @@ import threading
 import time
 from typing import Any
 
+from probe_agent._native import At, CommandKind, Outcome, ThreadMode
 from probe_agent.eval import boundary, complete, frames, guard, namespace, safe_text
 from probe_agent.eval.job import Job, parsed
 from probe_agent.eval.placement import Placement, place
 from probe_agent.eval.sessions import SESSIONS
-from probe_agent.eval.snippet import Outcome
+from probe_agent.eval.snippet import Ending
 
 # How often a snippet's deadline is looked at.
 TICK_SECONDS = 0.1
-# Recording's mode of a thread that runs a snippet beside training.
-BESIDE = 2
 
 _thread: threading.Thread | None = None
 
@@ -58,7 +57,7 @@ class Runner:
                 command = self.native.next_command(TICK_SECONDS if busy else 3600.0)
             except EOFError:
                 if self.job is not None and not self.job.is_over():
-                    self.end(self.job, Outcome("CANCELLED", "the process is ending"))
+                    self.end(self.job, Ending(Outcome.CANCELLED, "the process is ending"))
                 return
             try:
                 if command is not None:
@@ -70,35 +69,41 @@ class Runner:
     def take(self, command: Any) -> None:
         """Does what a command says."""
         job = self.job if self.job is not None and not self.job.is_over() else None
-        if command.kind in ("decide", "arm"):
-            if not self.allowed:
-                self.refuse(command, "this process runs no snippets (PROBE_EVAL=off)")
-            elif command.complete:
-                self.complete(command)
-            elif job is not None:
-                what = "still running" if job.was_ended() else "running or waiting"
-                hint = "SELECT * FROM probe.evals WHERE status = 'running' shows it"
-                self.refuse(command, f"an earlier snippet is {what} in this process", hint)
-            elif command.kind == "decide":
-                self.decide(command)
-            elif command.step >= 0 and not command.hears_arrived:
-                # It would have ranks run it wherever each of them is.
-                hint = "probe serve --resume starts one with this agent's wheel"
-                self.refuse(
-                    command, "the collector is older than this agent and can't bring ranks to the same step", hint
-                )
-            else:
-                self.arm(command)
-        elif command.kind == "disconnected":
-            if job is not None and job.session == command.session:
-                self.end(job, Outcome("CANCELLED", "the collector is gone"))
-        elif job is not None and (job.session, job.id) == (command.session, command.id):
-            if command.kind == "go":
-                job.go()
-            elif command.kind == "next":
-                job.stop_at_next()
-            elif command.kind == "cancel":
-                self.end(job, Outcome("CANCELLED", command.reason or "cancelled"))
+        if command.snippet is not None:
+            self.take_snippet(command, job)
+        elif job is None or job.connection != command.connection:
+            return
+        elif command.kind == CommandKind.DISCONNECTED:
+            self.end(job, Ending(Outcome.CANCELLED, "the collector is gone"))
+        elif job.id != command.id:
+            return
+        elif command.kind == CommandKind.GO:
+            job.go()
+        elif command.kind == CommandKind.NEXT:
+            job.stop_at_next()
+        elif command.kind == CommandKind.CANCEL:
+            self.end(job, Ending(Outcome.CANCELLED, command.reason or "cancelled"))
+
+    def take_snippet(self, command: Any, job: Job | None) -> None:
+        """Takes a snippet, unless `job` runs or waits here."""
+        snippet = command.snippet
+        if not self.allowed:
+            self.refuse(command, "this process runs no snippets (PROBE_EVAL=off)")
+        elif snippet.complete:
+            self.complete(command)
+        elif job is not None:
+            what = "still running" if job.was_ended() else "running or waiting"
+            hint = "SELECT * FROM probe.evals WHERE status = 'running' shows it"
+            self.refuse(command, f"an earlier snippet is {what} in this process", hint)
+        elif command.kind == CommandKind.DECIDE:
+            self.decide(command)
+        elif snippet.step >= 0 and not snippet.hears_arrived:
+            # It would have ranks run it wherever each of them is.
+            hint = "probe serve --resume starts one with this agent's wheel"
+            why = "the collector is older than this agent and can't bring ranks to the same step"
+            self.refuse(command, why, hint)
+        else:
+            self.arm(command)
 
     def tick(self) -> None:
         """Keeps the deadline of the snippet that waits or runs."""
@@ -110,15 +115,16 @@ class Runner:
             job.press()
         elif time.monotonic() >= job.deadline:
             if job.is_waiting():
-                self.end(job, Outcome("NO_BOUNDARY", self.no_boundary(job)))
+                self.end(job, Ending(Outcome.NO_BOUNDARY, self.no_boundary(job)))
             else:
-                self.end(job, Outcome("TIMEOUT", f"it took longer than its deadline of {job.timeout_s:.10g} s"))
+                why = f"it took longer than its deadline of {job.timeout_s:.10g} s"
+                self.end(job, Ending(Outcome.TIMEOUT, why))
 
-    def end(self, job: Job, outcome: Outcome) -> None:
+    def end(self, job: Job, ending: Ending) -> None:
         """Ends a snippet, wherever it is. It wants no boundary from here on, also when its answer is heard: one that runs
         has had its own."""
         boundary.disarm(job)
-        job.end(outcome)
+        job.end(ending)
 
     def no_boundary(self, job: Job) -> str:
         """Why a snippet that waited never came to run."""
@@ -127,19 +133,21 @@ class Runner:
 
     def refuse(self, command: Any, why: str, hint: str = "") -> None:
         """Answers a snippet that may not run here."""
-        self.native.reply_done(command.session, command.id, "REFUSED", why, 0.0, 0.0, self.native.step(), False, hint)
+        step = self.native.step()
+        self.native.reply_done(command.connection, command.id, Outcome.REFUSED, why, 0.0, 0.0, step, False, hint)
 
     def complete(self, command: Any) -> None:
         """Says what a name may become. Nothing runs for that, so it may be asked beside a snippet too."""
-        self.native.reply_placed(command.session, command.id, "now", "it only looks")
+        snippet, asked = command.snippet, (command.connection, command.id)
+        self.native.reply_placed(*asked, At.NOW, "it only looks")
         try:
-            known = frames.names(namespace.training_thread(), command.frame)
+            known = frames.names(namespace.training_thread(), snippet.frame)
         except frames.NoFrameError:
             known = {}
-        found = complete.names(command.complete, {**known, **SESSIONS.variables(command.scratch)})
+        found = complete.names(snippet.complete, {**known, **SESSIONS.variables(snippet.session)})
         text = "".join(f"{name}\n" for name in found)
-        self.native.reply_output(command.session, command.id, False, text.encode())
-        self.native.reply_done(command.session, command.id, "OK", "", 0.0, 0.0, self.native.step())
+        self.native.reply_output(*asked, False, text.encode())
+        self.native.reply_done(*asked, Outcome.OK, "", 0.0, 0.0, self.native.step())
 
     def decide(self, command: Any) -> None:
         """Says where a snippet belongs, and runs it where that is beside training."""
@@ -148,23 +156,24 @@ class Runner:
             return
         if time.monotonic() >= job.deadline:
             # It had waited for the GIL, and nobody waits for it any more.
-            job.withdraw(Outcome("TIMEOUT", "its deadline had passed when this process could take it"))
+            job.withdraw(Ending(Outcome.TIMEOUT, "its deadline had passed when this process could take it"))
             return
         try:
             names = frames.names(namespace.training_thread(), job.frame)
         except frames.NoFrameError as error:
             job.fail(error)
             return
-        seen = {**names, **SESSIONS.variables(job.scratch)}
-        placed = Placement("now", "it was asked for") if command.at == "now" else place(job.tree, seen)
-        self.native.reply_placed(command.session, command.id, placed.at, placed.why)
-        if placed.at == "now" and job.begin():
+        seen = {**names, **SESSIONS.variables(job.session)}
+        asked_for = command.snippet.at == At.NOW
+        placed = Placement(At.NOW, "it was asked for") if asked_for else place(job.tree, seen)
+        self.native.reply_placed(command.connection, command.id, placed.at, placed.why)
+        if placed.at == At.NOW and job.begin():
             self.job = job
             threading.Thread(target=self.beside, args=(job, names), name="probe-snippet", daemon=True).start()
 
     def beside(self, job: Job, names: dict[str, Any]) -> None:
         """Runs a snippet on the calling thread, which is its own."""
-        self.native.thread_mode(BESIDE)
+        self.native.thread_mode(ThreadMode.BESIDE)
         with guard.guarded(self.native.layers(), self.native.set_problem):
             job.run(names)
 
@@ -175,5 +184,5 @@ class Runner:
             return
         self.job = job
         # Before training can say anything of it.
-        self.native.reply_armed(command.session, command.id, self.native.step())
+        self.native.reply_armed(command.connection, command.id, self.native.step())
         boundary.arm(job)

@@ -15,14 +15,15 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from probe_agent import signals
+from probe_agent._native import Outcome
 from probe_agent.eval import display, safe_text, tracebacks
 from probe_agent.eval.ended import SnippetEnded, interrupt
 
 
-class Outcome(NamedTuple):
-    """How a snippet ended: an outcome of the contract without its prefix, and what is wrong in words."""
+class Ending(NamedTuple):
+    """How a snippet ended, and what is wrong in words."""
 
-    name: str
+    outcome: Outcome
     error: str = ""
 
 
@@ -87,23 +88,23 @@ class Execution:
             interrupt(self._thread)
             return True
 
-    def run(self, names: dict[str, Any], beside: bool = True) -> Outcome | None:
+    def run(self, names: dict[str, Any], beside: bool = True) -> Ending | None:
         """Runs it with these names; None where :meth:`end` ended it. Nothing that it raises comes out.
         `beside`: training goes on meanwhile."""
         self._began = time.perf_counter()
-        outcome: Outcome | None = None
+        ending: Ending | None = None
         try:
             try:
                 with self._lock:
                     self._thread = threading.get_ident()
-                outcome = self._run(names, beside)
+                ending = self._run(names, beside)
             finally:
                 self._finish()
         except SnippetEnded:
             # It came after the snippet's own end and before ours.
             self._finish()
         self._seconds = time.perf_counter() - self._began
-        return outcome
+        return ending
 
     def _finish(self) -> None:
         """From here on no interrupt is sent, and one that was has been raised.
@@ -131,7 +132,7 @@ class Execution:
         if on_main_thread and (signals.is_ctrl_c(error) or signals.is_of_a_handler(error)):
             self.of_program = error
 
-    def _run(self, names: dict[str, Any], beside: bool) -> Outcome | None:
+    def _run(self, names: dict[str, Any], beside: bool) -> Ending | None:
         lines = self.code.splitlines(keepends=True)
         linecache.cache[self.filename] = (len(self.code), None, lines, self.filename)
         try:
@@ -144,19 +145,19 @@ class Execution:
                 stream = getattr(sys, name, None)
                 if stream is not None and not getattr(stream, "closed", False):
                     stream.flush()
-            return Outcome("OK")
+            return Ending(Outcome.OK)
         except SnippetEnded:
             return None
         except BaseException as error:
             self._note_handlers(error)
             if issubclass(type(error), SystemExit):
                 return self._exit(error)
-            return Outcome("ERROR", words_of(error, self._note_handlers))
+            return Ending(Outcome.ERROR, words_of(error, self._note_handlers))
         finally:
             linecache.cache.pop(self.filename, None)
 
-    def _exit(self, error: BaseException) -> Outcome:
+    def _exit(self, error: BaseException) -> Ending:
         code = SystemExit.__dict__["code"].__get__(error)
         if code is None or (type(code) in (int, bool) and not code):
-            return Outcome("OK")
-        return Outcome("ERROR", f"SystemExit: {safe_text.shown(code, str, self._note_handlers)}")
+            return Ending(Outcome.OK)
+        return Ending(Outcome.ERROR, f"SystemExit: {safe_text.shown(code, str, self._note_handlers)}")

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use super::clock::ticks;
 use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
+use super::thread_mode::ThreadMode;
 use super::{module_memory, operators, pauses, policy, processor, program_errors, torch_callbacks};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNTOLD};
@@ -234,13 +235,11 @@ fn is_idle() -> bool {
     thread::with(ThreadState::is_idle)
 }
 
-/// Says what the calling thread does from now on: 0 record, 1 run a snippet between two steps (records nothing, nor do
-/// autograd's threads, and the time is taken out of the step), 2 run a snippet beside training (records nothing and
-/// must not train). Returns what it did before.
+/// Says what the calling thread does from now on. Returns what it did before.
 #[pyfunction]
-fn thread_mode(mode: u8) -> u8 {
+fn thread_mode(mode: ThreadMode) -> ThreadMode {
     thread::with(|state| {
-        let before = state.mode.get();
+        let (before, mode) = (state.mode.get(), mode.0);
         if before != SUSPENDED && mode == SUSPENDED {
             SUSPENSIONS.fetch_add(1, Ordering::AcqRel);
             state.mode.set(RECORD);
@@ -251,7 +250,7 @@ fn thread_mode(mode: u8) -> u8 {
             SUSPENSIONS.fetch_sub(1, Ordering::AcqRel);
             state.close(&state.suspensions, Kind::SuspendEnd, 0, 0, 0);
         }
-        before
+        ThreadMode(before)
     })
 }
 

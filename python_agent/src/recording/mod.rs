@@ -67,6 +67,7 @@ pub mod tables;
 mod test_mode;
 mod thin;
 mod thread;
+mod thread_mode;
 mod torch_callbacks;
 mod turns;
 mod type_slot;
@@ -117,6 +118,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     hook_table::register(module)?;
     tables::register(module)?;
     test_mode::register(module)?;
+    thread_mode::register(module)?;
     switches::register(module)?;
     crate::sampling::environment::register(module)
 }

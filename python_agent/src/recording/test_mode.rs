@@ -3,22 +3,23 @@
 use pyo3::prelude::*;
 
 use super::thread::{self, TESTING};
+use super::thread_mode::ThreadMode;
 
 /// Begins a self-test on this thread. Returns the thread's mode, for [`end_self_test`].
 #[pyfunction]
-fn begin_self_test() -> u8 {
+fn begin_self_test() -> ThreadMode {
     thread::with(|state| {
         state.test_calls.set(0);
         state.test_ranges.set(0);
-        state.mode.replace(TESTING)
+        ThreadMode(state.mode.replace(TESTING))
     })
 }
 
 /// Ends it: how many module calls and how many user ranges called `probe_agent.self_test` were seen.
 #[pyfunction]
-fn end_self_test(mode: u8) -> (u32, u32) {
+fn end_self_test(mode: ThreadMode) -> (u32, u32) {
     thread::with(|state| {
-        state.mode.set(mode);
+        state.mode.set(mode.0);
         (state.test_calls.get(), state.test_ranges.get())
     })
 }

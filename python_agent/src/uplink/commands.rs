@@ -12,6 +12,7 @@ use bytes::BytesMut;
 use probe_proto::v1::{self, EvalReply, eval_reply::Reply};
 use pyo3::prelude::*;
 
+use super::snippet_words::At;
 use crate::shared::lock;
 
 /// Output of one snippet is cut into frames of so many bytes at most, and joined where the connection is slower than it.
@@ -19,20 +20,61 @@ const OUTPUT_FRAME: usize = 64 << 10;
 /// Of output that waits to be sent, from which on a snippet that can wait does (bytes).
 const OUTPUT_AHEAD: usize = 1 << 20;
 
+/// What is to be done about a snippet.
+#[pyclass(frozen, eq, module = "probe_agent._native")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandKind {
+    /// Say where it belongs, and run it there where that is beside training.
+    #[pyo3(name = "DECIDE")]
+    Decide,
+    /// Take it for a boundary between two steps.
+    #[pyo3(name = "ARM")]
+    Arm,
+    /// All ranks wait at the same boundary: run it.
+    #[pyo3(name = "GO")]
+    Go,
+    /// Go on to the next boundary.
+    #[pyo3(name = "NEXT")]
+    Next,
+    /// End it.
+    #[pyo3(name = "CANCEL")]
+    Cancel,
+    /// The connection is gone: end what came on it.
+    #[pyo3(name = "DISCONNECTED")]
+    Disconnected,
+}
+
 /// What the collector asks Python to do.
 #[pyclass(frozen, get_all, module = "probe_agent._native")]
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Command {
-    /// `decide`, `arm`, `go`, `next`, `cancel` or `disconnected`.
-    pub kind: String,
+    /// What is to be done.
+    pub kind: CommandKind,
     /// The connection it came on.
-    pub session: u64,
+    pub connection: u64,
     /// The snippet's identifier on that connection.
     pub id: u64,
-    /// The snippet.
+    /// The snippet, where this brings one.
+    pub snippet: Option<Snippet>,
+    /// Why it is cancelled.
+    pub reason: String,
+}
+
+impl Command {
+    /// About the snippet `id`, which came before or does not matter.
+    pub fn of(kind: CommandKind, connection: u64, id: u64) -> Self {
+        Self { kind, connection, id, snippet: None, reason: String::new() }
+    }
+}
+
+/// A snippet, and how it is to run.
+#[pyclass(frozen, get_all, module = "probe_agent._native")]
+#[derive(Debug, Clone)]
+pub struct Snippet {
+    /// Its text.
     pub code: String,
-    /// `auto`, `now` or `step`.
-    pub at: String,
+    /// Where it is to run.
+    pub at: At,
     /// Steps finished at the first boundary to wait at; negative: runs at the next one without waiting.
     pub step: i64,
     /// Whether the collector compares where the ranks wait.
@@ -43,28 +85,53 @@ pub struct Command {
     pub waited_s: f64,
     /// Seconds that whoever asked gave it in all, of which `timeout_s` are left; 0: not said.
     pub asked_s: f64,
-    /// Bytes.
+    /// Bytes that it may print.
     pub max_output: u64,
     /// Run it, but send no output.
     pub mute: bool,
-    /// Why it is cancelled.
-    pub reason: String,
-    /// Name of the session whose variables it sees; empty: none. (`session` is the connection's number.)
-    pub scratch: String,
-    /// Forget the variables of `scratch` once it has run.
-    pub end_scratch: bool,
+    /// Name of the session whose variables it sees; empty: none.
+    pub session: String,
+    /// Forget the session's variables once it has run.
+    pub end_session: bool,
     /// The one frame of the training thread whose names it sees, from the outermost; None: all of the user's.
     pub frame: Option<u32>,
     /// The name to complete instead of running anything; empty: none.
     pub complete: String,
 }
 
-impl Command {
-    /// With the names that it sees beside those of the training code.
-    pub fn with(self, scope: Option<v1::EvalScope>) -> Self {
-        let scope = scope.unwrap_or_default();
-        let v1::EvalScope { session: scratch, end_session: end_scratch, frame, complete, asked_s } = scope;
-        Self { scratch, end_scratch, frame, complete, asked_s, ..self }
+impl Snippet {
+    /// To be placed by what it does, or run beside training.
+    pub fn to_decide(decide: v1::EvalDecide) -> Self {
+        let at = At(decide.at());
+        let v1::EvalDecide { code, timeout_s, max_output, scope, .. } = decide;
+        Self::in_scope(code, at, timeout_s, max_output, scope)
+    }
+
+    /// To be run between two steps.
+    pub fn to_arm(arm: v1::EvalArm) -> Self {
+        let v1::EvalArm { code, step, timeout_s, max_output, mute, scope, hears_arrived, .. } = arm;
+        let snippet = Self::in_scope(code, At(v1::At::Step), timeout_s, max_output, scope);
+        Self { step, mute, hears_arrived, ..snippet }
+    }
+
+    fn in_scope(code: String, at: At, timeout_s: f64, max_output: u64, scope: Option<v1::EvalScope>) -> Self {
+        let v1::EvalScope { session, end_session, frame, complete, asked_s } = scope.unwrap_or_default();
+        let (step, hears_arrived, mute, waited_s) = (0, false, false, 0.0);
+        Self {
+            code,
+            at,
+            step,
+            hears_arrived,
+            timeout_s,
+            waited_s,
+            asked_s,
+            max_output,
+            mute,
+            session,
+            end_session,
+            frame,
+            complete,
+        }
     }
 }
 
@@ -86,7 +153,7 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 struct Replies {
-    session: u64,
+    connection: u64,
     frames: VecDeque<EvalReply>,
     /// Bytes of output in them.
     output: usize,
@@ -125,7 +192,9 @@ impl Commands {
     /// The next command, which knows how long it has waited.
     pub fn take(&self) -> Option<Command> {
         let (came, mut command) = lock(&self.waiting).commands.pop_front()?;
-        command.waited_s = came.elapsed().as_secs_f64();
+        if let Some(snippet) = &mut command.snippet {
+            snippet.waited_s = came.elapsed().as_secs_f64();
+        }
         Some(command)
     }
 
@@ -136,33 +205,33 @@ impl Commands {
     }
 
     /// Takes a snippet back that Python has not taken: it will not run. False where it has.
-    pub fn withdraw(&self, session: u64, id: u64) -> bool {
+    pub fn withdraw(&self, connection: u64, id: u64) -> bool {
         let mut waiting = lock(&self.waiting);
         let before = waiting.commands.len();
-        waiting.commands.retain(|(_, command)| {
-            (command.session, command.id) != (session, id) || !matches!(&*command.kind, "decide" | "arm")
-        });
+        waiting
+            .commands
+            .retain(|(_, command)| (command.connection, command.id) != (connection, id) || command.snippet.is_none());
         waiting.commands.len() < before
     }
 
-    /// A new connection: replies from now on belong to `session`, older ones are gone.
-    pub fn begin(&self, session: u64) {
-        *lock(&self.replies) = Replies { session, ..Replies::default() };
+    /// A new connection: replies from now on belong to `connection`, older ones are gone.
+    pub fn begin(&self, connection: u64) {
+        *lock(&self.replies) = Replies { connection, ..Replies::default() };
         self.sent.notify_all();
     }
 
     /// The connection is gone: Python ends what runs for it.
-    pub fn end(&self, session: u64) {
+    pub fn end(&self, connection: u64) {
         self.begin(0);
         // Nobody waits for what Python has not taken.
-        lock(&self.waiting).commands.retain(|(_, command)| command.session != session);
-        self.put(Command { kind: "disconnected".into(), session, ..Command::default() });
+        lock(&self.waiting).commands.retain(|(_, command)| command.connection != connection);
+        self.put(Command::of(CommandKind::Disconnected, connection, 0));
     }
 
     /// Puts a reply behind the others; false where its connection is gone.
-    pub fn reply(&self, session: u64, id: u64, reply: Reply) -> bool {
+    pub fn reply(&self, connection: u64, id: u64, reply: Reply) -> bool {
         let mut replies = lock(&self.replies);
-        if replies.session != session {
+        if replies.connection != connection {
             return false;
         }
         match reply {
@@ -173,8 +242,8 @@ impl Commands {
     }
 
     /// Waits up to `timeout` until little output waits to be sent on this connection, or it is gone.
-    pub fn wait_for_room(&self, session: u64, timeout: Duration) -> bool {
-        let is_full = |replies: &mut Replies| replies.session == session && replies.output >= OUTPUT_AHEAD;
+    pub fn wait_for_room(&self, connection: u64, timeout: Duration) -> bool {
+        let is_full = |replies: &mut Replies| replies.connection == connection && replies.output >= OUTPUT_AHEAD;
         let waited = self.sent.wait_timeout_while(lock(&self.replies), timeout, is_full);
         !waited.unwrap_or_else(std::sync::PoisonError::into_inner).1.timed_out()
     }
@@ -218,25 +287,6 @@ impl Replies {
             self.frames.push_back(EvalReply { id, reply: Some(Reply::Output(v1::Output { stderr, data: piece })) });
         }
     }
-}
-
-/// As people write it.
-pub fn at_name(at: v1::At) -> &'static str {
-    match at {
-        v1::At::Auto => "auto",
-        v1::At::Now => "now",
-        v1::At::Step => "step",
-    }
-}
-
-/// From what Python says.
-pub fn at_of(name: &str) -> Option<v1::At> {
-    [v1::At::Auto, v1::At::Now, v1::At::Step].into_iter().find(|at| at_name(*at) == name)
-}
-
-/// From the names that Python uses for outcomes.
-pub fn outcome_of(name: &str) -> Option<v1::Outcome> {
-    v1::Outcome::from_str_name(&format!("OUTCOME_{name}"))
 }
 
 #[cfg(test)]
@@ -292,21 +342,24 @@ mod tests {
         commands.begin(2);
         assert!(!commands.reply(1, 1, output("late", false)));
         assert_eq!(commands.next_reply(), None);
-        assert_eq!(commands.take().map(|c| c.kind), Some("disconnected".to_owned()));
+        assert_eq!(commands.take().map(|c| c.kind), Some(CommandKind::Disconnected));
     }
 
     #[test]
     fn a_snippet_can_be_taken_back_until_it_is_taken() {
         let commands = Commands::default();
-        let command = |kind: &str, id| Command { kind: kind.into(), session: 1, id, ..Command::default() };
-        commands.put(command("decide", 1));
-        commands.put(command("go", 2));
+        let decide = |id| {
+            let snippet = Snippet::to_decide(v1::EvalDecide::default());
+            Command { snippet: Some(snippet), ..Command::of(CommandKind::Decide, 1, id) }
+        };
+        commands.put(decide(1));
+        commands.put(Command::of(CommandKind::Go, 1, 2));
         assert!(!commands.withdraw(1, 2) && !commands.withdraw(2, 1), "no snippet, and another connection's");
         assert!(commands.withdraw(1, 1) && !commands.withdraw(1, 1));
         assert_eq!(commands.take().map(|c| c.id), Some(2));
-        commands.put(command("arm", 3));
+        commands.put(decide(3));
         commands.end(1);
-        assert_eq!(commands.take().map(|c| c.kind), Some("disconnected".to_owned()), "who asked for it is gone");
+        assert_eq!(commands.take().map(|c| c.kind), Some(CommandKind::Disconnected), "who asked for it is gone");
     }
 
     #[test]

@@ -30,10 +30,10 @@ pub struct Connected {
 
 /// Connects. On this thread nothing may read the environment, which the program may be changing: what has to be known of
 /// it is in the settings.
-pub async fn connect(settings: &Settings, resolved: &mut Resolved) -> Result<Connected, String> {
+pub async fn connect(address: &Address, settings: &Settings, resolved: &mut Resolved) -> Result<Connected, String> {
     // The name is for the HTTP/2 header only; the connector decides where it goes.
     let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT_TIMEOUT);
-    let (channel, authorization) = match settings.address.clone() {
+    let (channel, authorization) = match address.clone() {
         Address::Unix(path) => {
             let connector = service_fn(move |_| {
                 let path = path.clone();

@@ -1,33 +1,41 @@
 //! What Python's side and the background thread of one uplink share.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use probe_proto::v1::{Hello, TableSchema};
+use pyo3::FromPyObject;
 use tokio::sync::{Notify, watch};
 
 use crate::address::Address;
 use crate::recording::clock::unix_ns;
 use crate::recording::keep;
+use crate::seconds::Seconds;
 use crate::shared::{ATTACHED, lock};
+use crate::words::Words;
 
 use super::commands::Commands;
 use super::revive::Revival;
 
-/// What is fixed when the uplink starts.
-#[derive(Debug, Clone)]
+/// The command line is cut here (characters, and bytes).
+const MAX_COMMAND_LENGTH: usize = 4096;
+
+/// What is fixed when the uplink starts, as `probe_agent.settings` has it.
+#[derive(Debug, Clone, FromPyObject)]
 pub struct Settings {
-    /// Where the collector is.
-    pub address: Address,
+    /// Where the collector is: `unix:PATH` or `HOST:PORT`.
+    pub collector: String,
     /// File with the token that a collector on TCP asks for.
-    pub token_file: Option<std::path::PathBuf>,
+    pub token_file: Option<PathBuf>,
     /// What `PROBE_TLS_PIN` said when the agent was started.
     pub tls_pin: Option<String>,
     /// Snippets that come over TCP are run.
     pub eval_over_tcp: bool,
     /// How long nothing is said about a collector that is not there: one that was just started needs a moment.
-    pub patience: Duration,
+    #[pyo3(attribute("patience_s"))]
+    pub patience: Seconds,
     /// What to do where it is not there.
     pub hint: String,
     /// How a collector that died is started again; None where that is somebody else's business.
@@ -38,16 +46,18 @@ pub struct Settings {
     pub run: String,
     /// Host name.
     pub host: String,
-    /// The command line.
-    pub command: String,
+    /// The command line, of which arguments may be any bytes.
+    pub command: Words<MAX_COMMAND_LENGTH>,
     /// Version of the interpreter.
     pub python_version: String,
     /// Version of torch.
     pub torch_version: String,
+    /// Who this process is at first.
+    pub identity: Identity,
 }
 
-/// What may become known later.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What may become known later, as `probe_agent.settings` has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromPyObject)]
 pub struct Identity {
     /// Global rank.
     pub rank: Option<i32>,
@@ -80,9 +90,31 @@ pub enum Phase {
     Ended,
 }
 
+impl Phase {
+    /// As `probe_agent.status()` says it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Connecting(_) => "connecting",
+            Self::Connected(_) => "connected",
+            Self::Refused(_) => "refused",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// The run that it sends to.
+    pub fn run(&self) -> Option<&str> {
+        match self {
+            Self::Connected(run) => Some(run),
+            _ => None,
+        }
+    }
+}
+
 /// One uplink, from start to stop.
 #[derive(Debug)]
 pub struct Link {
+    /// Where the collector is.
+    pub address: Address,
     /// What is fixed.
     pub settings: Settings,
     /// Snippets and replies.
@@ -98,13 +130,14 @@ pub struct Link {
 
 impl Link {
     /// One that has not begun.
-    pub fn new(settings: Settings, identity: Identity) -> Self {
+    pub fn new(address: Address, settings: Settings) -> Self {
         Self {
+            address,
+            identity: Mutex::new(settings.identity),
             settings,
             commands: Commands::default(),
             wake: Notify::new(),
             stop: watch::Sender::new(None),
-            identity: Mutex::new(identity),
             identity_version: AtomicU64::new(1),
             phase: Mutex::new(Phase::Connecting(None)),
             phase_changed: Condvar::new(),
@@ -130,7 +163,7 @@ impl Link {
     pub fn hello(&self, tables: Vec<TableSchema>) -> Hello {
         let identity = *lock(&self.identity);
         let settings = &self.settings;
-        let command = &settings.command;
+        let command = &settings.command.0;
         Hello {
             protocol: probe_proto::PROTOCOL,
             instance: settings.instance.clone(),
@@ -144,13 +177,13 @@ impl Link {
             agent_version: probe_proto::VERSION.into(),
             python_version: settings.python_version.clone(),
             torch_version: settings.torch_version.clone(),
-            command: command[..command.floor_char_boundary(4096)].to_owned(),
+            command: command[..command.floor_char_boundary(MAX_COMMAND_LENGTH)].to_owned(),
             tables,
             unix_ns: unix_ns(),
             eval_over_tcp: settings.eval_over_tcp,
             attached: ATTACHED.load(Ordering::Relaxed),
             says_arrived: true,
-            rings: keep::descriptor().filter(|_| matches!(settings.address, Address::Unix(_))),
+            rings: keep::descriptor().filter(|_| matches!(self.address, Address::Unix(_))),
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! [`source`] drains recording into rows, [`buffer`] keeps what the collector has not acknowledged, [`outbox`] is all that
 //! is on its way out, [`session`] is one connection from Hello to its end, [`fitting`] replaces messages that are larger than the collector takes, [`thread`]
-//! connects again and again and ends with a flush, [`commands`] hands snippets to Python and their output back, and
-//! [`python`] is what `probe_agent` calls.
+//! connects again and again and ends with a flush, [`commands`] hands snippets to Python and their output back,
+//! [`snippet_words`] are the contract's words for them, and [`python`] is what `probe_agent` calls.
 
 pub mod buffer;
 pub mod commands;
@@ -16,6 +16,7 @@ pub mod python;
 mod resolve;
 pub mod revive;
 pub mod session;
+pub mod snippet_words;
 pub mod source;
 pub mod status;
 pub mod thread;

@@ -1,7 +1,6 @@
 //! What `probe_agent` calls.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,12 +13,13 @@ use pyo3::types::PyDict;
 
 use crate::address::Address;
 use crate::recording;
+use crate::seconds::Seconds;
 use crate::shared::{self, lock};
 use crate::words::Words;
 
-use super::commands::{Command, at_of, outcome_of};
+use super::commands::{Command, CommandKind, Snippet};
 use super::link::{Identity, Link, Phase, Settings};
-use super::revive::Revival;
+use super::snippet_words::{At, Outcome};
 use super::{config, thread};
 
 /// What is said about a snippet is cut here (characters); the agent's Python half says less.
@@ -34,7 +34,11 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 /// Adds this part's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", probe_proto::VERSION)?;
+    module.add_class::<At>()?;
+    module.add_class::<Outcome>()?;
+    module.add_class::<CommandKind>()?;
     module.add_class::<Command>()?;
+    module.add_class::<Snippet>()?;
     module.add_function(wrap_pyfunction!(start, module)?)?;
     module.add_function(wrap_pyfunction!(stop, module)?)?;
     module.add_function(wrap_pyfunction!(forked, module)?)?;
@@ -54,69 +58,16 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Settings of [`start`], as a dictionary.
-#[derive(Debug, FromPyObject)]
-#[pyo3(from_item_all)]
-struct StartSettings {
-    collector: String,
-    token_file: Option<PathBuf>,
-    tls_pin: Option<String>,
-    eval_over_tcp: bool,
-    patience_s: f64,
-    hint: String,
-    revival: Option<RevivalSettings>,
-    instance: String,
-    run: String,
-    host: String,
-    /// Arguments may be any bytes.
-    command: Words<4096>,
-    python_version: String,
-    torch_version: String,
-    rank: Option<i32>,
-    local_rank: Option<i32>,
-    world_size: Option<i32>,
-}
-
-/// How a collector that died is started again, as a dictionary.
-#[derive(Debug, FromPyObject)]
-#[pyo3(from_item_all)]
-struct RevivalSettings {
-    program: PathBuf,
-    arguments: Vec<String>,
-    environment: Vec<(String, String)>,
-    log: PathBuf,
-}
-
 /// Starts the background thread; False where one runs already.
 #[pyfunction]
-fn start(settings: StartSettings) -> PyResult<bool> {
+fn start(settings: Settings) -> PyResult<bool> {
     let mut current = lock(&LINK);
     if FORKED.load(Ordering::Relaxed) || current.as_ref().is_some_and(|link| link.phase() != Phase::Ended) {
         return Ok(false);
     }
     recording::begun();
     let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
-    let identity = Identity { rank: settings.rank, local_rank: settings.local_rank, world_size: settings.world_size };
-    let revival = settings.revival.map(|revival| {
-        let RevivalSettings { program, arguments, environment, log } = revival;
-        Revival { program, arguments, environment, log }
-    });
-    let settings = Settings {
-        address,
-        token_file: settings.token_file,
-        tls_pin: settings.tls_pin,
-        eval_over_tcp: settings.eval_over_tcp,
-        patience: seconds(settings.patience_s),
-        hint: settings.hint,
-        revival,
-        instance: settings.instance,
-        run: settings.run,
-        host: settings.host,
-        command: settings.command.0,
-        python_version: settings.python_version,
-        torch_version: settings.torch_version,
-    };
-    let link = Arc::new(Link::new(settings, identity));
+    let link = Arc::new(Link::new(address, settings));
     thread::start(Arc::clone(&link)).map_err(|error| PyOSError::new_err(error.to_string()))?;
     *current = Some(link);
     Ok(true)
@@ -124,14 +75,14 @@ fn start(settings: StartSettings) -> PyResult<bool> {
 
 /// Sends what is left, says Bye and ends the thread; True where it ended by then. `reason` is `exit` or `detached`.
 #[pyfunction]
-fn stop(py: Python<'_>, timeout_s: f64, reason: &str) -> bool {
+fn stop(py: Python<'_>, timeout_s: Seconds, reason: &str) -> bool {
     let Some(link) = link() else { return true };
     let reason = if reason == "detached" { "detached" } else { "exit" };
     link.commands.close();
     py.detach(|| {
-        link.request_stop(seconds(timeout_s), reason);
+        link.request_stop(timeout_s.0, reason);
         // The thread keeps the deadline; the rest is for one that can't.
-        link.wait_for(seconds(timeout_s) + Duration::from_millis(200), |phase| {
+        link.wait_for(timeout_s.0 + Duration::from_millis(200), |phase| {
             matches!(phase, Phase::Ended | Phase::Refused(_))
         })
     })
@@ -158,10 +109,9 @@ fn begin_in_child() -> bool {
 
 /// Says who this process is; sent where it has changed.
 #[pyfunction]
-#[pyo3(signature = (rank, local_rank, world_size))]
-fn set_identity(rank: Option<i32>, local_rank: Option<i32>, world_size: Option<i32>) {
+fn set_identity(identity: Identity) {
     if let Some(link) = link() {
-        link.identify(Identity { rank, local_rank, world_size });
+        link.identify(identity);
     }
 }
 
@@ -198,15 +148,9 @@ fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     facts.set_item("layers", layers.into_iter().collect::<BTreeMap<_, _>>())?;
     facts.set_item("config", config::in_force())?;
     facts.set_item("problem", lock(&shared::PROBLEM).clone())?;
-    let (phase, run) = match link().map(|link| link.phase()) {
-        None => ("idle", None),
-        Some(Phase::Connecting(_)) => ("connecting", None),
-        Some(Phase::Connected(run)) => ("connected", Some(run)),
-        Some(Phase::Refused(_)) => ("refused", None),
-        Some(Phase::Ended) => ("ended", None),
-    };
-    facts.set_item("phase", phase)?;
-    facts.set_item("run", run)?;
+    let phase = link().map(|link| link.phase());
+    facts.set_item("phase", phase.as_ref().map_or("idle", Phase::as_str))?;
+    facts.set_item("run", phase.as_ref().and_then(Phase::run))?;
     Ok(facts)
 }
 
@@ -219,84 +163,78 @@ fn want_boundary(wanted: bool) {
 /// The next command, waiting up to `timeout_s` without the GIL; None where there is none. Raises EOFError when there
 /// will be no more.
 #[pyfunction]
-fn next_command(py: Python<'_>, timeout_s: f64) -> PyResult<Option<Command>> {
+fn next_command(py: Python<'_>, timeout_s: Seconds) -> PyResult<Option<Command>> {
     let ended = || pyo3::exceptions::PyEOFError::new_err("the uplink has ended");
     let link = link().ok_or_else(ended)?;
     // Taken with the GIL only: until then the collector can take it back.
-    py.detach(|| link.commands.wait(seconds(timeout_s)));
+    py.detach(|| link.commands.wait(timeout_s.0));
     let command = link.commands.take();
     if command.is_none() && link.commands.is_closed() { Err(ended()) } else { Ok(command) }
 }
 
 /// Where a snippet belongs, and why.
 #[pyfunction]
-fn reply_placed(session: u64, id: u64, at: &str, why: Words<LONGEST>) -> PyResult<bool> {
-    let at = at_of(at).ok_or_else(|| PyValueError::new_err(format!("no placement '{at}'")))?;
-    Ok(reply(session, id, Reply::Placed(v1::Placed { at: at as i32, why: why.0 })))
+fn reply_placed(connection: u64, id: u64, at: At, why: Words<LONGEST>) -> bool {
+    reply(connection, id, Reply::Placed(v1::Placed { at: at.0 as i32, why: why.0 }))
 }
 
 /// A snippet waits for its boundary.
 #[pyfunction]
-fn reply_armed(session: u64, id: u64, step: i64) -> bool {
-    reply(session, id, Reply::Armed(v1::Armed { step }))
+fn reply_armed(connection: u64, id: u64, step: i64) -> bool {
+    reply(connection, id, Reply::Armed(v1::Armed { step }))
 }
 
 /// The training thread waits at a boundary: how many steps it has finished, how far each process group is, and how many
 /// times it has been told to go on.
 #[pyfunction]
-fn reply_arrived(session: u64, id: u64, step: i64, groups: Vec<(String, u64)>, nexts: u32) -> bool {
+fn reply_arrived(connection: u64, id: u64, step: i64, groups: Vec<(String, u64)>, nexts: u32) -> bool {
     let groups = groups.into_iter().map(|(name, sequence)| v1::GroupPosition { name, sequence }).collect();
-    reply(session, id, Reply::Arrived(v1::Arrived { step, groups, nexts }))
+    reply(connection, id, Reply::Arrived(v1::Arrived { step, groups, nexts }))
 }
 
 /// Waits up to `timeout_s`, without the GIL, until the connection has sent most of what was printed; True also where it is
 /// gone.
 #[pyfunction]
-fn wait_for_room(py: Python<'_>, session: u64, timeout_s: f64) -> bool {
+fn wait_for_room(py: Python<'_>, connection: u64, timeout_s: Seconds) -> bool {
     let Some(link) = link() else { return true };
     // Mostly there is room: then the GIL is not given to another thread for it.
-    link.commands.wait_for_room(session, Duration::ZERO)
-        || py.detach(|| link.commands.wait_for_room(session, seconds(timeout_s)))
+    link.commands.wait_for_room(connection, Duration::ZERO)
+        || py.detach(|| link.commands.wait_for_room(connection, timeout_s.0))
 }
 
 /// What a snippet printed.
 #[pyfunction]
-fn reply_output(session: u64, id: u64, stderr: bool, data: &[u8]) -> bool {
-    reply(session, id, Reply::Output(v1::Output { stderr, data: Bytes::copy_from_slice(data) }))
+fn reply_output(connection: u64, id: u64, stderr: bool, data: &[u8]) -> bool {
+    reply(connection, id, Reply::Output(v1::Output { stderr, data: Bytes::copy_from_slice(data) }))
 }
 
-/// How a snippet ended; `outcome` as in the contract, without its prefix. One that is `still_running` has a second one.
+/// How a snippet ended. One that is `still_running` has a second one.
 #[pyfunction]
-#[pyo3(signature = (session, id, outcome, error, seconds, training_waited_s, step, still_running=false, hint=Words::default()))]
+#[pyo3(signature = (connection, id, outcome, error, seconds, training_waited_s, step, still_running=false, hint=Words::default()))]
 #[allow(clippy::too_many_arguments)] // They are the message's.
 fn reply_done(
-    session: u64,
+    connection: u64,
     id: u64,
-    outcome: &str,
+    outcome: Outcome,
     error: Words<LONGEST>,
     seconds: f64,
     training_waited_s: f64,
     step: i64,
     still_running: bool,
     hint: Words<LONGEST>,
-) -> PyResult<bool> {
-    let outcome = outcome_of(outcome).ok_or_else(|| PyValueError::new_err(format!("no outcome '{outcome}'")))?;
-    let (outcome, error, hint) = (outcome as i32, error.0, hint.0);
+) -> bool {
+    let (outcome, error, hint) = (outcome.0 as i32, error.0, hint.0);
     let done = v1::Done { outcome, error, seconds, training_waited_s, step, still_running, hint };
-    Ok(reply(session, id, Reply::Done(done)))
+    reply(connection, id, Reply::Done(done))
 }
 
-fn reply(session: u64, id: u64, reply: Reply) -> bool {
+fn reply(connection: u64, id: u64, reply: Reply) -> bool {
     let Some(link) = link() else { return false };
-    let taken = link.commands.reply(session, id, reply);
+    let taken = link.commands.reply(connection, id, reply);
     link.wake.notify_one();
     taken
 }
 
 fn link() -> Option<Arc<Link>> {
     if FORKED.load(Ordering::Relaxed) { None } else { lock(&LINK).clone() }
-}
-
-fn seconds(value: f64) -> Duration {
-    Duration::try_from_secs_f64(value.clamp(0.0, 1e9)).unwrap_or_default()
 }

@@ -10,11 +10,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pyo3::FromPyObject;
+
 /// A collector that is back by itself by then was started by somebody else.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// How it is started.
-#[derive(Debug, Clone)]
+/// How it is started, as `probe_agent.settings` has it.
+#[derive(Debug, Clone, FromPyObject)]
 pub struct Revival {
     /// The program, its path absolute, and what stands before and after the run's name.
     pub program: PathBuf,

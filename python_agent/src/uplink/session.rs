@@ -15,7 +15,7 @@ use tonic::{Request, Status, Streaming};
 use crate::address::Address;
 use crate::shared::set_problem;
 
-use super::commands::{Command, at_name};
+use super::commands::{Command, CommandKind, Snippet};
 use super::config;
 use super::connect::Connected;
 use super::fitting::fitting;
@@ -248,31 +248,16 @@ impl Session<'_> {
             }
             // Said once at the beginning; a second one changes nothing.
             Frame::Welcome(_) => return None,
-            Frame::EvalDecide(decide) => Command {
-                kind: "decide".into(),
-                id: decide.id,
-                at: at_name(decide.at()).into(),
-                code: decide.code,
-                timeout_s: decide.timeout_s,
-                max_output: decide.max_output,
-                ..Command::default()
+            Frame::EvalDecide(decide) => {
+                let command = Command::of(CommandKind::Decide, self.number, decide.id);
+                Command { snippet: Some(Snippet::to_decide(decide)), ..command }
             }
-            .with(decide.scope),
-            Frame::EvalArm(arm) => Command {
-                kind: "arm".into(),
-                id: arm.id,
-                at: "step".into(),
-                code: arm.code,
-                step: arm.step,
-                hears_arrived: arm.hears_arrived,
-                timeout_s: arm.timeout_s,
-                max_output: arm.max_output,
-                mute: arm.mute,
-                ..Command::default()
+            Frame::EvalArm(arm) => {
+                let command = Command::of(CommandKind::Arm, self.number, arm.id);
+                Command { snippet: Some(Snippet::to_arm(arm)), ..command }
             }
-            .with(arm.scope),
-            Frame::EvalGo(go) => Command { kind: "go".into(), id: go.id, ..Command::default() },
-            Frame::EvalNext(next) => Command { kind: "next".into(), id: next.id, ..Command::default() },
+            Frame::EvalGo(go) => Command::of(CommandKind::Go, self.number, go.id),
+            Frame::EvalNext(next) => Command::of(CommandKind::Next, self.number, next.id),
             Frame::EvalCancel(cancel) => {
                 if self.link.commands.withdraw(self.number, cancel.id) {
                     // Nobody there had the GIL to take it, so it is answered here.
@@ -281,10 +266,11 @@ impl Session<'_> {
                     self.link.commands.reply(self.number, cancel.id, Reply::Done(done));
                     return None;
                 }
-                Command { kind: "cancel".into(), id: cancel.id, reason: cancel.reason, ..Command::default() }
+                let command = Command::of(CommandKind::Cancel, self.number, cancel.id);
+                Command { reason: cancel.reason, ..command }
             }
         };
-        self.link.commands.put(Command { session: self.number, ..command });
+        self.link.commands.put(command);
         None
     }
 
@@ -296,9 +282,8 @@ impl Session<'_> {
             collector_frame::Frame::EvalArm(arm) => (arm.id, arm.over_tcp),
             _ => return None,
         };
-        let settings = &self.link.settings;
-        let far = over_tcp || matches!(settings.address, Address::Tcp(_));
-        (far && !settings.eval_over_tcp).then_some(id)
+        let far = over_tcp || matches!(self.link.address, Address::Tcp(_));
+        (far && !self.link.settings.eval_over_tcp).then_some(id)
     }
 
     fn configure(&self, values: &v1::Configure) {

@@ -124,7 +124,7 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
     let mut reviver = Reviver::default();
     let mut resolved = Resolved::default();
     loop {
-        let (why, pause) = match connect(&link.settings, &mut resolved).await {
+        let (why, pause) = match connect(&link.address, &link.settings, &mut resolved).await {
             Err(why) => (why, None),
             Ok(connected) => {
                 sessions += 1;
@@ -146,7 +146,7 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
         }
         link.set_phase(Phase::Connecting(Some(why.clone())));
         let ending = link.stop_requested().is_some();
-        let patient = begun.elapsed() < link.settings.patience;
+        let patient = begun.elapsed() < link.settings.patience.0;
         if !said && (ending || !patient || welcomed_before) {
             said = true;
             unreachable(link, &why, welcomed_before);
@@ -167,7 +167,7 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
 }
 
 fn unreachable(link: &Link, why: &str, before: bool) {
-    let place = match &link.settings.address {
+    let place = match &link.address {
         Address::Unix(path) => format!("unix:{}", path.display()),
         Address::Tcp(host) => host.clone(),
     };

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use probe_agent_native::address::Address;
+use probe_agent_native::seconds::Seconds;
 use probe_agent_native::uplink::link::{Identity, Link, Settings};
 use probe_agent_native::uplink::outbox::Outbox;
 use probe_agent_native::uplink::source::Source;
 use probe_agent_native::uplink::thread::spawn;
+use probe_agent_native::words::Words;
 use probe_proto::decode::{self, ReceivedStrings, Values};
 use probe_proto::table::ColumnType;
 use probe_proto::tables::steps;
@@ -69,21 +71,22 @@ pub fn start(socket: &Path, rows: &Rows, capacity: usize) -> Arc<Link> {
 /// The same anywhere, with a token.
 pub fn start_at(address: Address, rows: &Rows, capacity: usize, token_file: Option<PathBuf>) -> Arc<Link> {
     let settings = Settings {
-        address,
+        collector: String::new(),
         token_file,
         tls_pin: None,
         eval_over_tcp: false,
-        patience: Duration::ZERO,
+        patience: Seconds(Duration::ZERO),
         hint: "none".into(),
         revival: None,
         instance: "test".into(),
         run: "gpt".into(),
         host: "here".into(),
-        command: "train.py".into(),
+        command: Words("train.py".into()),
         python_version: "3".into(),
         torch_version: "2".into(),
+        identity: Identity::default(),
     };
-    let link = Arc::new(Link::new(settings, Identity::default()));
+    let link = Arc::new(Link::new(address, settings));
     spawn(Arc::clone(&link), Outbox::new(rows.clone(), capacity), drop).unwrap();
     link
 }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use probe_common::error::{Error, Result};
+use probe_proto::v1::At;
 
 use super::switches::Switch;
-use crate::cli::eval::At;
 use crate::cli::watch;
 use crate::output::chart;
 
@@ -109,10 +109,7 @@ pub(super) fn parse(line: &str) -> Result<Command> {
         })),
         r"\at" => Command::Switch(Switch::At(match rest {
             "" => None,
-            "auto" => Some(At::Auto),
-            "now" => Some(At::Now),
-            "step" => Some(At::Step),
-            _ => return Err(wrong("auto, now or step")),
+            text => Some(At::parse(text).ok_or_else(|| wrong("auto, now or step"))?),
         })),
         r"\timeout" => Command::Switch(Switch::Timeout(match rest {
             "" => None,

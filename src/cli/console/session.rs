@@ -7,7 +7,7 @@ use futures::StreamExt;
 use probe_client::endpoint::Place;
 use probe_client::{Answer, Bounds};
 use probe_common::error::{Error, Kind, Result};
-use probe_proto::v1::EvalCall;
+use probe_proto::v1::{At, EvalCall};
 use tokio::task::JoinHandle;
 
 use super::command::{self, Command};
@@ -16,7 +16,7 @@ use super::link::Link;
 use super::switches::{SNIPPET, Switches};
 use super::{pager, show};
 use crate::cli::amounts::count;
-use crate::cli::eval::{self, At, Rank};
+use crate::cli::eval::{self, Rank};
 use crate::cli::status::{INTERRUPTED, Status};
 use crate::cli::watch::Watch;
 use crate::cli::{report, tables};

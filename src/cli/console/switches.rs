@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use probe_common::error::Result;
+use probe_proto::v1::At;
 
 use super::show::Sink;
-use crate::cli::eval::{At, Rank};
+use crate::cli::eval::Rank;
 use crate::cli::report;
 use crate::output::Shape;
 

@@ -47,8 +47,7 @@ impl Printer {
 
     pub(super) fn placed(&mut self, placement: v1::Placement) -> Result<()> {
         if self.json {
-            let at = if placement.at() == v1::At::Step { "step" } else { "now" };
-            line(&json!({ "event": "placed", "at": at, "ranks": placement.ranks }))?;
+            line(&json!({ "event": "placed", "at": placement.at().as_str(), "ranks": placement.ranks }))?;
         }
         // The output of a single rank needs no label, even with --rank all.
         self.labelled &= placement.ranks.len() != 1;
@@ -95,7 +94,7 @@ impl Printer {
         }
         if self.json {
             self.traceback |= done.outcome() == Outcome::Error;
-            let outcome = outcome_name(done.outcome());
+            let outcome = done.outcome().as_str();
             let error = done.error.trim_end();
             return line(
                 &json!({ "event": "done", "rank": rank, "outcome": outcome, "step": done.step, "error": error }),
@@ -113,7 +112,7 @@ impl Printer {
         if self.json {
             line(&json!({
                 "event": "finished",
-                "outcome": outcome_name(finished.outcome()),
+                "outcome": finished.outcome().as_str(),
                 "training_waited": finished.training_waited_s,
             }))?;
         }
@@ -174,19 +173,6 @@ pub(in crate::cli) fn failure(finished: &v1::Finished) -> Error {
     let text = if finished.error.is_empty() { otherwise } else { finished.error.trim_end() };
     let error = make(text.to_owned());
     if finished.hint.is_empty() { error } else { error.hint(finished.hint.clone()) }
-}
-
-fn outcome_name(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Ok => "ok",
-        Outcome::Error => "error",
-        Outcome::Timeout => "timeout",
-        Outcome::OutputLimit => "output_limit",
-        Outcome::NoBoundary => "no_boundary",
-        Outcome::Refused => "refused",
-        Outcome::Cancelled => "cancelled",
-        Outcome::Unspecified => "unknown",
-    }
 }
 
 fn line(event: &serde_json::Value) -> Result<()> {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use probe_common::clock;
 
-use super::{AgentState, Loss, MAX_ENTRIES, Source};
+use super::{AgentState, BatchSource, Loss, MAX_ENTRIES};
 
 impl AgentState {
-    pub(super) fn finish(&mut self, from: &Source<'_>) {
+    pub(super) fn finish(&mut self, from: &BatchSource<'_>) {
         self.done_seq = from.seq;
         self.last_seen = clock::unix_ns();
         self.recorded(from.table, from.recorded);

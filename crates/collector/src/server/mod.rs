@@ -7,6 +7,7 @@ pub mod audit;
 mod authority;
 mod connections;
 pub mod flight;
+mod forward;
 mod gate;
 mod listen;
 pub mod pace;

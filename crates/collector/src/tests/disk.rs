@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use probe_common::fault::Fault;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::metrics;
+use probe_proto::v1::said;
 
 use super::*;
 use crate::server::peer::Asker;
@@ -14,7 +15,7 @@ struct Fast {
     world: World,
     seq: u64,
     sent: (i64, i64),
-    quiet: (Mapping, u64),
+    quiet: u64,
     random: u64,
 }
 
@@ -29,8 +30,7 @@ impl Fast {
             ..v1::Hello::default()
         };
         world.greet(0, hello);
-        let mapping = Mapping::new(&metrics::TABLE.wire_schema()).unwrap();
-        Self { world, seq: 0, sent: (0, 0), quiet: (mapping, 0), random: 1 }
+        Self { world, seq: 0, sent: (0, 0), quiet: 0, random: 1 }
     }
 
     /// Times that no encoding makes smaller.
@@ -60,7 +60,7 @@ impl Fast {
         self.sent.0 += rows;
         self.seq += 1;
         let batch = v1::Batch { seq: self.seq, recorded: self.sent.0 as u64, table: 0, ..builder.take() };
-        self.put(batch, "python.steps");
+        self.put(batch);
     }
 
     fn metric(&mut self) {
@@ -68,21 +68,15 @@ impl Fast {
         let row = metrics::Row { step: self.sent.1, ts: Time(0), name: Text(0), value: Some(1.0), reason: None };
         builder.push(row);
         self.sent.1 += 1;
-        self.quiet.1 += 1;
+        self.quiet += 1;
         self.seq += 1;
-        let batch = v1::Batch { seq: self.seq, recorded: self.quiet.1, table: 1, ..builder.take() };
-        self.put(batch, "python.metrics");
+        let batch = v1::Batch { seq: self.seq, recorded: self.quiet, table: 1, ..builder.take() };
+        self.put(batch);
     }
 
-    fn put(&mut self, batch: v1::Batch, table: &str) {
-        let World { begun, agents, mapping } = &mut self.world;
-        let Connected { agent, connection, strings } = &mut agents[0];
-        let mapping = if batch.table == 0 { mapping } else { &self.quiet.0 };
-        let rows = Rows::decode(mapping, &batch, strings).unwrap();
-        let from = Source { connection: *connection, seq: batch.seq, table, recorded: batch.recorded };
-        let identity = Arc::clone(&agent.state().identity);
-        let keep = Keep { store: &begun.store, journal: &begun.journal };
-        agent.store(&from, &identity, rows, batch, keep).unwrap();
+    fn put(&mut self, batch: v1::Batch) {
+        let World { begun, agents } = &mut self.world;
+        agents[0].send(begun, batch);
     }
 
     fn count(&self, runtime: &tokio::runtime::Runtime, sql: &str) -> i64 {
@@ -223,11 +217,10 @@ fn the_end_of_a_run_that_did_not_end_is_not_there_twice() {
         groups: vec![v1::GroupState { name: "0".into(), size: 2, issued: 3, pending }],
         ..Default::default()
     };
-    let Connected { agent, connection, .. } = &fast.world.agents[0];
+    let Connected { agent, ingest } = &fast.world.agents[0];
     agent.report(status.clone());
     let Begun { store, registry, log, events, queries, journal, .. } = &fast.world.begun;
-    let what = Some(said::What::Status(status));
-    journal.record(record::Record::Said(v1::Said { connection: *connection, what, unix_ns: 0 }));
+    ingest.write_down(said::What::Status(status), journal);
     assert_eq!(journal.sync(), None);
     let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
     probe_store::write_system(directory.path(), &store.tables(), &system).unwrap();
@@ -263,13 +256,7 @@ fn where_no_files_can_be_written_the_journal_keeps_to_its_share() {
     assert_eq!(fast.count(&runtime, "SELECT COUNT(*) FROM python.steps"), 10_000);
     drop(fast);
     let world = World::start_with(directory.path(), 64 << 20, DISK);
-    let fast = Fast {
-        world,
-        seq: 0,
-        sent: (0, 0),
-        quiet: (Mapping::new(&metrics::TABLE.wire_schema()).unwrap(), 0),
-        random: 1,
-    };
+    let fast = Fast { world, seq: 0, sent: (0, 0), quiet: 0, random: 1 };
     assert_eq!(fast.count(&runtime, "SELECT COUNT(*) FROM python.steps"), 10_000);
 }
 
@@ -341,9 +328,7 @@ fn no_question_costs_a_row() {
         let details = serde_json::json!({ "text": &text });
         events.note(super::super::events::Event::new("a", super::super::events::Severity::Info, "b").with(&details));
         let status = v1::Status { problem: text.clone(), ..v1::Status::default() };
-        let what = Some(said::What::Status(status));
-        let connection = fast.world.agents[0].connection;
-        journal.record(record::Record::Said(v1::Said { connection, what, unix_ns: 0 }));
+        fast.world.agents[0].ingest.write_down(said::What::Status(status), journal);
         journal.sync();
         let all = on_disk(directory.path(), "");
         assert!(all <= DISK, "{all} bytes");

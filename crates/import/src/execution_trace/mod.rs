@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 
 use probe_common::error::{Error, Result};
 use probe_proto::tables::{execution_trace, process_groups};
-use probe_store::Identity;
 use probe_store::row_files::RowSink;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -19,6 +18,7 @@ use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::collect::TEXT_REFUSED;
 use super::elements::{Element, Elements};
 use super::head::Head;
+use super::imported_process;
 use super::input::Input;
 use super::metadata::rank_in_name;
 use super::records::{ExecutionNode, known};
@@ -95,15 +95,7 @@ pub(crate) fn import(
     }
     let rank = reading.path.file_name().and_then(|name| rank_in_name(name.to_str()?));
     let pid = found.about.get("pid").and_then(Value::as_i64).and_then(|pid| i32::try_from(pid).ok());
-    let identity = Identity {
-        run: reading.run.into(),
-        host: "unknown".into(),
-        pid: pid.unwrap_or(-1),
-        rank,
-        local_rank: None,
-        world_size: None,
-        role: "trainer".into(),
-    };
+    let identity = imported_process::identity(reading.run, None, pid, rank, None);
     let mut rows = ProcessRows::new(files, identity);
     let nodes = std::mem::replace(&mut found.nodes, Sorter::new(reading.scratch)).finish()?;
     let count = found.write_nodes(&nodes, reading.capture, &mut rows)?;

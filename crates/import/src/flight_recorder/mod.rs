@@ -11,11 +11,11 @@ use std::io::Read;
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
-use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::head::Head;
+use super::imported_process;
 use super::input::Input;
 use super::pickle;
 use super::rows::ProcessRows;
@@ -85,15 +85,7 @@ fn write(
     let mut left_out = BTreeMap::new();
     let operations = dump.entries.take().map_or_else(Vec::new, |entries| operation::all(entries, &mut left_out));
     let groups = Groups::new(&dump, &operations, &mut left_out);
-    let identity = Identity {
-        run: reading.run.into(),
-        host: "unknown".into(),
-        pid: -1,
-        rank,
-        local_rank: None,
-        world_size: groups.world_size(),
-        role: "trainer".into(),
-    };
+    let identity = imported_process::identity(reading.run, None, None, rank, groups.world_size());
     let mut rows = ProcessRows::new(files, identity);
     for operation in &operations {
         rows::push_operation(operation, reading.capture, &mut rows)?;

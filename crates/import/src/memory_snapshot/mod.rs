@@ -16,6 +16,7 @@ use probe_store::row_files::RowSink;
 use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::collect::TEXT_REFUSED;
 use super::head::Head;
+use super::imported_process;
 use super::input::Input;
 use super::lenient::AtMost;
 use super::metadata::rank_in_name;
@@ -82,15 +83,7 @@ pub(crate) fn import(
         Whose::Process { identity, capture, waited } => (identity.clone(), capture, "run", Some(waited)),
         Whose::File { run, capture } => {
             let rank = path.file_name().and_then(|name| rank_in_name(name.to_str()?));
-            let identity = Identity {
-                run: run.into(),
-                host: "unknown".into(),
-                pid: -1,
-                rank,
-                local_rank: None,
-                world_size: None,
-                role: "trainer".into(),
-            };
+            let identity = imported_process::identity(run, None, None, rank, None);
             (identity, capture, if rank.is_some() { "name" } else { "none" }, None)
         }
     };

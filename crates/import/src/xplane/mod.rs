@@ -17,11 +17,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
-use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading};
 use super::collect::{Collected, TEXT_REFUSED};
+use super::imported_process;
 use super::input::Input;
 use super::metadata::rank_in_name;
 use super::row_writer::Ranges;
@@ -80,15 +80,7 @@ pub(crate) fn import(
     // Files are called as their host is, and worker-3 of that is no rank.
     let name = reading.path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains("rank"));
     let rank = name.and_then(rank_in_name);
-    let identity = Identity {
-        run: reading.run.into(),
-        host: space.host.as_deref().unwrap_or("unknown").into(),
-        pid: -1,
-        rank,
-        local_rank: None,
-        world_size: None,
-        role: "trainer".into(),
-    };
+    let identity = imported_process::identity(reading.run, space.host.as_deref(), None, rank, None);
     let mut rows = ProcessRows::new(files, identity);
     let written =
         second_pass::write(&mut collected, reading.capture, (base, Ranges::Operators), reading.scratch, &mut rows)?;

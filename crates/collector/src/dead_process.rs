@@ -1,0 +1,52 @@
+//! What a process that is gone had recorded and not sent: taken in as if it had sent it.
+
+use std::sync::Arc;
+
+use probe_proto::v1::{self, agent_frame::Frame};
+use probe_trace::recover::Recovered;
+
+use super::agent::Agent;
+use super::session::{AgentSession, End};
+use super::shared::Shared;
+
+/// Bytes of strings that are taken at once, about.
+const STRINGS_AT_ONCE: usize = 1 << 20;
+
+/// Takes what a process that is gone had recorded and not sent, or sent and not heard of. How many rows that were; the error
+/// says what was wrong with it, and what came before is kept.
+pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Recovered) -> Result<u64, String> {
+    let wrong = |end: End| match end {
+        End::Malformed(problem) | End::BadBatch(problem) => problem,
+        End::Refused(refused) => refused.message,
+        End::Closed(status) => status.message().to_owned(),
+        End::Bye | End::Broken => "it ended".to_owned(),
+    };
+    let mut session = AgentSession::take_over(shared, agent, left.tables).map_err(wrong)?;
+    let taken = async {
+        let (mut first, mut rows) = (0, 0);
+        while let Some(strings) = left.strings.since(first) {
+            let mut bytes = 0;
+            let within = |text: &&String| {
+                bytes += text.len();
+                bytes < STRINGS_AT_ONCE
+            };
+            let count = strings.values.iter().take_while(within).count().max(1);
+            let values = strings.values.into_iter().take(count).collect();
+            session.take(shared, Frame::Strings(v1::Strings { first: strings.first, values }))?;
+            first += count;
+        }
+        for batch in left.batches {
+            let count = if session.is_done(batch.seq) { 0 } else { u64::from(batch.rows) };
+            shared.store.room().await;
+            shared.journal.room().await;
+            session.take(shared, Frame::Batch(batch))?;
+            rows += count;
+        }
+        session.take(shared, Frame::Status(left.status))?;
+        Ok(rows)
+    };
+    let taken = taken.await.inspect_err(|end| session.note(end, shared));
+    session.close(false, shared);
+    shared.journal.hurry();
+    taken.map_err(wrong)
+}

@@ -1,0 +1,42 @@
+//! [`AgentDestination`]: batches that come while the collector runs.
+
+use std::sync::Arc;
+
+use probe_proto::v1;
+use probe_store::journal::Journal;
+use probe_store::{Identity, Rows};
+
+use super::destination::Destination;
+use crate::agent::{Agent, BatchSource, Keep, Superseded};
+
+/// Batches that come while the collector runs: the agent counts them, the store takes them, and the journal keeps them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AgentDestination<'a> {
+    pub agent: &'a Agent,
+    pub keep: Keep<'a>,
+}
+
+impl Destination for AgentDestination<'_> {
+    fn journal(&self) -> Option<&Journal> {
+        Some(self.keep.journal)
+    }
+
+    /// Two connections of one agent may bring a batch at the same time, so the agent decides with its state locked.
+    fn has(&self, _from: &BatchSource<'_>) -> bool {
+        false
+    }
+
+    fn store(
+        &mut self,
+        from: &BatchSource<'_>,
+        identity: &Arc<Identity>,
+        rows: Rows,
+        batch: v1::Batch,
+    ) -> Result<(), Superseded> {
+        self.agent.store(from, identity, rows, batch, self.keep)
+    }
+
+    fn lose(&mut self, from: &BatchSource<'_>, rows: u64, reason: &'static str) -> Result<(), Superseded> {
+        self.agent.lose(from, rows, reason, self.keep.journal)
+    }
+}

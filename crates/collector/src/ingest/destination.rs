@@ -1,0 +1,30 @@
+//! [`Destination`]: where the batches of a session go, and who keeps account of them.
+
+use std::sync::Arc;
+
+use probe_proto::v1;
+use probe_store::journal::Journal;
+use probe_store::{Identity, Rows};
+
+use crate::agent::{BatchSource, Superseded};
+
+/// Where the batches of a session go, and who keeps account of them.
+pub(crate) trait Destination {
+    /// The journal that keeps what comes in; None where it comes out of one.
+    fn journal(&self) -> Option<&Journal>;
+
+    /// Whether the batch is known to be there already, so that decoding it is not worth the time.
+    fn has(&self, from: &BatchSource<'_>) -> bool;
+
+    /// Takes the rows of a batch, once however often it comes.
+    fn store(
+        &mut self,
+        from: &BatchSource<'_>,
+        identity: &Arc<Identity>,
+        rows: Rows,
+        batch: v1::Batch,
+    ) -> Result<(), Superseded>;
+
+    /// Counts so many rows of a batch that can't be stored as lost, once however often it comes.
+    fn lose(&mut self, from: &BatchSource<'_>, rows: u64, reason: &'static str) -> Result<(), Superseded>;
+}

@@ -1,0 +1,11 @@
+//! How rows come in, whoever brings them: a live agent, a process that has ended, the collector itself, or the journal of
+//! a collector that died. All of them feed an [`IngestSession`], and differ in its [`Destination`].
+
+mod agent_destination;
+mod destination;
+mod replay;
+mod session;
+
+pub(crate) use agent_destination::AgentDestination;
+pub(crate) use replay::Replay;
+pub(crate) use session::{IngestError, IngestSession};

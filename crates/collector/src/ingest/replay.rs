@@ -1,0 +1,145 @@
+//! [`Replay`]: the records of a journal on their way into the store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use probe_proto::v1::{self, record, said};
+use probe_store::journal::Journal;
+use probe_store::journal::replay::{Ranges, Take};
+use probe_store::{Identity, Origin, Rows, Store};
+
+use super::destination::Destination;
+use super::session::IngestSession;
+use crate::agent::{BatchSource, Superseded};
+use crate::hello::understand;
+use crate::written::AllWritten;
+
+/// The sessions of a journal, as they were at the record that is read.
+pub(crate) struct Replay<'a> {
+    run: &'a Arc<str>,
+    sessions: HashMap<u64, IngestSession>,
+    rows: ReplayedRows<'a>,
+}
+
+/// Rows that a replay brings, by instance and table.
+pub(crate) type Appended = HashMap<Arc<str>, HashMap<String, u64>>;
+
+/// Batches that only the journal has.
+struct ReplayedRows<'a> {
+    store: &'a Store,
+    /// What files have must not come again,
+    written: &'a AllWritten,
+    /// nor what was evicted.
+    evicted: HashMap<(String, String), Ranges>,
+    appended: Appended,
+}
+
+impl<'a> Replay<'a> {
+    /// One for the run `run`, of which files have `written`, and of which `evicted` is gone.
+    pub(crate) fn new(
+        run: &'a Arc<str>,
+        store: &'a Store,
+        written: &'a AllWritten,
+        evicted: HashMap<(String, String), Ranges>,
+    ) -> Self {
+        let rows = ReplayedRows { store, written, evicted, appended: HashMap::new() };
+        Self { run, sessions: HashMap::new(), rows }
+    }
+
+    /// How many rows came.
+    pub(crate) fn appended(self) -> Appended {
+        self.rows.appended
+    }
+
+    fn open(&mut self, connection: u64, hello: v1::Hello) {
+        // It was understood when it was written down.
+        let Ok(greeting) = understand(hello.clone(), self.run, self.rows.store) else { return };
+        match self.sessions.get_mut(&connection) {
+            Some(session) => session.renew(hello, greeting.declaration, &self.rows),
+            None => {
+                let session = IngestSession::open(connection, hello, greeting.declaration, 0, &self.rows);
+                self.sessions.insert(connection, session);
+            }
+        }
+    }
+
+    /// What can't be taken makes batches that use it missing.
+    fn strings(&mut self, connection: u64, strings: v1::Strings) {
+        if let Some(session) = self.sessions.get_mut(&connection) {
+            let _ = session.strings(strings, &self.rows);
+        }
+    }
+
+    /// What of it can't be taken is missing in the end, and is counted there.
+    fn batch(&mut self, connection: u64, batch: v1::Batch) {
+        if let Some(session) = self.sessions.get_mut(&connection) {
+            let _ = session.batch(batch, &mut self.rows);
+        }
+    }
+}
+
+impl Take for Replay<'_> {
+    fn restart(&mut self, connections: &[v1::Connection]) {
+        self.sessions.clear();
+        for connection in connections {
+            let Some(hello) = connection.hello.clone() else { continue };
+            self.open(connection.connection, hello);
+            self.strings(connection.connection, v1::Strings { first: 0, values: connection.strings.clone() });
+        }
+    }
+
+    fn take(&mut self, record: record::Record) {
+        use record::Record;
+        match record {
+            Record::Opened(v1::Opened { connection, hello: Some(hello), .. }) => self.open(connection, hello),
+            Record::Said(v1::Said { connection, what: Some(what), .. }) => match what {
+                said::What::Strings(strings) => self.strings(connection, strings),
+                said::What::Batch(batch) => self.batch(connection, batch),
+                said::What::Status(_) => {}
+            },
+            Record::Closed(closed) => {
+                self.sessions.remove(&closed.connection);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Destination for ReplayedRows<'_> {
+    fn journal(&self) -> Option<&Journal> {
+        None
+    }
+
+    fn has(&self, from: &BatchSource<'_>) -> bool {
+        let key = (from.instance.to_string(), from.table.to_owned());
+        let within = |ranges: &Ranges| ranges.iter().any(|(first, last)| (*first..=*last).contains(&from.seq));
+        self.written.get(&key).is_some_and(|written| within(&written.ranges))
+            || self.evicted.get(&key).is_some_and(within)
+    }
+
+    fn store(
+        &mut self,
+        from: &BatchSource<'_>,
+        identity: &Arc<Identity>,
+        rows: Rows,
+        _batch: v1::Batch,
+    ) -> Result<(), Superseded> {
+        let tables = match self.appended.get_mut(from.instance) {
+            Some(tables) => tables,
+            None => self.appended.entry(Arc::clone(from.instance)).or_default(),
+        };
+        match tables.get_mut(from.table) {
+            Some(appended) => *appended += rows.len() as u64,
+            None => {
+                tables.insert(from.table.to_owned(), rows.len() as u64);
+            }
+        }
+        self.store.append(identity, Origin::batch(from.instance, from.seq), rows);
+        Ok(())
+    }
+
+    /// What is lost was counted by the collector that kept the journal.
+    fn lose(&mut self, _from: &BatchSource<'_>, _rows: u64, _reason: &'static str) -> Result<(), Superseded> {
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! [`IngestSession`]: what one connection has said of its rows so far, and how a batch becomes rows by it.
+
+use std::sync::Arc;
+
+use probe_common::clock;
+use probe_common::error::Error;
+use probe_proto::MAX_ROWS;
+use probe_proto::decode::Malformed;
+use probe_proto::v1::{self, record, said};
+use probe_store::journal::Journal;
+use probe_store::{Identity, Rows, Strings};
+
+use super::destination::Destination;
+use crate::agent::{BatchSource, Superseded};
+use crate::hello::{Declaration, DeclaredTable};
+
+/// How far a sequence number may jump and still be believed when its batch is lost.
+const MAX_GAP: u64 = 1 << 20;
+
+/// Why something was not taken in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum IngestError {
+    /// A newer connection speaks for the same process.
+    Superseded,
+    /// It can't be, and nobody knows how many rows it was.
+    Malformed(String),
+    /// A batch that can't be; its rows are counted as lost.
+    BadBatch(String),
+}
+
+impl From<Superseded> for IngestError {
+    fn from(_: Superseded) -> Self {
+        Self::Superseded
+    }
+}
+
+impl From<Malformed> for IngestError {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed.to_string())
+    }
+}
+
+impl From<IngestError> for Error {
+    fn from(error: IngestError) -> Self {
+        match error {
+            IngestError::Superseded => Self::failed("a newer connection of the same process took over"),
+            IngestError::Malformed(problem) | IngestError::BadBatch(problem) => Self::failed(problem),
+        }
+    }
+}
+
+/// One connection, from its Hello on: whose rows it brings, of which tables, with which strings, and how far it is.
+#[derive(Debug)]
+pub(crate) struct IngestSession {
+    connection: u64,
+    instance: Arc<str>,
+    identity: Arc<Identity>,
+    tables: Vec<DeclaredTable>,
+    strings: Strings,
+    /// Some of its text was not taken.
+    lacks_text: bool,
+    /// Newest sequence number that is done.
+    done: u64,
+}
+
+impl IngestSession {
+    /// Begins with a Hello and what was understood of it. `done` is the newest batch that the destination has.
+    pub(crate) fn open(
+        connection: u64,
+        hello: v1::Hello,
+        declaration: Declaration,
+        done: u64,
+        to: &impl Destination,
+    ) -> Self {
+        let Declaration { instance, identity, tables } = declaration;
+        let (instance, strings) = (instance.into(), Strings::default());
+        let session = Self { connection, instance, identity, tables, strings, lacks_text: false, done };
+        session.write_hello(hello, to);
+        session
+    }
+
+    /// Rows from now on are as this Hello says. Strings and numbers of batches go on.
+    pub(crate) fn renew(&mut self, hello: v1::Hello, declaration: Declaration, to: &impl Destination) {
+        (self.identity, self.tables) = (declaration.identity, declaration.tables);
+        self.write_hello(hello, to);
+    }
+
+    fn write_hello(&self, hello: v1::Hello, to: &impl Destination) {
+        if let Some(journal) = to.journal() {
+            let opened = v1::Opened { connection: self.connection, hello: Some(hello), unix_ns: clock::unix_ns() };
+            journal.record(record::Record::Opened(opened));
+        }
+    }
+
+    /// The process whose rows it brings.
+    pub(crate) fn identity(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
+    /// Its number.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// Tables that its batches may be of.
+    pub(crate) fn tables(&self) -> &[DeclaredTable] {
+        &self.tables
+    }
+
+    /// Whether the batch of this number is done with.
+    pub(crate) fn is_done(&self, seq: u64) -> bool {
+        seq <= self.done
+    }
+
+    /// Takes strings, which have to continue those that came before or repeat them.
+    pub(crate) fn strings(&mut self, strings: v1::Strings, to: &impl Destination) -> Result<(), IngestError> {
+        let Some(journal) = to.journal() else { return Ok(self.strings.extend(strings)?) };
+        self.strings.extend(strings.clone())?;
+        self.write_down(said::What::Strings(strings), journal);
+        Ok(())
+    }
+
+    /// There is no room for its strings. Ids follow from what came before, so no later ones can be taken either, and batches
+    /// that use them are counted as lost.
+    pub(crate) fn leave_out_text(&mut self) {
+        self.lacks_text = true;
+    }
+
+    /// Whether some of its text was left out.
+    pub(crate) fn lacks_text(&self) -> bool {
+        self.lacks_text
+    }
+
+    /// Takes a batch, unless it is done with already.
+    pub(crate) fn batch(&mut self, batch: v1::Batch, to: &mut impl Destination) -> Result<(), IngestError> {
+        if batch.seq == 0 {
+            return Err(IngestError::Malformed("a batch without a sequence number".into()));
+        }
+        if self.is_done(batch.seq) {
+            // Sent again after a reconnect, and already here.
+            return Ok(());
+        }
+        let Some(declared) = self.tables.get(batch.table as usize) else {
+            let (table, declared) = (batch.table, self.tables.len());
+            return Err(IngestError::Malformed(format!("a batch of table {table}, of {declared} declared")));
+        };
+        let from = BatchSource {
+            connection: self.connection,
+            instance: &self.instance,
+            seq: batch.seq,
+            table: &declared.name,
+            recorded: batch.recorded,
+        };
+        if to.has(&from) {
+            self.done = batch.seq;
+            return Ok(());
+        }
+        if declared.mapping.table().is_none() {
+            let why = if declared.refused.is_some() { "table refused" } else { "unknown table" };
+            to.lose(&from, u64::from(batch.rows), why)?;
+            self.done = batch.seq;
+            return Ok(());
+        }
+        match Rows::decode(&declared.mapping, &batch, &mut self.strings) {
+            Ok(rows) => {
+                self.done = batch.seq;
+                to.store(&from, &self.identity, rows, batch)?;
+                Ok(())
+            }
+            Err(error) => {
+                let problem = format!("{}: {error}", declared.name);
+                if batch.rows as usize > MAX_ROWS || batch.seq - self.done > MAX_GAP {
+                    // Its numbers cannot be believed either.
+                    return Err(IngestError::Malformed(problem));
+                }
+                if self.lacks_text {
+                    to.lose(&from, u64::from(batch.rows), "no room for text")?;
+                    self.done = batch.seq;
+                    return Ok(());
+                }
+                // Counted and done with: sent again after a reconnect it would be as malformed as it is now.
+                to.lose(&from, u64::from(batch.rows), "malformed")?;
+                Err(IngestError::BadBatch(problem))
+            }
+        }
+    }
+
+    /// Writes down what it said, for whoever goes on after us.
+    pub(crate) fn write_down(&self, what: said::What, journal: &Journal) {
+        let said = v1::Said { connection: self.connection, what: Some(what), unix_ns: clock::unix_ns() };
+        journal.record(record::Record::Said(said));
+    }
+
+    /// The connection is over. `bye`: nothing more will come from the process.
+    pub(crate) fn close(&self, bye: bool, journal: &Journal) {
+        let closed = v1::Closed { connection: self.connection, bye, unix_ns: clock::unix_ns() };
+        journal.record(record::Record::Closed(closed));
+    }
+}

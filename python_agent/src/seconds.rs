@@ -1,0 +1,18 @@
+//! [`Seconds`]: a time span as Python gives it.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+/// A time span that Python gives in seconds. Less than nothing is nothing, and a billion is the most.
+#[derive(Debug, Clone, Copy)]
+pub struct Seconds(pub Duration);
+
+impl FromPyObject<'_, '_> for Seconds {
+    type Error = PyErr;
+
+    fn extract(seconds: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let seconds: f64 = seconds.extract()?;
+        Ok(Self(Duration::try_from_secs_f64(seconds.clamp(0.0, 1e9)).unwrap_or_default()))
+    }
+}
