@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import sys
@@ -57,3 +58,34 @@ def test_stand_ins_are_used_again_unless_somebody_keeps_one(monkeypatch: pytest.
         assert sys.stdout is not kept[0]
         kept[0].write("kept\n")
     assert stream.getvalue() == "kept\n"
+
+
+def test_a_stream_that_training_puts_back_after_a_snippet_is_not_stood_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Training writes elsewhere for a while, from within one snippet's time on: it puts back what stood there."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    for _ in range(sys.getrecursionlimit()):
+        with captured(outlet(), lambda said: None):
+            elsewhere = contextlib.redirect_stdout(io.StringIO())
+            elsewhere.__enter__()
+        elsewhere.__exit__(None, None, None)
+    print("here")
+    assert stream.getvalue() == "here\n"
+    with captured(outlet(), lambda said: None):
+        pass
+    assert sys.stdout is stream
+
+
+def test_what_stood_for_one_stream_never_stands_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread may be about to write to it."""
+    seen: dict[str, set[int]] = {"stdout": set(), "stderr": set()}
+    kept = []
+    for number in range(20):
+        with captured(outlet(), lambda said: None):
+            for name, ids in seen.items():
+                ids.add(id(getattr(sys, name)))
+            if number == 5:
+                kept.append(sys.stdout)
+    assert not seen["stdout"] & seen["stderr"]

@@ -137,6 +137,10 @@ class _ByThread:
         self.__dict__["_thread"] = None
         self.__dict__["_captured"].release()
 
+    def behind(self) -> Any:
+        """The stream that it stood for, once its snippet has ended; until then itself."""
+        return self if self._thread is not None else self._original
+
     def _stream(self) -> Any:
         return self._captured if threading.get_ident() == self._thread else self._original
 
@@ -157,9 +161,9 @@ class _ByThread:
         return iter(self._stream())
 
 
-#: Stand-ins of snippets that have ended. None of them is ever freed: `print()` of CPython holds no reference to `sys.stdout`
-#: while it writes to it, so that another thread may be about to write to one whose snippet has ended.
-_ended: list[_ByThread] = []
+#: All stand-ins that there are, by what they stand for. None of them is ever freed: `print()` of CPython holds no reference to
+#: `sys.stdout` while it writes to it, so that another thread may be about to write to one whose snippet has ended.
+_stand_ins: dict[str, list[_ByThread]] = {name: [] for name in _NAMES}
 # So many of them are tried before a new one is made.
 _TRIED = 8
 
@@ -172,18 +176,31 @@ def _references_of_a_local() -> int:
 _ALONE = _references_of_a_local()
 
 
-def _stand_in(original: Any, captured: _Captured, thread: int) -> _ByThread:
+def _stand_in(name: str, original: Any, captured: _Captured, thread: int) -> _ByThread:
     """One that nobody has kept, or a new one. Who keeps one may put it behind `original`."""
-    for _ in range(min(len(_ended), _TRIED)):
+    there = _stand_ins[name]
+    for _ in range(min(len(there), _TRIED)):
         try:
-            stand_in = _ended.pop(0)
+            stand_in = there.pop(0)
         except IndexError:
             break
-        if sys.getrefcount(stand_in) == _ALONE:
+        is_kept = sys.getrefcount(stand_in) != _ALONE
+        there.append(stand_in)
+        if not is_kept:
             stand_in.stand_for(original, captured, thread)
             return stand_in
-        _ended.append(stand_in)
-    return _ByThread(original, captured, thread)
+    stand_in = _ByThread(original, captured, thread)
+    there.append(stand_in)
+    return stand_in
+
+
+def _stream_now(name: str) -> Any:
+    """The stream that there is. A stand-in whose snippet has ended is none: training has it where it took another stream for a
+    while, within a snippet, and has put back since what it had found."""
+    stream = getattr(sys, name, None)
+    while type(stream) is _ByThread and (behind := stream.behind()) is not stream:
+        stream = behind
+    return stream
 
 
 def replaces_streams(tree: ast.AST) -> bool:
@@ -200,11 +217,11 @@ def captured(outlet: Outlet, say: Callable[[str], object], replaced: bool = Fals
     somebody else's afterwards stays, but not where the snippet itself has `replaced` it, or there is none: that is told
     `say`."""
     thread = threading.get_ident()
-    before = {name: getattr(sys, name, None) for name in _NAMES}
+    before = {name: _stream_now(name) for name in _NAMES}
     stand_ins = {}
     for name in _NAMES:
         original = before[name] if before[name] is not None else _Nowhere()
-        stand_in = _stand_in(original, _Captured(outlet, name == "stderr", original), thread)
+        stand_in = _stand_in(name, original, _Captured(outlet, name == "stderr", original), thread)
         stand_ins[name] = stand_in
         setattr(sys, name, stand_in)
     try:
@@ -217,4 +234,3 @@ def captured(outlet: Outlet, say: Callable[[str], object], replaced: bool = Fals
                 setattr(sys, name, before[name])
             if now is None or (replaced and now is not stand_ins[name]):
                 say(f"put back: sys.{name}, which the snippet had replaced")
-        _ended.extend(stand_ins.values())
