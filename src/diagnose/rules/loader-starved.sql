@@ -8,7 +8,7 @@
 -- explains: rank-slow, periodic-stall, slower-than-reference
 -- also: loader, dataloader, data loading, workers, num_workers
 -- says: {who}: the loader is not ready: {empty:%} of batches were asked for with an empty queue ({num_workers} workers)
--- do: more workers (num_workers), or a faster __getitem__
+-- do: more workers (num_workers), or a faster __getitem__ and collate_fn
 -- record: it is asked where a DataLoader has workers
 WITH b AS (
     SELECT rank, pid, step, wait, queue_depth, num_workers FROM python.data_trace
