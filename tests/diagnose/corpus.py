@@ -1,12 +1,14 @@
 """What is recorded and what `probe diagnose` ought to say of it; recording it (`make diagnose-corpus`).
 
-corpus.py record DIRECTORY [NAME …] [--strength 1.0 0.3] [--probe probe] [--loaded]
+corpus.py record DIRECTORY [NAME …] [--strength 1.0 0.3] [--probe probe] [--loaded] [--live]
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import fnmatch
+import json
 import os
 import pathlib
 import shutil
@@ -14,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from healthy.variants import VARIANTS
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -45,11 +49,19 @@ PLANTED = [
     Planted("rank-other", "ranks.py", "other", ("rank-slow",), 2, (("rank", 1), ("part", "other")), twin="ranks"),
     Planted("work", "between.py", "work", ("work-between-parts",), twin="between"),
     Planted("items", "between.py", "items", ("reads-of-tensors", "work-between-parts"), twin="between"),
-    Planted("copies", "between.py", "copies", ("copies", "work-between-parts"), twin="between"),
+    Planted("copies", "between.py", "copies", ("copies-of-tensors", "work-between-parts"), twin="between"),
     Planted("stall", "between.py", "stall", ("periodic-stall",), subject=(("part", "other"),), twin="between"),
     Planted("validation", "between.py", "validation", ("validation-in-steps",), twin="between"),
     Planted("checkpoint", "between.py", "checkpoint", ("checkpoint-stalls",), twin="between"),
     Planted("gil", "between.py", "gil", ("gil-held-elsewhere",), twin="between"),
+    Planted("garbage", "habits.py", "garbage", ("garbage-collection",), twin="habits"),
+    Planted("recompile", "habits.py", "recompile", ("compiles-again",), twin="habits"),
+    Planted("anomaly", "habits.py", "anomaly", ("debug-switches",), twin="habits"),
+    Planted("profiler", "habits.py", "profiler", ("debug-switches",), steps=480, twin="habits"),
+    Planted("threads", "habits.py", "threads", ("threads-beyond-cores",), twin="habits"),
+    Planted("lock", "habits.py", "lock", ("thread-blocked",), twin="habits"),
+    Planted("double", "habits.py", "double", ("double-precision",), twin="habits"),
+    Planted("nan", "habits.py", "nan", ("not-finite",), twin="habits"),
     Planted("odd", "modules.py", "odd", ("odd-sibling",), subject=(("module", "blocks.3"),), twin="modules"),
     Planted("recompute", "modules.py", "recompute", ("recompute-not-needed",), twin="modules"),
     Planted("leak", "growth.py", "leak", ("host-leak",), steps=480, twin="growth"),
@@ -60,11 +72,13 @@ PLANTED = [
 ]  # fmt: skip
 
 #: Twins by their name: program, ranks, steps.
-TWINS = {planted.twin: (planted.program, planted.ranks, planted.steps) for planted in PLANTED}
+TWINS = {planted.twin: (planted.program, planted.ranks, planted.steps) for planted in reversed(PLANTED)}
 
+#: Healthy programs by their name: the program with its arguments, and its ranks.
 HEALTHY = {
-    **{name: 1 for name in ("mlp", "cnn", "language", "lstm", "epochs", "accumulate", "autoencoder", "warming", "adversarial")},
-    "two_ranks": 2,
+    **{name: (["zoo.py", name], 2 if name == "two_ranks" else 1) for name in (
+        "mlp", "cnn", "language", "lstm", "epochs", "accumulate", "autoencoder", "warming", "adversarial", "two_ranks")},
+    **{name: (["variants.py", name], variant.ranks) for name, variant in VARIANTS.items()},
 }  # fmt: skip
 
 
@@ -73,8 +87,8 @@ def runs(strengths: list[float]) -> dict[str, tuple[list[str], int]]:
     found: dict[str, tuple[list[str], int]] = {}
     for name, (program, ranks, steps) in TWINS.items():
         found[f"twin-{name}"] = ([str(HERE / "plants" / program), "--steps", str(steps)], ranks)
-    for name, ranks in HEALTHY.items():
-        found[f"healthy-{name}"] = ([str(HERE / "healthy/zoo.py"), name], ranks)
+    for name, ((program, *words), ranks) in HEALTHY.items():
+        found[f"healthy-{name}"] = ([str(HERE / "healthy" / program), *words], ranks)
     for planted in PLANTED:
         for strength in strengths:
             words = ["--plant", planted.plant, "--strength", str(strength), "--steps", str(planted.steps)]
@@ -82,8 +96,15 @@ def runs(strengths: list[float]) -> dict[str, tuple[list[str], int]]:
     return found
 
 
-def record(name: str, command: list[str], ranks: int, directory: pathlib.Path, probe: str) -> pathlib.Path:
-    """Runs a program of the corpus under `probe run`, and returns the run's directory."""
+class Failed(Exception):
+    """A program of the corpus ended badly."""
+
+
+def record(
+    name: str, command: list[str], ranks: int, directory: pathlib.Path, probe: str, live: bool = False
+) -> pathlib.Path:
+    """Runs a program of the corpus under `probe run`, and returns the run's directory. What `probe diagnose` says while it
+    runs is kept as a list in DIRECTORY/live."""
     kept = directory / name
     shutil.rmtree(kept, ignore_errors=True)
     python = [sys.executable]
@@ -92,17 +113,38 @@ def record(name: str, command: list[str], ranks: int, directory: pathlib.Path, p
     sockets = tempfile.mkdtemp(prefix="probe-")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PROBE")}
     environment |= {"PROBE_HOME": str(directory / "home"), "PROBE_RUNTIME_DIR": sockets, "OMP_NUM_THREADS": "1"}
+    if "variants.py" in command[0]:
+        # Some of these leave the number of threads to torch.
+        del environment["OMP_NUM_THREADS"]
     try:
-        done = subprocess.run(
-            [probe, "run", "--name", name, "--", *python, *command], env=environment, capture_output=True, text=True
-        )
-        if done.returncode != 0:
-            raise SystemExit(f"{name}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+        with tempfile.TemporaryFile("w+") as said:
+            run = [probe, "run", "--name", name, "--", *python, *command]
+            process = subprocess.Popen(run, env=environment, stdout=said, stderr=said)
+            answers = ask_live(process, [probe, name, "diagnose", "--json", "--no-ask"], environment) if live else []
+            if process.wait() != 0:
+                said.seek(0)
+                raise Failed(f"{name}: exit status {process.returncode}\n{said.read()}")
+        if live:
+            (directory / "live").mkdir(exist_ok=True)
+            (directory / "live" / f"{name}.json").write_text(json.dumps(answers))
         newest = max((directory / "home/runs").glob(f"{name}@*"), key=lambda path: path.stat().st_mtime)
         newest.rename(kept)
     finally:
         shutil.rmtree(sockets, ignore_errors=True)
     return kept
+
+
+def ask_live(process: subprocess.Popen[bytes], command: list[str], environment: dict[str, str]) -> list[dict]:
+    """What is answered now and then while `process` runs: seldom, as an answer takes a processor for a while."""
+    answers: list[dict] = []
+    while process.poll() is None:
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            if done.returncode == 0:
+                answers.append(json.loads(done.stdout))
+    return answers
 
 
 def main() -> None:
@@ -113,22 +155,30 @@ def main() -> None:
     parser.add_argument("--strength", type=float, nargs="+", default=[1.0, 0.3])
     parser.add_argument("--probe", default=str(pathlib.Path(sys.executable).parent / "probe"))
     parser.add_argument("--loaded", action="store_true", help="beside a neighbour that keeps half of the machine busy")
+    parser.add_argument("--live", action="store_true", help="ask each run while it runs, too")
     given = parser.parse_args()
     given.directory.mkdir(parents=True, exist_ok=True)
+    failed = False
     neighbours: list[subprocess.Popen[bytes]] = []
     if given.loaded:
         busy = [sys.executable, "-c", "while True: sum(range(1000))"]
         neighbours = [subprocess.Popen(busy) for _ in range(max(1, (os.cpu_count() or 2) // 2))]
     try:
         for name, (command, ranks) in runs(given.strength).items():
-            if given.names and name not in given.names:
+            if given.names and not any(fnmatch.fnmatch(name, of) for of in given.names):
                 continue
             began = time.monotonic()
-            record(name, command, ranks, given.directory, given.probe)
+            try:
+                record(name, command, ranks, given.directory, given.probe, given.live)
+            except Failed as failure:
+                failed = True
+                print(failure, flush=True)
+                continue
             print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
     finally:
         for neighbour in neighbours:
             neighbour.kill()
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

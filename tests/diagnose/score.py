@@ -23,12 +23,24 @@ def ask(probe: str, run: pathlib.Path) -> dict:
     return answer
 
 
+def alarms(answers: dict[str, dict]) -> list[str]:
+    return [
+        f"{name}: {finding['rule']} ({finding['severity']})"
+        for name, answer in answers.items()
+        for finding in answer["findings"]
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--probe", default=str(pathlib.Path(sys.executable).parent / "probe"))
     given = parser.parse_args()
-    answers = {path.name: ask(given.probe, path) for path in sorted(given.directory.iterdir()) if path.name != "home"}
+    answers = {
+        path.name: ask(given.probe, path)
+        for path in sorted(given.directory.iterdir())
+        if path.name not in ("home", "live")
+    }
     print("| plant | strength | said first | right | subject | promised (ms) | longer than its twin (ms) |")
     print("|---|---|---|---|---|---|---|")
     for planted in PLANTED:
@@ -46,14 +58,21 @@ def main() -> None:
             strength = name.rpartition("-")[2]
             print(f"| {planted.name} | {strength} | {said} | {' | '.join(marks)} | {promised} | {longer} |")
     healthy = {name: answer for name, answer in answers.items() if name.startswith(("healthy-", "twin-"))}
-    alarms = [
-        f"{name}: {finding['rule']} ({finding['severity']})"
-        for name, answer in healthy.items()
-        for finding in answer["findings"]
-    ]
-    withheld = sum(not answer["fits"] for answer in healthy.values())
-    print(f"\n{len(healthy)} healthy runs: {len(alarms)} findings {alarms}; in {withheld} the replay does not fit.")
-    sys.exit(any("(note)" not in alarm for alarm in alarms))
+    live = {
+        f"{name}, live after step {answer['window']['last']}": answer
+        for name in healthy
+        if (path := given.directory / "live" / f"{name}.json").exists()
+        for answer in json.loads(path.read_text())
+    }
+    for said, of in (("healthy runs", healthy), ("answers of healthy runs while they ran", live)):
+        found = alarms(of)
+        worse = [alarm for alarm in found if "(note)" not in alarm]
+        withheld = sum(not answer["fits"] for answer in of.values())
+        print(
+            f"\n{len(of)} {said}: {len(found)} findings, {len(worse)} of them more than a note; in {withheld} the replay does not fit."
+        )
+        print("".join(f"- {alarm}\n" for alarm in found), end="")
+    sys.exit(any("(note)" not in alarm for alarm in alarms(healthy | live)))
 
 
 if __name__ == "__main__":

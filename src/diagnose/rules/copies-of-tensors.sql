@@ -12,11 +12,14 @@
 -- says: {who} copies {mb} MB of tensors in each step, in {part}, at {line} (calls of {operation}: {copies}; {watched} steps were watched)
 -- do: copy them once before the loop, or keep the layout that is needed
 -- record: it is recorded in one step of 64 of those with detail
-WITH o AS (
-    SELECT pid, part, file, line, operation, COUNT(DISTINCT step) AS watched, COUNT(*) / COUNT(DISTINCT step) AS copies,
-        SUM(bytes) / 1e6 / COUNT(DISTINCT step) AS mb, SUM(duration) / COUNT(DISTINCT step) AS seconds
-    FROM python.copies WHERE $window AND file IS NOT NULL AND part IN ('data', 'forward', 'other')
-    GROUP BY pid, part, file, line, operation HAVING COUNT(DISTINCT step) >= 3
+WITH each AS (
+    SELECT pid, part, file, line, operation, step, COUNT(*) AS copies, SUM(bytes) / 1e6 AS mb, SUM(duration) AS seconds
+    FROM python.copies WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND file IS NOT NULL AND part IN ('data', 'forward', 'other')
+    GROUP BY pid, part, file, line, operation, step
+), o AS (
+    -- Few steps are watched, so those of the warm-up count, too; and in one of them the thread may have lost its processor in the middle of a copy.
+    SELECT pid, part, file, line, operation, COUNT(*) AS watched, median(copies) AS copies, median(mb) AS mb, median(seconds) AS seconds
+    FROM each GROUP BY pid, part, file, line, operation HAVING COUNT(*) >= 3
 ), l AS (
     SELECT pid, part, concat(file, ':', CAST(line AS VARCHAR)) AS line, MAX(seconds) AS seconds,
         first_value(operation ORDER BY seconds DESC) AS operation, first_value(mb ORDER BY seconds DESC) AS mb,

@@ -7,7 +7,7 @@
 -- explains: periodic-stall, work-between-parts, rank-slow, slower-than-reference
 -- also: gc, garbage
 -- says: {who} collects garbage {collections} times in these steps, for 0.1 ms or more each
--- do: gc.freeze() when model and data are there, so that they are not searched again; or gc.disable() and gc.collect() each n steps, on all ranks in the same step
+-- do: leave out gc.collect() where the loop calls it; gc.freeze() when model and data are there, so that they are not searched again; or gc.disable() and gc.collect() each n steps, on all ranks in the same step
 -- record: PROBE_LAYERS must not leave out pauses
 WITH p AS (
     SELECT pid, rank, step, part, SUM(duration) AS cost, COUNT(*) AS times FROM python.pauses

@@ -3,32 +3,44 @@
 -- kind: time
 -- parts: together
 -- confidence: likely
--- needs: python.stack_samples.gil_elsewhere >= 100
+-- needs: python.stack_samples.gil_elsewhere >= 40
 -- saving: ceiling
--- levels: 5, 101, 101
--- explains: work-between-parts, slower-than-reference
+-- levels: 5, 15, 101
+-- explains: thread-blocked, work-between-parts, slower-than-reference
 -- also: gil, global interpreter lock, threads
 -- says: {who}: while the main thread was not running, {thread} held the GIL in {share:%} of {samples} samples, mostly at {line} in {function} (sampled)
 -- do: do that work in a process of its own (multiprocessing), or in code that releases the GIL
 -- record: probe diagnose --ask samples a live run for 4 s; PROBE_STACK_SAMPLING must not be off
 WITH s AS (
     -- A main thread that waits for batches, ranks or a disk does not wait for the lock.
-    SELECT pid, part, gil_elsewhere AND NOT running AND part IN ('forward', 'backward', 'optimizer', 'other') AS held,
+    SELECT pid, part, NOT running AND part IN ('forward', 'backward', 'optimizer', 'other') AS idle,
+        gil_elsewhere AND NOT running AND part IN ('forward', 'backward', 'optimizer', 'other') AS held,
         COALESCE(gil_thread, 'another thread') AS thread, COALESCE(gil_function, '?') AS function,
         COALESCE(concat(gil_file, ':', CAST(gil_line AS VARCHAR)), '?') AS line
     FROM python.stack_samples WHERE $window
+), e AS (
+    SELECT pid, bool_and(device = 'cpu') AS on_host FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid
 ), whole AS (
-    SELECT pid, COUNT(*) AS samples, AVG(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS share FROM s GROUP BY pid
+    SELECT pid, COUNT(*) AS samples, AVG(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS share,
+        SUM(CASE WHEN idle THEN 1 ELSE 0 END) AS idle, SUM(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS held FROM s GROUP BY pid
 ), parts AS (
-    SELECT pid, part, AVG(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS share FROM s
+    SELECT pid, part, AVG(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS share, SUM(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS held FROM s
     WHERE part IN ('forward', 'backward', 'optimizer', 'other') GROUP BY pid, part
 ), lines AS (
     SELECT pid, thread, function, line, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY COUNT(*) DESC, line) AS place
     FROM s WHERE held GROUP BY pid, thread, function, line
+), t AS (
+    -- How long the thread neither had a processor nor was ready for one. Of a device that says nothing, as it is waited for.
+    SELECT t.*, CASE WHEN e.on_host THEN GREATEST(duration - cpu_time - run_delay - data_time - comm_time, 0.0) END AS blocked
+    FROM python.steps t LEFT JOIN e ON t.pid = e.pid WHERE t.step BETWEEN $first AND $last AND t.pid IN ($pids)
 )
 SELECT t.step, t.rank, parts.part, lines.line, lines.thread, lines.function, whole.samples, whole.share,
-    parts.share * CASE parts.part WHEN 'forward' THEN t.forward_time WHEN 'backward' THEN t.backward_time
-        WHEN 'optimizer' THEN t.optimizer_time ELSE t.other_time END AS cost, 0.0 AS ref
-FROM python.steps t JOIN whole ON t.pid = whole.pid JOIN parts ON t.pid = parts.pid
+    CASE WHEN t.blocked IS NULL THEN LEAST(0.12 * t.duration,
+        parts.share * CASE parts.part WHEN 'forward' THEN t.forward_time WHEN 'backward' THEN t.backward_time
+            WHEN 'optimizer' THEN t.optimizer_time ELSE t.other_time END)
+        ELSE t.blocked * parts.held / whole.idle END AS cost, 0.0 AS ref
+FROM t JOIN whole ON t.pid = whole.pid JOIN parts ON t.pid = parts.pid
     JOIN lines ON t.pid = lines.pid AND lines.place = 1
-WHERE t.step BETWEEN $first AND $last AND t.pid IN ($pids) AND whole.samples >= 100 AND whole.share >= 0.2
+WHERE whole.samples >= 40 AND (whole.share >= 0.2 AND whole.share - 1.96 * sqrt(whole.share * (1 - whole.share) / whole.samples) >= 0.1
+    -- Where a neighbour has the processors the thread is seldom idle, but then for that.
+    OR t.blocked IS NOT NULL AND whole.idle >= 5 AND whole.held >= 0.8 * whole.idle)

@@ -32,10 +32,10 @@ WITH b AS (
             || CASE WHEN disk >= 1 THEN '; together they read '
                 || CAST(CAST(round(disk) AS BIGINT) AS VARCHAR) || ' MB/s from disks' ELSE '' END AS busy,
         CASE WHEN percent >= 80
-            THEN 'a faster __getitem__, which keeps the workers busy all the time; more workers (num_workers) if processors are free'
+            THEN 'a faster __getitem__ or collate_fn, which keeps the workers busy all the time; more workers (num_workers) if processors are free'
             WHEN percent / 100 + delay < 0.3
             THEN 'more workers (num_workers): they mostly wait, for files, the network, a lock or in sleep; or data that is closer (a local disk, a cache, larger files)'
-            ELSE 'more workers (num_workers), or a faster __getitem__' END AS remedy
+            ELSE 'more workers (num_workers), or a faster __getitem__ and collate_fn' END AS remedy
     FROM used
 )
 SELECT b.step, b.rank, SUM(b.wait) AS cost,
@@ -43,6 +43,6 @@ SELECT b.step, b.rank, SUM(b.wait) AS cost,
     COUNT(*) * COALESCE(MAX(ready.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(s.duration) AS ref,
     AVG(b.behind) AS behind, MAX(ready.share) AS ready, MAX(b.num_workers) AS num_workers,
     COALESCE(MAX(worker.busy), '') AS busy,
-    COALESCE(MAX(worker.remedy), 'more workers (num_workers), or a faster __getitem__') AS remedy
+    COALESCE(MAX(worker.remedy), 'more workers (num_workers), or a faster __getitem__ and collate_fn') AS remedy
 FROM b JOIN ready ON b.pid = ready.pid JOIN python.steps s ON b.pid = s.pid AND b.step = s.step
 LEFT JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank

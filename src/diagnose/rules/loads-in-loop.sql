@@ -17,7 +17,13 @@ WITH b AS (
 ), cores AS (
     SELECT pid, MAX(cpu_cores) AS cores FROM python.environment WHERE pid IN ($pids) GROUP BY pid HAVING MAX(cpu_cores) >= 2
 ), s AS (
-    SELECT pid, step, duration - data_time AS rest FROM python.steps WHERE $window
+    SELECT pid, step, duration - data_time AS rest, duration / GREATEST(duration - COALESCE(run_delay, 0), 0.02 * duration) AS longer FROM python.steps WHERE $window
+), long AS (
+    -- Tensors in memory take a few milliseconds to index: workers would save too little of that to be worth them.
+    SELECT b.pid FROM b JOIN s ON b.pid = s.pid AND b.step = s.step GROUP BY b.pid HAVING median(b.wait / longer / batches) >= 0.003
 )
-SELECT b.step, b.rank, b.wait AS cost, GREATEST(b.batches * 0.0015, b.wait / cores - rest) AS ref, cores.cores AS cores
+SELECT b.step, b.rank, b.wait AS cost,
+    -- Handing over a batch takes longer, too, while the thread waits for a processor.
+    GREATEST(b.batches * 0.0015 * longer, b.wait / cores - rest) AS ref, cores.cores AS cores
 FROM b JOIN cores ON b.pid = cores.pid JOIN s ON b.pid = s.pid AND b.step = s.step
+WHERE b.pid IN (SELECT pid FROM long)

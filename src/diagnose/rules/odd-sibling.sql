@@ -27,6 +27,14 @@ WITH t AS (
         AND a.stage = b.stage AND a.module <> b.module
     GROUP BY a.pid, a.module, a.stage
     HAVING COUNT(*) >= 3 AND MAX(b.cost) <= 1.5 * MIN(b.cost)
+), more AS (
+    SELECT o.pid, o.module, o.stage, u.cost / o.ref AS times FROM others o
+    JOIN usual u ON o.pid = u.pid AND o.module = u.module AND o.stage = u.stage
+), larger AS (
+    -- A little more of everything, forward and backward: a layer with more channels, or of a higher resolution.
+    SELECT f.pid, f.module FROM more f JOIN more b ON f.pid = b.pid AND f.module = b.module
+    WHERE f.stage = 'forward' AND b.stage = 'backward' AND LEAST(f.times, b.times) >= 1.4 AND GREATEST(f.times, b.times) < 3
 )
 SELECT t.step, t.rank, t.module, t.stage AS part, t.cost, o.ref, t.cost / o.ref AS times, o.siblings
 FROM t JOIN others o ON t.pid = o.pid AND t.module = o.module AND t.stage = o.stage
+WHERE NOT EXISTS (SELECT 1 FROM larger WHERE larger.pid = t.pid AND larger.module = t.module)

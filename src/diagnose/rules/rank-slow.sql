@@ -5,16 +5,20 @@
 -- persistence: 0.9
 -- reduce: typical
 -- line: sampled
--- explains: work-between-parts, slower-than-reference
+-- explains: thread-blocked, work-between-parts, slower-than-reference
 -- also: straggler, stragglers, slow rank, imbalance
 -- says: {who} takes longer than the others for {part}, in nearly every step, and they wait for it
 -- do: look at what that rank does in {part}: its data, its modules, its machine
 WITH part AS (
-    SELECT rank, step, p.name AS part, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time
+    SELECT rank, step, p.name AS part,
+        -- Share of its own time in which it had a processor: what it waited for one, others of its machine took.
+        1 - LEAST(COALESCE(run_delay, 0) / GREATEST(duration - comm_time, 1e-9), 0.98) AS had, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time
         WHEN 'backward' THEN backward_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
     FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('other')) AS p(name)
     WHERE $window AND rank IS NOT NULL
 )
-SELECT a.step, a.rank, a.part, a.cost, median(b.cost) AS ref
+SELECT a.step, a.rank, a.part, a.cost,
+    -- What the others would take if they waited as much for a processor; at least what they took.
+    GREATEST(median(b.cost), median(b.cost * b.had) / a.had) AS ref
 FROM part a JOIN part b ON a.step = b.step AND a.part = b.part AND a.rank <> b.rank
-GROUP BY a.step, a.rank, a.part, a.cost
+GROUP BY a.step, a.rank, a.part, a.cost, a.had

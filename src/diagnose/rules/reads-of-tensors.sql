@@ -10,11 +10,15 @@
 -- says: {who} reads {count} values of tensors one by one in each step, in {part}, at {line} ({watched} steps were watched)
 -- do: read them at once with .tolist() or .cpu(), and less often
 -- record: it is recorded in one step of 64 of those with detail
-WITH l AS (
-    SELECT pid, part, concat(file, ':', CAST(line AS VARCHAR)) AS line, COUNT(DISTINCT step) AS watched,
-        SUM(count) / COUNT(DISTINCT step) AS count, SUM(waited) / COUNT(DISTINCT step) AS waited
-    FROM python.sync_points WHERE $window AND file IS NOT NULL AND part IN ('data', 'forward', 'backward', 'optimizer', 'other')
-    GROUP BY pid, part, file, line HAVING COUNT(DISTINCT step) >= 3 AND SUM(count) / COUNT(DISTINCT step) >= 200
+WITH each AS (
+    SELECT pid, part, concat(file, ':', CAST(line AS VARCHAR)) AS line, step, SUM(count) AS count, SUM(waited) AS waited
+    FROM python.sync_points WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND file IS NOT NULL AND part IN ('data', 'forward', 'backward', 'optimizer', 'other')
+    GROUP BY pid, part, file, line, step
+), l AS (
+    -- Few steps are watched, so those of the warm-up count, too; and in one of them the thread may have lost its processor in the middle of a read.
+    -- What Python does around a read takes a microsecond at least.
+    SELECT pid, part, line, COUNT(*) AS watched, median(count) AS count, GREATEST(median(waited), median(count) * 1e-6) AS waited
+    FROM each GROUP BY pid, part, line HAVING COUNT(*) >= 3 AND median(count) >= 200
 ), s AS (
     SELECT s.pid, s.rank, s.step, l.part, l.line, l.count, l.watched, l.waited, CASE l.part WHEN 'data' THEN s.data_time
         WHEN 'forward' THEN s.forward_time WHEN 'backward' THEN s.backward_time WHEN 'optimizer' THEN s.optimizer_time

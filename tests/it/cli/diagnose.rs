@@ -23,6 +23,17 @@ pub(super) fn record(
     change: impl Fn(&mut steps::Row),
     more: impl Fn(&mut Agent, &Store),
 ) {
+    record_ranks(home, name, steps, |_, row| change(row), more);
+}
+
+/// The same, where `change` is told the rank, too.
+pub(super) fn record_ranks(
+    home: &Home,
+    name: &str,
+    steps: i64,
+    change: impl Fn(i32, &mut steps::Row),
+    more: impl Fn(&mut Agent, &Store),
+) {
     let store = Store::new(1 << 30);
     for rank in 0..2 {
         let mut agent = Agent::new(rank);
@@ -43,7 +54,7 @@ pub(super) fn record(
                 gc_time: Some(0.0),
                 ..steps::Row::of_a_second(step)
             };
-            change(&mut row);
+            change(rank, &mut row);
             row.duration = row.data_time + row.forward_time + row.backward_time + row.optimizer_time;
             row.duration += row.comm_time + row.other_time;
             agent.send(&store, [row]);

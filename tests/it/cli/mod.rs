@@ -31,4 +31,5 @@ mod suspicions;
 mod terminal;
 mod uids;
 mod versions;
+mod waiting;
 mod watch;

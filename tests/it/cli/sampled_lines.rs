@@ -130,7 +130,7 @@ fn a_lock_that_another_thread_holds_is_told_from_one_that_is_free_and_from_too_f
          pump.py:5 in pump (sampled)",
     );
     begins(&answer(&sampled(1, held(10))), "silent");
-    begins(&answer(&sampled(2, held(2))), "open: 60 rows of python.stack_samples in these steps are too few");
+    begins(&answer(&sampled(4, held(4))), "open: 30 rows of python.stack_samples in these steps are too few");
     // A main thread that runs waits for no lock: an operator has let it go.
     let runs = |agent: &mut Agent, row: &mut stack_samples::Row| {
         held(1)(agent, row);

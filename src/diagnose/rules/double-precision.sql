@@ -1,0 +1,13 @@
+-- rule: double-precision
+-- family: environment
+-- kind: fact
+-- confidence: likely
+-- needs: python.environment.parameter_dtype
+-- also: float64, double, dtype
+-- says: {who} trains in double precision: the parameters are of {seen}, which takes at least twice the time and memory of float32
+-- do: net.float() and data of float32 (what numpy makes is float64: torch.from_numpy(x).float()), unless the problem needs 16 digits
+-- record: it is noted when a model is called
+WITH e AS (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+)
+SELECT rank, parameter_dtype AS seen, 'note' AS severity FROM e WHERE newest = 1 AND parameter_dtype LIKE '%float64%'

@@ -1,0 +1,100 @@
+//! What `probe diagnose` makes of a thread that waits: for a processor, which is nobody's fault, or for anything else.
+
+use probe_proto::tables::{data_trace, environment, stack_samples, steps};
+use probe_store::Store;
+
+use super::diagnose::{STEPS, begins, nothing, of_rule, record_ranks, said};
+use crate::cli::support::Home;
+use crate::sql::data::Agent;
+
+/// A run on processors with so many threads, whose main thread is seen not to run at `line` in every other step where one is given.
+fn on_host(threads: i32, line: Option<i32>) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let device = Some(agent.strings.id("cpu"));
+        let row = environment::Row { device, torch_threads: Some(threads), ..agent.environment() };
+        agent.send(store, [row]);
+        let sample =
+            |step: i64| stack_samples::Row { line, running: false, ..agent.stack_sample(step, step as f64 + 0.005) };
+        let samples: Vec<_> = (0..STEPS).filter(|step| line.is_some() && step % 2 == 0).map(sample).collect();
+        agent.send(store, samples);
+    }
+}
+
+#[test]
+fn a_thread_that_sleeps_is_told_from_one_that_has_no_processor() {
+    let answer = |change: &dyn Fn(&mut steps::Row), more: &dyn Fn(&mut Agent, &Store)| {
+        of_rule("thread-blocked", STEPS, change, more)
+    };
+    let sleeps = |row: &mut steps::Row| row.other_time = 0.0055;
+    begins(
+        &answer(&sleeps, &on_host(1, None)),
+        "found: every rank: for 4.5 ms of each step the training thread neither",
+    );
+    let found = answer(&sleeps, &on_host(1, Some(9)));
+    assert!(found.ends_with("in other, mostly at train.py:9 in write_log (sampled)"), "{found}");
+    // Threads that compute together wait for one another, unless it is always the same line of the program.
+    begins(&answer(&sleeps, &on_host(4, None)), "silent");
+    begins(&answer(&sleeps, &on_host(4, Some(9))), "found: ");
+    // A neighbour has the processor.
+    let waits = |row: &mut steps::Row| (row.other_time, row.run_delay) = (0.0055, Some(0.0045));
+    begins(&answer(&waits, &on_host(1, None)), "silent");
+    // Batches and ranks are waited for, and other rules look at that.
+    let loads = |row: &mut steps::Row| (row.data_time, row.comm_time) = (0.004, 0.004);
+    begins(&answer(&loads, &on_host(1, None)), "silent");
+    // One long wait is no wait in each step.
+    let stalls = |row: &mut steps::Row| {
+        if row.step % 20 == 0 {
+            row.other_time = 0.5;
+        }
+    };
+    begins(&answer(&stalls, &on_host(1, None)), "silent: it exceeds its reference in");
+    // A device is waited for; and where the kernel does not count, it is not known.
+    let device = |agent: &mut Agent, store: &Store| {
+        let row = environment::Row { device: Some(agent.strings.id("cuda:0")), ..agent.environment() };
+        agent.send(store, [row]);
+    };
+    begins(&answer(&sleeps, &device), "silent");
+    let unknown = |row: &mut steps::Row| (row.other_time, row.run_delay) = (0.0055, None);
+    begins(&answer(&unknown, &on_host(1, None)), "open: python.steps.run_delay is not recorded");
+}
+
+#[test]
+fn a_rank_whose_neighbours_have_its_processor_is_not_the_slow_one() {
+    // The second rank has a processor for half of its time, and takes as long for everything.
+    let second = |delay: f64| {
+        move |rank: i32, row: &mut steps::Row| {
+            if rank == 1 {
+                row.forward_time += 0.005;
+                row.backward_time += 0.008;
+                row.run_delay = Some(delay);
+            } else {
+                row.comm_time += 0.013;
+            }
+        }
+    };
+    let of = |delay: f64| {
+        let home = Home::empty();
+        record_ranks(&home, "gpt@1", STEPS, second(delay), nothing);
+        said(&home, ["gpt", "diagnose", "--json", "--rule", "rank-slow"]).remove("rank-slow").unwrap_or_default()
+    };
+    begins(&of(0.014), "silent");
+    begins(&of(0.0), "found: rank 1 takes longer than the others for ");
+}
+
+#[test]
+fn batches_that_are_made_in_the_loop_take_longer_where_neighbours_are() {
+    let loads = |agent: &mut Agent, store: &Store| {
+        let row = environment::Row { cpu_cores: Some(8), ..agent.environment() };
+        agent.send(store, [row]);
+        let rows: Vec<_> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
+        let row = |(step, row)| data_trace::Row { step, num_workers: Some(0), wait: 0.006, ..row };
+        agent.send(store, (0..STEPS).zip(rows).map(row));
+    };
+    let of = |delay: f64| {
+        let change = |row: &mut steps::Row| (row.data_time, row.run_delay) = (0.006, Some(delay));
+        of_rule("loads-in-loop", STEPS, change, loads)
+    };
+    begins(&of(0.0), "found: every rank: batches are made on the training thread");
+    // Of 21 ms the thread had a processor for 5: its millisecond and a half for a hand-over would have been six.
+    begins(&of(0.0165), "silent");
+}
