@@ -93,7 +93,7 @@ class Snippet:
     """As the native half gives them."""
 
     code: str = ""
-    at: At = At.AUTO
+    at: At = field(default_factory=lambda: At.AUTO)
     step: int = -1
     hears_arrived: bool = True
     timeout_s: float = 30.0

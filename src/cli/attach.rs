@@ -163,7 +163,9 @@ fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &Found)
             true => "install the wheel of the same version there: python -m pip install trainprobe; or say where it is by --agent DIR".to_owned(),
             false => format!("probe {pid} stack says what it does; its own standard error may say more"),
         };
-        return Err(Error::failed(format!("the agent could not be started in process {pid}: {error}")).hint(hint));
+        return Err(Error::failed(format!("the agent could not be started in process {pid}"))
+            .because(error.as_str())
+            .hint(hint));
     }
     if let Some(why) = &report.refused {
         return Err(Error::failed(format!("process {pid} is not attached to: {why}")));

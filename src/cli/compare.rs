@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         let (b, name_b) = side(&mut client_b, &target_b, args.against.or(args.steps)).await?;
         // Drawing steps takes its time, and Ctrl-C is to be heard meanwhile.
         let compared = tokio::task::spawn_blocking(move || (compare::compare(&a, &b), a, b)).await;
-        let (compared, a, b) = compared.map_err(|error| Error::failed(error.to_string()))?;
+        let (compared, a, b) = compared.map_err(Error::caused)?;
         say("A", &name_a, &a);
         say("B", &name_b, &b);
         if a.clocks != b.clocks {

@@ -29,7 +29,7 @@ pub(super) fn run(args: Args, command: clap::Command) -> Result<Status> {
     for (name, text) in [("cli.md", command_line(command)), ("tables.md", all_tables())] {
         let path = args.directory.join(name);
         if !args.check {
-            fs::write(&path, text).map_err(|error| Error::failed(format!("{}: {error}", path.display())))?;
+            fs::write(&path, text).map_err(|error| Error::failed(path.display().to_string()).because(error))?;
         } else if fs::read_to_string(&path).ok() != Some(text) {
             return Err(Error::failed(format!("{} is stale", path.display()))
                 .hint(format!("probe generate-docs {}", args.directory.display())));

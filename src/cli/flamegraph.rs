@@ -173,7 +173,7 @@ fn draw(answer: &StacksAnswer, shape: Shape, choice: Choice, name: &str) -> Resu
 
 /// Beside the file under another name first, so that it is there whole or as it was.
 fn write(path: &Path, drawn: &[u8]) -> Result<()> {
-    let named = |error: io::Error| Error::failed(format!("{}: {error}", path.display()));
+    let named = |error: io::Error| Error::failed(path.display().to_string()).because(error);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(directory).map_err(named)?;
     file.write_all(drawn).map_err(named)?;

@@ -9,14 +9,14 @@ use probe_common::error::{Error, Result};
 pub(super) fn text(argument: Option<&str>, file: Option<&Path>, what: &str, example: &str) -> Result<String> {
     let text = match (argument, file) {
         (_, Some(path)) if path != Path::new("-") => {
-            std::fs::read_to_string(path).map_err(|error| Error::usage(format!("{}: {error}", path.display())))?
+            std::fs::read_to_string(path).map_err(|error| Error::usage(path.display().to_string()).because(error))?
         }
         (Some(text), None) if text != "-" => text.to_owned(),
         (None, None) if std::io::stdin().is_terminal() => String::new(),
         _ => {
             let mut text = String::new();
             let read = std::io::stdin().lock().read_to_string(&mut text);
-            read.map_err(|error| Error::usage(format!("standard input: {error}")))?;
+            read.map_err(|error| Error::usage("standard input").because(error))?;
             text
         }
     };

@@ -109,7 +109,7 @@ impl Done {
             }
             Err(error) => {
                 let hint = error.hint_text().map(str::to_owned);
-                let error = Error::failed(format!("{name} was not removed whole: {error}"));
+                let error = Error::failed(format!("{name} was not removed whole")).because(error);
                 report::error(&hint.map_or(error.clone(), |hint| error.hint(hint)));
                 self.failed += 1;
             }

@@ -98,7 +98,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
             Ok(child) => child,
             Err(error) => {
                 collector.end().await;
-                return Err(Error::failed(format!("{} could not be started: {error}", program.to_string_lossy())));
+                return Err(Error::failed(format!("{} could not be started", program.to_string_lossy())).because(error));
             }
         };
         let pid = child.id().unwrap_or_default();

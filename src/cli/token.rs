@@ -109,7 +109,7 @@ fn make(places: &Places, file: &TokenFile, args: Make) -> Result<Status> {
         } else {
             "-o FILE names another place"
         };
-        Error::failed(format!("{}: {error}", output.display())).hint(hint)
+        Error::failed(output.display().to_string()).because(error).hint(hint)
     };
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&output);
     let mut client = opened.map_err(failed)?;

@@ -34,7 +34,7 @@ pub(super) fn interval(text: String, sql: &mut Option<String>, has_file: bool) -
             *sql = Some(text);
             duration(INTERVAL).map_err(Error::usage)
         }
-        Err(error) => Err(Error::usage(format!("--watch '{text}' is not an interval: {error}"))),
+        Err(error) => Err(Error::usage(format!("--watch '{text}' is not an interval")).because(error)),
     }
 }
 
@@ -107,7 +107,7 @@ impl Watch {
             Err(error) => Err(io::Error::other(error.to_string())),
         };
         drop(writer);
-        written.map_err(|error| Error::failed(error.to_string()))?;
+        written.map_err(Error::caused)?;
         let text = String::from_utf8_lossy(&text);
         let cut = text.lines().count() > room;
         let more = match (printed.more, self.limit) {

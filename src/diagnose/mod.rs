@@ -151,7 +151,8 @@ async fn one(
     let rows = match rows::ask(client, &sql).await {
         Ok(rows) => rows,
         Err(error) if is_own && !matches!(error.kind(), Failure::Limit | Failure::Unreachable) => {
-            return Err(Error::usage(format!("the SQL of rule '{}': {error}", rule.name))
+            return Err(Error::usage(format!("the SQL of rule '{}'", rule.name))
+                .because(error.clone())
                 .hint(error.hint_text().unwrap_or("probe query -f runs it alone, with numbers in place of $window")));
         }
         Err(error) => {

@@ -38,7 +38,7 @@ pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
     let fields = answer.schema.fields().iter();
     let mut rows =
         Rows { columns: fields.map(|field| (field.name().clone(), column(field.data_type()))).collect(), count: 0 };
-    let failed = |error: arrow::error::ArrowError| Error::failed(error.to_string());
+    let failed = |error: arrow::error::ArrowError| Error::caused(error);
     while let Some(batch) = answer.batches.next().await {
         let batch = batch?;
         rows.count += batch.num_rows();

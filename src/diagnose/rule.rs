@@ -167,7 +167,7 @@ pub(crate) fn only(rules: Vec<Rule>, names: &[String]) -> Result<Vec<Rule>> {
 
 /// The rules of a directory: its files that end in .sql, by name.
 pub(crate) fn of_directory(directory: &Path) -> Result<Vec<Rule>> {
-    let failed = |path: &Path, error: std::io::Error| Error::usage(format!("{}: {error}", path.display()));
+    let failed = |path: &Path, error: std::io::Error| Error::usage(path.display().to_string()).because(error);
     let entries = std::fs::read_dir(directory).map_err(|error| failed(directory, error))?;
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|end| end == "sql"));

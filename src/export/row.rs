@@ -56,7 +56,7 @@ pub(super) fn columns(batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
         _ => cast(array, &DataType::Utf8),
     };
     let columns = batch.columns().iter().map(column).collect::<Result<Vec<_>, _>>();
-    columns.map_err(|error| Error::failed(error.to_string()))
+    columns.map_err(Error::caused)
 }
 
 /// One row.

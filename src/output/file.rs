@@ -28,7 +28,7 @@ impl Unfinished {
     /// # Errors
     /// It could not appear there.
     pub fn create(path: &Path) -> Result<Self> {
-        let wrong = |error: io::Error| Error::usage(format!("cannot write {}: {error}", path.display()));
+        let wrong = |error: io::Error| Error::usage(format!("cannot write {}", path.display())).because(error);
         // Through a link, the file that it points to is replaced and not the link.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mode = match fs::metadata(path) {
@@ -63,12 +63,12 @@ impl Unfinished {
             Kind::Beside { file, .. } => file.as_file(),
             Kind::There(file) => file,
         };
-        file.try_clone().map_err(|error| self.failed(&error))
+        file.try_clone().map_err(|error| self.failed(error))
     }
 
     /// What went wrong while writing.
-    pub fn failed(&self, error: &io::Error) -> Error {
-        Error::failed(format!("{}: {error}", self.asked.display()))
+    pub fn failed(&self, error: io::Error) -> Error {
+        Error::failed(self.asked.display().to_string()).because(error)
     }
 
     /// Everything is in it: on disk first, then under its name.
@@ -77,7 +77,7 @@ impl Unfinished {
     /// The file system's.
     pub fn finish(self) -> Result<()> {
         let Kind::Beside { file, target } = self.kind else { return Ok(()) };
-        let failed = |error: io::Error| Error::failed(format!("{}: {error}", self.asked.display()));
+        let failed = |error: io::Error| Error::failed(self.asked.display().to_string()).because(error);
         file.as_file().sync_all().map_err(failed)?;
         file.persist(&target).map_err(|error| failed(error.error))?;
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -45,7 +45,7 @@ pub async fn print(answer: Answer, format: Format, limit: Option<usize>) -> Resu
 pub async fn save(answer: Answer, format: Format, limit: Option<usize>, path: &Path) -> Result<Printed> {
     let unfinished = Unfinished::create(path)?;
     let out = Box::new(io::BufWriter::with_capacity(1 << 16, unfinished.file()?));
-    let failed = |error: io::Error| unfinished.failed(&error);
+    let failed = |error: io::Error| unfinished.failed(error);
     let mut writer = format.writer(answer.schema.clone(), Terminal::default(), out).map_err(failed)?;
     let mut printed = Printed::default();
     feed(answer, limit, writer.as_mut(), &mut printed).await?.map_err(failed)?;
@@ -87,6 +87,6 @@ pub fn unless_closed(written: io::Result<()>) -> Result<bool> {
     match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Error::failed(format!("standard output: {error}"))),
+        Err(error) => Err(Error::failed("standard output").because(error)),
     }
 }

@@ -169,8 +169,7 @@ pub(crate) async fn nothing(client: &mut Client, name: &str, selection: &Selecti
 
 async fn whole(client: &mut Client, sql: &str) -> Result<RecordBatch> {
     let (schema, batches) = collect(client.query(sql).await?).await?;
-    concat_batches(&schema, batches.iter().map(|batch| batch.as_ref()))
-        .map_err(|error| Error::failed(error.to_string()))
+    concat_batches(&schema, batches.iter().map(|batch| batch.as_ref())).map_err(Error::caused)
 }
 
 /// A number of the first row.

@@ -66,7 +66,7 @@ pub(crate) async fn folded(
             DataType::Float64,
         ];
         let columns = batch.columns().iter().zip(&kinds).map(|(column, kind)| cast(column, kind));
-        let columns = columns.collect::<Result<Vec<_>, _>>().map_err(|error| Error::failed(error.to_string()))?;
+        let columns = columns.collect::<Result<Vec<_>, _>>().map_err(Error::caused)?;
         (0..batch.num_rows()).for_each(|row| found.add(&columns, row, by_rank));
     }
     if found.rows == 0 {

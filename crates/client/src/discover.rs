@@ -24,7 +24,7 @@ async fn find_written(text: &str) -> Result<Target> {
     let at = |place| Ok(Target { place, pid: None });
     let endpoint = Endpoint::parse(text).map_err(|error| match error.kind() {
         // A name that can be none is an endpoint that is not there.
-        Kind::Usage => Error::unreachable(format!("there is no run '{text}': {error}")).hint(live_hint()),
+        Kind::Usage => Error::unreachable(format!("there is no run '{text}'")).because(error).hint(live_hint()),
         _ => error,
     })?;
     match endpoint {

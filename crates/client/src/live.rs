@@ -248,7 +248,7 @@ fn flight_error(error: FlightError) -> Error {
         FlightError::Arrow(error) => arrow_error(error),
         FlightError::ExternalError(error) => match error.downcast::<Status>() {
             Ok(status) => from_status(*status),
-            Err(error) => Error::failed(error.to_string()),
+            Err(error) => Error::caused(error),
         },
         other => Error::failed(other.to_string()),
     }

@@ -29,7 +29,7 @@ fn told(variable: &str) -> Result<Option<u64>> {
     match std::env::var(variable) {
         Ok(text) if !text.is_empty() => parse(variable, &text).map(Some),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(error) => Err(Error::usage(format!("{variable}: {error}"))),
+        Err(error) => Err(Error::usage(variable).because(error)),
     }
 }
 

@@ -118,7 +118,7 @@ impl Collector {
         let name = Arc::clone(&run);
         let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
         let Begun { store, registry, log, events, queries, journal, keeper } =
-            recovering.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())))?;
+            recovering.await.unwrap_or_else(|error| Err(Error::caused(error)))?;
         let shared = Arc::new(Shared {
             run,
             directory: reservation.directory().to_owned(),

@@ -103,10 +103,11 @@ impl Sampling {
     ) -> Result<T> {
         let (done, result) = oneshot::channel();
         let over = Arc::clone(&self.over);
-        std::thread::Builder::new().name("probe-sampling".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("probe-sampling".into()).spawn(move || {
             // Whoever waited has gone where this fails.
             drop(done.send(work(&over)));
-        })?;
+        });
+        thread.map_err(Error::no_thread)?;
         result.await.map_err(|_| Error::failed("stacks could not be sampled: the thread that did has broken off"))
     }
 }

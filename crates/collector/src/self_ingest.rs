@@ -89,7 +89,7 @@ impl SelfIngest {
 
     fn open(&self, identity: &Arc<Identity>) -> Result<Feed> {
         let mut random = [0_u8; 8];
-        getrandom::fill(&mut random).map_err(|error| Error::failed(format!("no random numbers: {error}")))?;
+        getrandom::fill(&mut random).map_err(|error| Error::failed("no random numbers").because(error))?;
         let instance = format!("{PREFIX}{:016x}", u64::from_le_bytes(random));
         let connection = self.registry.new_connection();
         let hello = v1::Hello {

@@ -151,7 +151,7 @@ impl Stacks {
             Some(error) => Some(self.ask_agent(&of.subject, error, asked_by).await),
         }));
         let (read, asked) = tokio::join!(reading, asked);
-        let mut read = read.map_err(|error| Error::failed(format!("stacks could not be read: {error}")))?.into_iter();
+        let mut read = read.map_err(|error| Error::failed("stacks could not be read").because(error))?.into_iter();
         Ok(asked.into_iter().filter_map(|asked| asked.or_else(|| read.next())).collect())
     }
 

@@ -46,10 +46,12 @@ impl Collector {
             info.write(&directory)?;
             journal::remove(&directory)
         });
-        let written = written.await.unwrap_or_else(|error| Err(Error::failed(error.to_string())));
+        let written = written.await.unwrap_or_else(|error| Err(Error::caused(error)));
         let written = written.map_err(|error| {
-            let what = Error::failed(format!("the run was not written to {}: {error}", shared.directory.display()));
-            error.hint_text().map_or(what.clone(), |hint| what.hint(hint))
+            let hint = error.hint_text().map(str::to_owned);
+            let what = Error::failed(format!("the run was not written to {}", shared.directory.display()));
+            let what = what.because(error);
+            hint.map_or(what.clone(), |hint| what.hint(hint))
         });
         shared.finish.over(shared.registry.all().len(), written.as_ref().err());
         servers.stop(CALLS_TIMEOUT).await;

@@ -1,11 +1,13 @@
-//! The one error of this crate: what was asked and what is wrong, what to do about it, and how it ends a command.
+//! The one error of all crates: what was asked and what is wrong, what to do about it, and how it ends a command.
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-/// Everywhere in this crate.
+/// Of whatever ends with that error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// How a command ends; the number is its exit status. 0 is done.
@@ -25,16 +27,38 @@ pub enum Kind {
 }
 
 /// An error for people.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// Displayed, it says the whole chain in one line: what was asked, and then its causes. An error crosses the wire and goes into
+/// logs and tables as such a line. Whoever goes through [`source`](StdError::source) asks what a cause is, and need not print it.
+#[derive(Debug, Clone)]
 pub struct Error {
     kind: Kind,
+    /// Without the causes; empty where they say it all.
     message: String,
+    cause: Option<Arc<dyn StdError + Send + Sync>>,
     hint: Option<String>,
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.as_deref().map(|cause| cause as _)
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        let mut said = self.message.clone();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let words = error.to_string();
+            // Many errors say their cause themselves.
+            if !said.contains(&words) {
+                let between = if said.is_empty() { "" } else { ": " };
+                said = said + between + &words;
+            }
+            cause = error.source();
+        }
+        f.write_str(&said)
     }
 }
 
@@ -44,7 +68,21 @@ const HINT: &str = "probe-hint-bin";
 impl Error {
     /// An error of this kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None }
+        Self { kind, message: message.into(), cause: None, hint: None }
+    }
+    /// Something failed, and its cause says what.
+    pub fn caused(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::failed("").because(cause)
+    }
+    /// The system starts no thread.
+    pub fn no_thread(cause: std::io::Error) -> Self {
+        Self::failed("no thread could be started").because(cause)
+    }
+    /// Adds why: what is displayed after the message.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.cause = Some(cause.into().into());
+        self
     }
     /// The query, snippet or command failed.
     pub fn failed(message: impl Into<String>) -> Self {
@@ -91,7 +129,7 @@ impl From<Error> for Status {
             Kind::Denied => Code::PermissionDenied,
             Kind::Limit => Code::ResourceExhausted,
         };
-        let mut status = Self::new(code, error.message);
+        let mut status = Self::new(code, error.to_string());
         if let Some(hint) = error.hint {
             status.metadata_mut().insert_bin(HINT, MetadataValue::from_bytes(hint.as_bytes()));
         }
@@ -110,12 +148,33 @@ impl From<Status> for Error {
         };
         let hint = status.metadata().get_bin(HINT).and_then(|v| v.to_bytes().ok());
         let hint = hint.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
-        Self { kind, message: status.message().to_owned(), hint }
+        Self { kind, message: status.message().to_owned(), cause: None, hint }
     }
 }
 
+/// Of a stream, which has no name; an error of a file is [`named`](crate::paths::named).
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        Self::failed(error.to_string())
+        Self::caused(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn causes_are_said_once_and_kept() {
+        let cause = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = Error::failed("/runs/gpt@1").because(cause());
+        assert_eq!(error.to_string(), "/runs/gpt@1: permission denied");
+        let kept = error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
+        assert_eq!(kept, Some(io::ErrorKind::PermissionDenied));
+        let outer = Error::usage("cannot read the run").because(error.clone());
+        assert_eq!(outer.to_string(), "cannot read the run: /runs/gpt@1: permission denied");
+        assert_eq!(Error::caused(cause()).to_string(), "permission denied");
+        assert_eq!(Status::from(outer).message(), "cannot read the run: /runs/gpt@1: permission denied");
     }
 }

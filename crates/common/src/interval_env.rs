@@ -17,7 +17,8 @@ pub fn told(variable: &str, default: Duration, shortest: Duration, examples: &st
             Ok(period) if period >= shortest => Ok(Some(period)),
             Ok(_) => Err(Error::usage(format!("{variable}={text} is too often"))
                 .hint(format!("{variable}={shortest:?} is the shortest"))),
-            Err(error) => Err(Error::usage(format!("{variable}={text} is not a duration: {error}"))
+            Err(error) => Err(Error::usage(format!("{variable}={text} is not a duration"))
+                .because(error)
                 .hint(format!("{variable}={examples} or off"))),
         },
     }

@@ -64,7 +64,7 @@ impl Places {
             (None, Some(session)) if session.is_dir() => session.join("probe"),
             _ => std::env::temp_dir().join(format!("probe-{uid}")),
         };
-        let absolute = |path: PathBuf| std::path::absolute(&path).map_err(|error| named(&path, &error));
+        let absolute = |path: PathBuf| std::path::absolute(&path).map_err(|error| named(&path, error));
         Ok(Self { home: absolute(home)?, runtime: absolute(runtime)? })
     }
 
@@ -91,7 +91,7 @@ impl Places {
         }
         let mut found = Vec::new();
         let directory = self.checked_runtime()?;
-        for entry in fs::read_dir(directory).map_err(|error| named(directory, &error))? {
+        for entry in fs::read_dir(directory).map_err(|error| named(directory, error))? {
             let Ok(entry) = entry else { continue };
             let name = entry.file_name();
             let Some(run) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else { continue };
@@ -168,14 +168,14 @@ pub fn socket_state(path: &Path) -> SocketState {
 /// Makes `path` with mode 0700 where it is not there, and refuses one that is not ours alone.
 pub fn private_directory(path: &Path) -> Result<()> {
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(|error| named(parent, &error))?;
+        fs::create_dir_all(parent).map_err(|error| named(parent, error))?;
     }
     match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(named(path, &error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(named(path, error)),
         _ => {}
     }
     // Not followed: a link in a directory that others can write to could point anywhere.
-    let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
+    let metadata = fs::symlink_metadata(path).map_err(|error| named(path, error))?;
     let denied = |what: String| {
         Error::denied(format!("{} {what}; sockets there would not be safe", path.display()))
             .hint(format!("remove it, or name another directory in {}", env::PROBE_RUNTIME_DIR))
@@ -202,7 +202,7 @@ pub fn private_directory(path: &Path) -> Result<()> {
 
 /// Refuses a directory in which somebody else could replace what is ours.
 pub fn only_ours_to_change(path: &Path) -> Result<()> {
-    let metadata = fs::metadata(path).map_err(|error| named(path, &error))?;
+    let metadata = fs::metadata(path).map_err(|error| named(path, error))?;
     let denied =
         |what: String| Err(Error::denied(format!("{} {what}; what is in it would not be safe", path.display())));
     let (uid, mode) = (metadata.uid(), metadata.mode());
@@ -221,8 +221,8 @@ pub fn host_name() -> String {
 }
 
 /// An input or output error that says which file it was about.
-pub fn named(path: &Path, error: &io::Error) -> Error {
-    Error::failed(format!("{}: {error}", path.display()))
+pub fn named(path: &Path, error: io::Error) -> Error {
+    Error::failed(path.display().to_string()).because(error)
 }
 
 fn user_home(variable: Option<PathBuf>) -> Result<PathBuf> {

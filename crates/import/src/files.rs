@@ -45,8 +45,8 @@ pub struct Found {
 pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<Found> {
     let mut found = Found::default();
     for path in paths {
-        let kind =
-            fs::metadata(path).map_err(|error| Error::usage(format!("cannot read {}: {error}", path.display())))?;
+        let kind = fs::metadata(path)
+            .map_err(|error| Error::usage(format!("cannot read {}", path.display())).because(error))?;
         if !kind.is_dir() {
             let format = format(path, forced)?.ok_or_else(|| {
                 Error::failed(format!("cannot import {}: it is of no format that is known here", path.display()))
@@ -106,7 +106,7 @@ fn name(path: &Path) -> String {
 
 /// All files below a directory.
 fn walk(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
-    let failed = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
+    let failed = |error: std::io::Error| Error::failed(format!("cannot read {}", directory.display())).because(error);
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;

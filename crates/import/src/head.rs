@@ -26,7 +26,9 @@ impl Head {
         let read = Input::open(path)?.text.take(MAX_BYTES).read_to_end(&mut bytes);
         match read {
             // Whoever reads the whole file says where it is damaged.
-            Err(error) if bytes.is_empty() => Err(Error::failed(format!("cannot read {}: {error}", path.display()))),
+            Err(error) if bytes.is_empty() => {
+                Err(Error::failed(format!("cannot read {}", path.display())).because(error))
+            }
             _ => Ok(Self { bytes }),
         }
     }

@@ -80,7 +80,8 @@ impl RowSink for Nowhere {
 
 /// Reads a text without a file; how many records it has, and how many rows those of its first process are.
 pub(crate) fn read(text: &[u8]) -> Result<(u64, u64)> {
-    let open = || Records::of(Input::of(std::io::Cursor::new(text.to_vec()), text.len() as u64)?);
+    let input = || Input::of(std::io::Cursor::new(text.to_vec()), text.len() as u64).map_err(Error::caused);
+    let open = || Records::of(input()?).map_err(Error::caused);
     let Some(records) = open()? else { return Ok((0, 0)) };
     let survey = Survey::of(records, &mut |_, _| ());
     let (Some(process), Some(records)) = (survey.processes.first(), open()?) else { return Ok((survey.records, 0)) };

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 
 use super::records::Record;
 
@@ -58,14 +59,17 @@ impl<R: Record> Sorter<R> {
         self.pending.sort_unstable_by_key(|record| (record.group(), record.key()));
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(BufWriter::with_capacity(256 << 10, tempfile::tempfile_in(&self.directory)?)),
+            None => {
+                let file = tempfile::tempfile_in(&self.directory).map_err(|error| named(&self.directory, error))?;
+                self.file.insert(BufWriter::with_capacity(256 << 10, file))
+            }
         };
         let mut run = Run::default();
         let mut bytes = Vec::with_capacity(R::BYTES);
         for record in self.pending.drain(..) {
             bytes.clear();
             record.write(&mut bytes);
-            file.write_all(&bytes)?;
+            file.write_all(&bytes).map_err(|error| named(&self.directory, error))?;
             run.groups.entry(record.group()).or_insert((self.written, 0)).1 += 1;
             self.written += R::BYTES as u64;
         }
@@ -87,7 +91,8 @@ impl<R: Record> Sorter<R> {
         } else if !self.pending.is_empty() {
             self.spill()?;
         }
-        let file = self.file.map(|file| file.into_inner().map_err(std::io::IntoInnerError::into_error)).transpose()?;
+        let file = self.file.map(|file| file.into_inner().map_err(std::io::IntoInnerError::into_error)).transpose();
+        let file = file.map_err(|error| named(&self.directory, error))?;
         Ok(Sorted { pending: self.pending, in_memory, runs: self.runs, file, failed: Cell::new(false) })
     }
 }

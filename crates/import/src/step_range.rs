@@ -17,7 +17,8 @@ impl StepRange {
     /// It is none, or too large.
     pub fn parse(pattern: &str) -> Result<Self> {
         RegexBuilder::new(pattern).size_limit(MAX_PATTERN).build().map(Self).map_err(|error| {
-            Error::usage(format!("{pattern} is no regular expression: {error}"))
+            Error::usage(format!("{pattern} is no regular expression"))
+                .because(error)
                 .hint("an example is --step-range '^iteration (\\d+)$'")
         })
     }

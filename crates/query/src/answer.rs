@@ -221,7 +221,7 @@ impl Answer {
 
     /// How it ended: one that broke off must not look like one that came to its end.
     async fn ended(&mut self) -> Result<()> {
-        (&mut self.query).await.unwrap_or_else(|error| Err(Error::failed(format!("the query broke off: {error}"))))
+        (&mut self.query).await.unwrap_or_else(|error| Err(Error::failed("the query broke off").because(error)))
     }
 }
 

@@ -220,7 +220,7 @@ impl Engine {
         };
         let planning = self.begin(&share, planning)?;
         let _end = EndOnDrop::new(planning.abort_handle(), &bounds);
-        bounds.hold(planning).await?.map_err(|error| Error::failed(format!("the query broke off: {error}")))?
+        bounds.hold(planning).await?.map_err(|error| Error::failed("the query broke off").because(error))?
     }
 
     /// Runs something for a question on the threads for that, and counts it.

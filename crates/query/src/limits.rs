@@ -160,7 +160,7 @@ fn variable<T>(name: &str, expected: &str, parse: impl Fn(&str) -> Option<T>) ->
             Error::usage(format!("{name} is '{text}', which is none that can be")).hint(expected.to_owned())
         }),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(error) => Err(Error::usage(format!("{name}: {error}"))),
+        Err(error) => Err(Error::usage(name).because(error)),
     }
 }
 

@@ -72,7 +72,7 @@ impl Parameters {
         let columns = self.0.iter().map(|(_, value)| value.to_array().map_err(no_value)).collect::<Result<Vec<_>>>()?;
         let fields: Vec<Field> = self.0.iter().map(|(name, value)| Field::new(name, value.data_type(), true)).collect();
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns);
-        batch.map(Some).map_err(|error| Error::failed(error.to_string()))
+        batch.map(Some).map_err(Error::caused)
     }
 
     /// As bytes, for [`Parameters::decode`].
@@ -85,7 +85,7 @@ impl Parameters {
             stream.write(&batch)?;
             stream.into_inner()
         });
-        written.map_err(|error| Error::failed(error.to_string()))
+        written.map_err(Error::caused)
     }
 
     /// Values from bytes of [`Parameters::encode`].

@@ -128,7 +128,8 @@ fn group(before: usize) -> Result<Group> {
             GIVES_WAY.set(Some(Arc::clone(&flag)));
         })
         .enable_time()
-        .build()?;
+        .build()
+        .map_err(Error::no_thread)?;
     Ok(Group { runtime, gave_way })
 }
 
@@ -187,7 +188,8 @@ pub(super) fn give_back_stack() {
 /// Does something here and now that takes as much stack as the deepest statement.
 pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work)?;
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        let thread = thread.map_err(Error::no_thread)?;
         thread.join().map_err(|panic| std::panic::resume_unwind(panic))
     })
 }

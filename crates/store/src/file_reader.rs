@@ -63,7 +63,7 @@ impl GroupReader {
         batch_rows: usize,
         read: impl FnMut(usize),
     ) -> Result<Self> {
-        Self::open_group(file, group, places, schema, batch_rows, read).map_err(|error| cannot(file, &error))
+        Self::open_group(file, group, places, schema, batch_rows, read).map_err(|error| cannot(file, error))
     }
 
     fn open_group(
@@ -141,7 +141,7 @@ impl GroupReader {
         if rows.is_err() {
             self.left = 0;
         }
-        Some(rows.map_err(|error| cannot(&self.file, &error)))
+        Some(rows.map_err(|error| cannot(&self.file, error)))
     }
 
     fn rows(&mut self) -> Result<PackedRows, ArrowError> {
@@ -174,7 +174,7 @@ impl Iterator for GroupReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         let rows = self.packed()?;
-        let batch = rows.and_then(|rows| rows.record_batch(&self.schema).map_err(|error| cannot(&self.file, &error)));
+        let batch = rows.and_then(|rows| rows.record_batch(&self.schema).map_err(|error| cannot(&self.file, error)));
         Some(batch)
     }
 }
@@ -204,7 +204,7 @@ impl Texts {
     }
 }
 
-fn cannot(file: &ParquetFile, error: &dyn std::error::Error) -> Error {
+fn cannot(file: &ParquetFile, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     let path = file.path.display();
     if file.had_to_go.load(Ordering::Relaxed) {
         return Error::limit(format!(
@@ -212,7 +212,7 @@ fn cannot(file: &ParquetFile, error: &dyn std::error::Error) -> Error {
         ))
         .hint("ask again, for fewer of the oldest rows, or start the collector with a larger PROBE_DISK");
     }
-    Error::failed(format!("cannot read {path}: {error}"))
+    Error::failed(format!("cannot read {path}")).because(error)
 }
 
 /// The file's footer: shared by those who read the file at the same time, and not kept for longer.

@@ -58,7 +58,7 @@ pub(super) fn write_file(
         let segment = &segments[number];
         segment.batches.iter().try_for_each(|batch| {
             let rows = segment.record_batch(batch, 0, batch.rows, &places, &schema);
-            write(&rows.map_err(|error| Error::failed(error.to_string()))?)
+            write(&rows.map_err(Error::caused)?)
         })
     })?;
     Ok(ParquetFile::written(directory.join(name), bytes, table, segments, &notes, &metadata))
@@ -76,15 +76,15 @@ pub(super) fn write_groups(
     let path = directory.join(name);
     let unfinished = directory.join(format!(".{name}.{UNFINISHED}"));
     let written = (|| {
-        probe_common::fault::check(&path)?;
+        probe_common::fault::check(&path).map_err(Error::caused)?;
         let written = write(&unfinished, table, notes, room, rows)?;
-        durable::rename(&unfinished, &path)?;
+        durable::rename(&unfinished, &path).map_err(Error::caused)?;
         Ok(written)
     })();
     written.map_err(|error: Error| {
         // What went wrong is said; should this fail too, the next attempt at the name overwrites it.
         let _ = fs::remove_file(&unfinished);
-        Error::failed(format!("cannot write {}: {error}", path.display()))
+        Error::failed(format!("cannot write {}", path.display())).because(error)
     })
 }
 
@@ -95,21 +95,19 @@ fn write(
     room: Room<'_>,
     mut rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
 ) -> Result<(ParquetMetaData, u64)> {
-    let failed = |error: &dyn std::error::Error| Error::failed(error.to_string());
     let groups = notes.len();
     // Without Arrow's schema in it: readers would take text for string views, which few of them compute with.
     let options = ArrowWriterOptions::new().with_properties(properties(table, notes)?).with_skip_arrow_metadata(true);
-    let file = Growing { file: File::create(path)?, bytes: 0, asked: 0, room };
-    let mut writer =
-        ArrowWriter::try_new_with_options(file, arrow_schema(table), options).map_err(|error| failed(&error))?;
+    let file = Growing { file: File::create(path).map_err(Error::caused)?, bytes: 0, asked: 0, room };
+    let mut writer = ArrowWriter::try_new_with_options(file, arrow_schema(table), options).map_err(Error::caused)?;
     for number in 0..groups {
-        rows(number, &mut |batch| writer.write(batch).map_err(|error| failed(&error)))?;
-        writer.flush().map_err(|error| failed(&error))?;
+        rows(number, &mut |batch| writer.write(batch).map_err(Error::caused))?;
+        writer.flush().map_err(Error::caused)?;
     }
-    let metadata = writer.finish().map_err(|error| failed(&error))?;
+    let metadata = writer.finish().map_err(Error::caused)?;
     let file = &writer.inner().file;
-    file.sync_all()?;
-    Ok((metadata, file.metadata()?.len()))
+    file.sync_all().map_err(Error::caused)?;
+    Ok((metadata, file.metadata().map_err(Error::caused)?.len()))
 }
 
 /// A file that asks for room before it takes it.
@@ -138,9 +136,8 @@ impl Write for Growing<'_> {
 }
 
 fn properties(table: &'static Table, notes: Vec<Note>) -> Result<WriterProperties> {
-    let failed = |error: &dyn std::error::Error| Error::failed(error.to_string());
-    let notes = file_notes::write(notes).map_err(|error| failed(&error))?;
-    let level = ZstdLevel::try_new(LEVEL).map_err(|error| failed(&error))?;
+    let notes = file_notes::write(notes).map_err(Error::caused)?;
+    let level = ZstdLevel::try_new(LEVEL).map_err(Error::caused)?;
     let mut properties = WriterProperties::builder()
         .set_created_by(format!("probe {}", probe_proto::VERSION))
         .set_compression(Compression::ZSTD(level))

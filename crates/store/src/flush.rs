@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 
 use super::disk_state::{DiskState, FILE_ROWS, Signal, Work, most_file_in_memory};
 use super::file_names::{numbers_in, table_directory};
@@ -77,7 +78,8 @@ impl Store {
         };
         self.kept.set(kept).map_err(|_| Error::failed("the store keeps its rows already"))?;
         let store = Arc::downgrade(self);
-        let thread = std::thread::Builder::new().name("probe-keeper".into()).spawn(move || run(&store))?;
+        let thread = std::thread::Builder::new().name("probe-keeper".into()).spawn(move || run(&store));
+        let thread = thread.map_err(Error::no_thread)?;
         Ok(StoreWriter { store: Arc::clone(self), thread: Some(thread) })
     }
 
@@ -190,7 +192,7 @@ impl Store {
         kept.journal.sync();
         let Some(table) = self.declared.get(place) else { return Ok(()) };
         let directory = table_directory(&kept.directory, table);
-        durable::create_directory(&directory)?;
+        durable::create_directory(&directory).map_err(|error| named(&directory, error))?;
         let name = format!("{:08}.parquet", kept.number.fetch_add(1, Ordering::Relaxed));
         let segments: Vec<Arc<Segment>> = chunk.iter().flat_map(|sealed| sealed.segments()).collect();
         let room = |bytes| {

@@ -32,8 +32,9 @@ pub(super) struct Found {
 
 /// Looks at all files of a run directory.
 pub(super) fn find(directory: &Path) -> Result<Found> {
-    let directory = fs::canonicalize(directory)
-        .map_err(|error| Error::failed(format!("cannot open the run directory {}: {error}", directory.display())))?;
+    let directory = fs::canonicalize(directory).map_err(|error| {
+        Error::failed(format!("cannot open the run directory {}", directory.display())).because(error)
+    })?;
     let mut found = Found::default();
     for table in TABLES {
         let files = find_table(&directory, table, &mut found)?;
@@ -49,7 +50,7 @@ pub(super) fn find(directory: &Path) -> Result<Found> {
 
 /// The tables that the run's program declared, by the columns of the first file of each that can be read.
 fn program_tables(directory: &Path, found: &mut Found) -> Result<Vec<&'static Table>> {
-    let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
+    let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}", directory.display())).because(error);
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).map_err(cannot)? {
         let name = entry.map_err(cannot)?.file_name();
@@ -90,7 +91,7 @@ fn program_table(name: &str, path: &Path) -> Result<&'static Table, String> {
 
 fn find_table(directory: &Path, table: &'static Table, found: &mut Found) -> Result<Vec<Arc<ParquetFile>>> {
     let directory = table_directory(directory, table);
-    let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", directory.display()));
+    let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}", directory.display())).because(error);
     let entries = match fs::read_dir(&directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

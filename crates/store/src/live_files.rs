@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Table;
 
@@ -50,7 +51,7 @@ impl RowSink for LiveFiles {
         let number = store.counters.appends.fetch_add(1, Ordering::Relaxed);
         let segment = Arc::new(Segment::new(Some(Arc::clone(identity)), Some(origin), rows, number));
         let directory = table_directory(&kept.directory, table);
-        durable::create_directory(&directory)?;
+        durable::create_directory(&directory).map_err(|error| named(&directory, error))?;
         let name = format!("{:08}.parquet", kept.number.fetch_add(1, Ordering::Relaxed));
         let room = |bytes| {
             kept.unfinished.store(bytes, Ordering::Relaxed);

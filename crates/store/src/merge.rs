@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use probe_common::error::Result;
+use probe_common::paths::named;
 
 use super::disk_state::{DiskState, FILE_ROWS};
 use super::file_names::{numbers_in, table_directory};
@@ -82,7 +83,7 @@ impl Store {
             Ok(merged) => merged,
             Err(error) => {
                 // It must not take the place of those that are right.
-                fs::remove_file(&path)?;
+                fs::remove_file(&path).map_err(|error| named(&path, error))?;
                 return Err(error);
             }
         };

@@ -46,7 +46,7 @@ impl RecordBatchBuilder {
         let batch = arrays
             .collect::<Result<Vec<ArrayRef>, ArrowError>>()
             .and_then(|arrays| RecordBatch::try_new_with_options(own_schema(self.table), arrays, &options));
-        batch.map_err(|error| Error::failed(format!("{}: {error}", self.table.full_name())))
+        batch.map_err(|error| Error::failed(self.table.full_name()).because(error))
     }
 }
 

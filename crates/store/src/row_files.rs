@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
+use probe_proto::decode::Malformed;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Table;
 
@@ -59,7 +61,7 @@ impl RowSink for RowFiles {
         let origin = Origin::batch(&self.instance, self.number);
         let segment = Segment::new(Some(Arc::clone(identity)), Some(origin), rows, self.number);
         let directory = table_directory(&self.directory, table);
-        durable::create_directory(&directory)?;
+        durable::create_directory(&directory).map_err(|error| named(&directory, error))?;
         write_file(&directory, &format!("{:08}.parquet", self.number), table, &[Arc::new(segment)], &|_| ())?;
         self.number += 1;
         Ok(())
@@ -71,11 +73,11 @@ pub(super) fn decode(table: &'static Table, builder: &mut BatchBuilder, strings:
     if builder.rows() == 0 {
         return Ok(None);
     }
-    let wrong = |error: &dyn std::fmt::Display| Error::failed(format!("{}: {error}", table.full_name()));
-    let mapping = Mapping::new(&table.wire_schema()).map_err(|error| wrong(&error))?;
+    let wrong = |error: Malformed| Error::failed(table.full_name()).because(error);
+    let mapping = Mapping::new(&table.wire_schema()).map_err(wrong)?;
     let mut texts = Strings::default();
     if let Some(all) = strings.since(0) {
-        texts.extend(all).map_err(|error| wrong(&error))?;
+        texts.extend(all).map_err(wrong)?;
     }
-    Rows::decode(&mapping, &builder.take(), &mut texts).map(Some).map_err(|error| wrong(&error))
+    Rows::decode(&mapping, &builder.take(), &mut texts).map(Some).map_err(wrong)
 }

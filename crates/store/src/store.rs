@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::SystemTime;
 
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 use probe_proto::table::Table;
 use probe_proto::tables::TABLES;
 use probe_proto::v1::TableSchema;
@@ -41,10 +42,11 @@ impl LeftOver {
     /// The file system's.
     pub fn set_aside(&self) -> Result<()> {
         for (path, _) in &self.damaged {
-            fs::rename(path, path.with_extension("parquet.damaged"))?;
+            let aside = path.with_extension("parquet.damaged");
+            fs::rename(path, aside).map_err(|error| named(path, error))?;
         }
         for path in &self.unfinished {
-            fs::remove_file(path)?;
+            fs::remove_file(path).map_err(|error| named(path, error))?;
         }
         Ok(())
     }

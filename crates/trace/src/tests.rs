@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use probe_proto::decode::{self, Values};
-use probe_proto::table::{ColumnType, Text};
 use proptest::prelude::*;
 
 use super::clock::SECOND;
@@ -15,7 +13,12 @@ use crate::record::{Kind, LOST_DETAIL, Record};
 use crate::sink::Sink;
 
 mod collectives;
+mod decoded;
 mod pauses;
+mod script;
+
+use decoded::{Cell, Row, rows, sum};
+use script::{Script, Tree, tree};
 
 /// Every address is a module of parameters called `m<address>`.
 #[derive(Debug)]
@@ -62,28 +65,6 @@ impl Names for Everyone {
     fn forget_before(&self, _ticks: u64) {}
 }
 
-type Row = HashMap<&'static str, Cell>;
-
-#[derive(Debug, Clone, PartialEq)]
-enum Cell {
-    Null,
-    Int(i64),
-    Float(f64),
-    Text(String),
-}
-
-impl Cell {
-    fn float(&self) -> f64 {
-        if let Self::Float(value) = self { *value } else { panic!("{self:?} is no float") }
-    }
-    fn int(&self) -> i64 {
-        if let Self::Int(value) = self { *value } else { panic!("{self:?} is no integer") }
-    }
-    fn text(&self) -> &str {
-        if let Self::Text(value) = self { value } else { panic!("{self:?} is no text") }
-    }
-}
-
 /// Seconds of a tick here: the smallest time there is.
 const TICK: f64 = 1.0 / SECOND as f64;
 
@@ -95,122 +76,6 @@ fn analyser() -> Analyser<Everyone> {
     analyser.name_thread(0, 100);
     analyser.name_thread(1, 101);
     analyser
-}
-
-/// Rows by table, decoded as the collector would.
-fn rows(sink: &mut Sink) -> HashMap<String, Vec<Row>> {
-    let tables: Vec<_> = sink.tables().collect();
-    let mut all: HashMap<String, Vec<Row>> = tables.iter().map(|table| (table.full_name(), Vec::new())).collect();
-    for batch in sink.take() {
-        let table = tables[batch.table as usize];
-        let count = decode::rows(&batch).expect("a size that is allowed");
-        let mut made = vec![Row::new(); count];
-        for (column, packed) in table.columns.iter().zip(&batch.columns) {
-            let decoded = decode::column(column.name, column.kind, column.nullable, packed, count, sink.strings.len())
-                .expect("a column that decodes");
-            for (place, row) in made.iter_mut().enumerate() {
-                let cell = match &decoded.values {
-                    _ if !decoded.is_valid(place) => Cell::Null,
-                    Values::Floats(bytes) => Cell::Float(f64::from_le_bytes(
-                        bytes[place * 8..place * 8 + 8].try_into().expect("eight bytes"),
-                    )),
-                    Values::Constant(value) if column.kind == ColumnType::Text => text(sink, *value),
-                    Values::Ints(values) if column.kind == ColumnType::Text => text(sink, values[place]),
-                    Values::Constant(value) => Cell::Int(*value),
-                    Values::Ints(values) => Cell::Int(values[place]),
-                    Values::Nulls => Cell::Null,
-                };
-                row.insert(column.name, cell);
-            }
-        }
-        all.insert(table.full_name(), made);
-    }
-    all
-}
-
-fn text(sink: &Sink, id: i64) -> Cell {
-    Cell::Text(sink.strings.get(Text(id as u32)).expect("a known string").to_owned())
-}
-
-fn sum(rows: &[Row], stage: &str, column: &str) -> f64 {
-    rows.iter().filter(|row| row["stage"].text() == stage).map(|row| row[column].float()).sum()
-}
-
-/// A training step as a script would record it.
-#[derive(Debug, Default)]
-struct Script {
-    now: u64,
-    sequence: u64,
-    steps: u64,
-    records: Vec<Record>,
-    /// Sequence numbers given out, and by which module's call.
-    made: Vec<(u64, u64)>,
-}
-
-impl Script {
-    fn put(&mut self, kind: Kind, payload: u64, a: u64, b: u64) {
-        self.records.push(Record::new(kind, payload, self.now, a, b));
-    }
-    fn pass(&mut self, ticks: u64) {
-        self.now += ticks;
-    }
-    /// A call of `module` that computes, makes `nodes` nodes, and calls what is in `tree` below it.
-    fn call(&mut self, tree: &Tree) {
-        self.put(Kind::Enter, self.sequence, tree.module, 7);
-        self.pass(tree.before);
-        for _ in 0..tree.nodes {
-            self.made.push((self.sequence, tree.module));
-            self.sequence += 1;
-            self.pass(3);
-        }
-        for child in &tree.children {
-            self.call(child);
-            self.pass(tree.between);
-        }
-        self.put(Kind::Exit, self.sequence, tree.module, 0);
-    }
-    /// The backward pass over everything made, newest first, an `AccumulateGrad` after each node.
-    fn backward(&mut self, ticks: u64) {
-        self.put(Kind::BackwardBegin, 0, 0, 0);
-        self.pass(11);
-        let (first, mut last) = (self.now, 0);
-        for (sequence, _) in std::mem::take(&mut self.made).into_iter().rev() {
-            for number in [sequence, u64::MAX] {
-                self.put(Kind::NodeStart, 0, number, 0);
-                self.pass(ticks);
-                self.put(Kind::NodeEnd, 0, 0, 0);
-                last = self.now;
-                self.pass(2);
-            }
-        }
-        self.pass(50);
-        self.put(Kind::BackwardEnd, 0, if last == 0 { 0 } else { first }, last);
-    }
-    fn step(&mut self) {
-        self.put(Kind::OptimizerBegin, 1, 0, 0);
-        self.pass(40);
-        self.steps += 1;
-        self.put(Kind::OptimizerEnd, 1, 1, self.steps);
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Tree {
-    module: u64,
-    before: u64,
-    between: u64,
-    nodes: u8,
-    children: Vec<Tree>,
-}
-
-fn tree() -> impl Strategy<Value = Tree> {
-    let leaf = (1..20_u64, 1..100_u64, 1..50_u64, 0..4_u8);
-    let leaf =
-        leaf.prop_map(|(module, before, between, nodes)| Tree { module, before, between, nodes, children: Vec::new() });
-    leaf.prop_recursive(4, 24, 4, |inner| {
-        ((20..40_u64, 1..100_u64, 1..50_u64, 0..4_u8), prop::collection::vec(inner, 0..4))
-            .prop_map(|((module, before, between, nodes), children)| Tree { module, before, between, nodes, children })
-    })
 }
 
 fn feed(script: &Script, detail: bool) -> (HashMap<String, Vec<Row>>, Sink) {

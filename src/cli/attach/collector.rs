@@ -11,7 +11,7 @@ use probe_client::Client;
 use probe_client::discover;
 use probe_client::endpoint::{Place, Target};
 use probe_common::error::{Error, Kind, Result};
-use probe_common::paths;
+use probe_common::paths::{self, named};
 use probe_proto::env;
 
 use super::targets::AttachTarget;
@@ -121,7 +121,8 @@ async fn start(name: &str, pid: u32) -> Result<Found> {
     // Of no other collector, which may still be there for the same process.
     let base = format!("attach-{pid}-{}", std::process::id());
     let (socket, log) = (runtime.join(format!("{base}.sock")), runtime.join(format!("{base}.log")));
-    let program = std::env::current_exe()?;
+    let program =
+        std::env::current_exe().map_err(|error| Error::failed("the command does not find itself").because(error))?;
     let mut child = Command::new(&program)
         .args(["serve", "--name", name, "--exit-when-idle", IDLE, "--listen"])
         .arg(format!("unix:{}", socket.display()))
@@ -131,11 +132,11 @@ async fn start(name: &str, pid: u32) -> Result<Found> {
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(File::create(&log)?)
+        .stderr(File::create(&log).map_err(|error| named(&log, error))?)
         // Ctrl-C at this terminal is not for it.
         .process_group(0)
         .spawn()
-        .map_err(|error| Error::failed(format!("{} could not be started: {error}", program.display())))?;
+        .map_err(|error| Error::failed(format!("{} could not be started", program.display())).because(error))?;
     let target = Target { place: Place::Socket(socket.clone()), pid: None };
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -28,12 +28,12 @@ impl Files {
     /// Makes the directory where it is not there.
     pub(super) fn new(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory)
-            .map_err(|error| Error::usage(format!("cannot write to {}: {error}", directory.display())))?;
+            .map_err(|error| Error::usage(format!("cannot write to {}", directory.display())).because(error))?;
         Ok(Self { directory: directory.to_owned(), unfinished: BTreeMap::new() })
     }
 
-    fn wrong(&self, error: &std::io::Error) -> Error {
-        Error::failed(format!("cannot write to {}: {error}", self.directory.display()))
+    fn wrong(&self, error: std::io::Error) -> Error {
+        Error::failed(format!("cannot write to {}", self.directory.display())).because(error)
     }
 
     pub(super) fn take(&mut self, piece: &TracePiece) -> Result<()> {
@@ -45,11 +45,11 @@ impl Files {
                 // What any new file gets: the umask takes away from it.
                 .permissions(Permissions::from_mode(0o666))
                 .tempfile_in(&self.directory);
-            let file = file.map_err(|error| self.wrong(&error))?;
+            let file = file.map_err(|error| self.wrong(error))?;
             self.unfinished.insert(key, (file, if piece.snapshot { SNAPSHOT } else { TRACE }));
         }
         let written = self.unfinished.get_mut(&key).map_or(Ok(()), |(file, _)| file.write_all(&piece.data));
-        written.map_err(|error| self.wrong(&error))
+        written.map_err(|error| self.wrong(error))
     }
 
     pub(super) fn finish(mut self, capture: &str) -> Result<()> {
@@ -57,7 +57,7 @@ impl Files {
         for ((rank, pid), (file, ending)) in unfinished {
             let whose = rank.map_or_else(|| format!("pid-{pid}"), |rank| format!("rank-{rank}"));
             let path = self.directory.join(format!("{capture}-{whose}{ending}"));
-            file.persist(&path).map_err(|error| self.wrong(&error.error))?;
+            file.persist(&path).map_err(|error| self.wrong(error.error))?;
             report::note(format_args!("wrote {}", path.display()));
         }
         Ok(())

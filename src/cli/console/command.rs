@@ -88,7 +88,9 @@ pub(super) fn parse(line: &str) -> Result<Command> {
         r"\watch" => {
             let interval = if plain.is_empty() { watch::INTERVAL } else { plain };
             let parsed = crate::cli::amounts::duration(interval);
-            Command::Watch(parsed.map_err(|error| Error::usage(format!("'{interval}' is not an interval: {error}")))?)
+            Command::Watch(
+                parsed.map_err(|error| Error::usage(format!("'{interval}' is not an interval")).because(error))?,
+            )
         }
         r"\plot" => Command::Plot(match plain {
             "" => None,

@@ -37,7 +37,7 @@ pub(super) fn prompt(mut session: Session) -> Result<Status> {
 }
 
 fn lines(session: &Rc<RefCell<Session>>) -> Result<Status> {
-    let failed = |error: ReadlineError| Error::failed(format!("the terminal: {error}"));
+    let failed = |error: ReadlineError| Error::failed("the terminal").because(error);
     let config = Config::builder().max_history_size(HISTORY).and_then(|config| config.history_ignore_dups(true));
     let config = config.map_err(failed)?.completion_type(CompletionType::List).history_ignore_space(true).build();
     let mut editor: Editor<Prompt, FileHistory> = Editor::with_config(config).map_err(failed)?;
@@ -112,7 +112,7 @@ fn greet(session: &mut Session) {
 /// Where what was typed is kept; the file is made for its owner alone.
 fn history_file() -> Result<PathBuf> {
     let home = paths::home()?;
-    std::fs::create_dir_all(&home).map_err(|error| paths::named(&home, &error))?;
+    std::fs::create_dir_all(&home).map_err(|error| paths::named(&home, error))?;
     Ok(home.join("console_history"))
 }
 

@@ -85,7 +85,7 @@ fn read_lines() -> Receiver<Result<String>> {
         let mut lines = io::stdin().lock();
         loop {
             let mut line = String::new();
-            let read = lines.read_line(&mut line).map_err(|error| Error::usage(format!("standard input: {error}")));
+            let read = lines.read_line(&mut line).map_err(|error| Error::usage("standard input").because(error));
             let (over, failed) = (matches!(read, Ok(0)), read.is_err());
             if over || sender.blocking_send(read.map(|_| line)).is_err() || failed {
                 return;

@@ -286,7 +286,7 @@ impl Session {
 /// A name that no other console has.
 fn name_of_variables() -> Result<String> {
     let mut bytes = [0_u8; 8];
-    getrandom::fill(&mut bytes).map_err(|error| Error::failed(format!("no random numbers: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(|error| Error::failed("no random numbers").because(error))?;
     Ok(format!("console-{:016x}", u64::from_ne_bytes(bytes)))
 }
 

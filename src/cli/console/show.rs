@@ -58,7 +58,7 @@ impl Sink {
         if matches!(format, Format::Json | Format::Arrow | Format::Parquet) {
             return Ok(Self::Once { path, format });
         }
-        let file = File::create(&path).map_err(|error| failed(&path, &error))?;
+        let file = File::create(&path).map_err(|error| failed(&path, error))?;
         Ok(Self::File { path, format, file, columns: None })
     }
 
@@ -70,7 +70,7 @@ impl Sink {
                 Ok(Written { printed, text, file: None })
             }
             Self::File { path, format, file, columns } => {
-                let failed = |error: io::Error| failed(path, &error);
+                let failed = |error: io::Error| failed(path, error);
                 let again = columns.as_ref() == Some(&answer.schema);
                 if columns.is_some() && *format == Format::Table {
                     io::Write::write_all(file, b"\n").map_err(failed)?;
@@ -120,7 +120,7 @@ async fn table(answer: Answer, shape: Shape, paged: bool) -> Result<(Vec<u8>, Pr
 /// Rows that were made here.
 pub(super) fn columns(columns: Vec<(&str, ArrayRef)>, shape: Shape, paged: bool) -> Result<()> {
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));
-    let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(|error| Error::failed(error.to_string()))?;
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(Error::caused)?;
     let mut text = Vec::new();
     let mut writer = Format::Table.writer(batch.schema(), terminal(shape, paged), Box::new(&mut text))?;
     writer.batch(&batch).and_then(|()| writer.finish())?;
@@ -168,6 +168,6 @@ fn terminal(shape: Shape, paged: bool) -> Terminal {
     Terminal { shape: if wide { Shape::Wide } else { shape }, ..Terminal::of_stdout() }
 }
 
-fn failed(path: &Path, error: &io::Error) -> Error {
-    Error::failed(format!("{}: {error}", path.display())).hint(r"\o without a name shows answers here again")
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::failed(path.display().to_string()).because(error).hint(r"\o without a name shows answers here again")
 }

@@ -62,7 +62,7 @@ pub(super) async fn save(
     about: &[(&str, String)],
 ) -> Result<Written> {
     let unfinished = Unfinished::create(path)?;
-    let failed = |error: io::Error| unfinished.failed(&error);
+    let failed = |error: io::Error| unfinished.failed(error);
     let file = BufWriter::with_capacity(1 << 16, unfinished.file()?);
     let mut out = match shape {
         Shape::ChromeGzip => Out::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
@@ -122,7 +122,7 @@ pub(super) struct Directory {
 impl Directory {
     /// Begins to fill `path`, which is empty or not there.
     pub(super) fn create(path: &Path) -> Result<Self> {
-        let wrong = |error: io::Error| Error::usage(format!("cannot write {}: {error}", path.display()));
+        let wrong = |error: io::Error| Error::usage(format!("cannot write {}", path.display())).because(error);
         match fs::read_dir(path) {
             Ok(mut entries) => {
                 if entries.next().is_some() {
@@ -155,7 +155,7 @@ impl Directory {
     pub(super) fn finish(self) -> Result<String> {
         use std::os::unix::fs::PermissionsExt;
         let shown = self.asked.display().to_string();
-        let failed = |error: io::Error| Error::failed(format!("{shown}: {error}"));
+        let failed = |error: io::Error| Error::failed(shown.as_str()).because(error);
         let path = self.unfinished.keep();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(failed)?;
         if let Err(error) = fs::rename(&path, &self.asked) {

@@ -214,11 +214,11 @@ async fn spawn(
     // The run's name is among the words, or has to be another one: this may be a run within a run.
     command.env_remove(env::PROBE_RUN);
     let started = command.stdin(Stdio::piped()).stdout(stdout).spawn();
-    let not_started = |error| Error::failed(format!("{} could not be started: {error}", program.display()));
+    let not_started = |error| Error::failed(format!("{} could not be started", program.display())).because(error);
     let mut child = started.map_err(not_started)?;
     let mut input = child.stdin.take();
     if let Some(input) = &mut input {
-        let line = serde_json::to_string(launch).map_err(|error| Error::failed(error.to_string()))?;
+        let line = serde_json::to_string(launch).map_err(Error::caused)?;
         // One that has ended already says why, and its end is seen.
         let _ = input.write_all(format!("{line}\n").as_bytes()).await;
     }
@@ -227,7 +227,8 @@ async fn spawn(
 
 /// This program. Where its file was replaced meanwhile (an upgrade), it is the one that runs here that is meant.
 fn program() -> Result<PathBuf> {
-    let path = std::env::current_exe()?;
+    let path =
+        std::env::current_exe().map_err(|error| Error::failed("the command does not find itself").because(error))?;
     Ok(if path.exists() { path } else { Path::new("/proc/self/exe").to_owned() })
 }
 

@@ -30,7 +30,7 @@ impl Launch {
     pub(in crate::cli) fn read() -> Result<Self> {
         let mut line = String::new();
         io::stdin().lock().read_line(&mut line)?;
-        serde_json::from_str(&line).map_err(|error| Error::usage(format!("--launched is for probe run alone: {error}")))
+        serde_json::from_str(&line).map_err(|error| Error::usage("--launched is for probe run alone").because(error))
     }
 }
 

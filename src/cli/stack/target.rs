@@ -74,7 +74,7 @@ impl StackTarget {
             Some(plan) => sampler::sample(&readers, &subject, plan, &AtomicBool::new(false)),
             None => readers.read(&subject, method),
         });
-        let process = reading.await.map_err(|error| Error::failed(format!("it could not be read: {error}")))?;
+        let process = reading.await.map_err(|error| Error::failed("it could not be read").because(error))?;
         let unix_ns = i64::try_from(now).unwrap_or_default();
         Ok(StacksAnswer { unix_ns, processes: vec![process], ..StacksAnswer::default() })
     }

@@ -68,7 +68,7 @@ impl Protection {
                 load(&path, &pem, &pem).map(Some)
             }
             Self::Files { certificate, key } => {
-                let public = fs::read(certificate).map_err(|error| named(certificate, &error))?;
+                let public = fs::read(certificate).map_err(|error| named(certificate, error))?;
                 load(certificate, &public, &secret(key)?).map(Some)
             }
         }
@@ -109,7 +109,7 @@ fn load(path: &Path, certificate: &[u8], key: &[u8]) -> Result<Identity> {
     let chain = chain.map_err(|_| Error::usage(format!("{} has a broken certificate", path.display())))?;
     // The error says nothing of what is in the key's file.
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| Error::usage("the file of the TLS key has none (PEM)"))?;
-    let unusable = |error: TlsError| Error::usage(format!("{} can't be used for TLS: {error}", path.display()));
+    let unusable = |error: TlsError| Error::usage(format!("{} can't be used for TLS", path.display())).because(error);
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_protocol_versions(&[&TLS13]).map_err(unusable)?;
     let mut config = builder.with_no_client_auth().with_single_cert(chain, key).map_err(unusable)?;
@@ -119,8 +119,8 @@ fn load(path: &Path, certificate: &[u8], key: &[u8]) -> Result<Identity> {
 
 /// Reads a file that is ours or root's and closed to others.
 fn secret(path: &Path) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(|error| named(path, &error))?;
-    let metadata = file.metadata().map_err(|error| named(path, &error))?;
+    let file = File::open(path).map_err(|error| named(path, error))?;
+    let metadata = file.metadata().map_err(|error| named(path, error))?;
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
     if owner != geteuid().as_raw() && owner != 0 {
         return Err(Error::denied(format!("{} belongs to uid {owner}, not to you", path.display())));
@@ -130,7 +130,7 @@ fn secret(path: &Path) -> Result<Vec<u8>> {
         return Err(Error::denied(what).hint(format!("chmod 0600 {}", path.display())));
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST).read_to_end(&mut bytes).map_err(|error| named(path, &error))?;
+    file.take(LONGEST).read_to_end(&mut bytes).map_err(|error| named(path, error))?;
     Ok(bytes)
 }
 
@@ -140,7 +140,7 @@ fn make_once(path: &Path) -> Result<()> {
     }
     let directory = path.parent().unwrap_or(path);
     private_directory(directory)?;
-    let failed = |error: rcgen::Error| Error::failed(format!("no certificate could be made: {error}"));
+    let failed = |error: rcgen::Error| Error::failed("no certificate could be made").because(error);
     // Names are for other programs' clients; ours go by the pin.
     let host = std::iter::once(host_name());
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into_iter();
@@ -162,7 +162,7 @@ fn make_once(path: &Path) -> Result<()> {
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
         file.write_all(made.cert.pem().as_bytes())
     })();
-    written.map_err(|error: io::Error| named(path, &error))
+    written.map_err(|error: io::Error| named(path, error))
 }
 
 #[cfg(test)]

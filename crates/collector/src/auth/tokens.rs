@@ -91,11 +91,11 @@ impl TokenFile {
             Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ELOOP as i32) => {
                 return Err(Error::denied(format!("{} is a symbolic link", self.path.display())));
             }
-            Err(error) => return Err(named(&self.path, &error)),
+            Err(error) => return Err(named(&self.path, error)),
         };
         self.check(&file)?;
         let mut text = String::new();
-        file.take(LONGEST).read_to_string(&mut text).map_err(|error| named(&self.path, &error))?;
+        file.take(LONGEST).read_to_string(&mut text).map_err(|error| named(&self.path, error))?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let tokens = lines.map(|(place, line)| {
             Named::parse(line).ok_or_else(|| {
@@ -107,7 +107,7 @@ impl TokenFile {
     }
 
     fn check(&self, file: &File) -> Result<()> {
-        let metadata = file.metadata().map_err(|error| named(&self.path, &error))?;
+        let metadata = file.metadata().map_err(|error| named(&self.path, error))?;
         let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
         let denied = |what: String| Err(Error::denied(format!("{} {what}", self.path.display())));
         if !metadata.is_file() {
@@ -133,7 +133,7 @@ impl TokenFile {
                 .hint(format!("a name has letters, digits and . _ -, {MAX_NAME_LENGTH} of them at most")));
         }
         let mut random = [0; 32];
-        getrandom::fill(&mut random).map_err(|error| Error::failed(format!("no random numbers: {error}")))?;
+        getrandom::fill(&mut random).map_err(|error| Error::failed("no random numbers").because(error))?;
         let mut token = String::from("probe_");
         for byte in random {
             let _ = write!(token, "{byte:02x}");
@@ -171,10 +171,10 @@ impl TokenFile {
     /// One change at a time; whoever reads sees the file before it or after it.
     fn change(&self, change: impl FnOnce(&mut Vec<Named>) -> Result<()>) -> Result<()> {
         let home = self.path.parent().unwrap_or(Path::new("/"));
-        std::fs::create_dir_all(home).map_err(|error| named(home, &error))?;
+        std::fs::create_dir_all(home).map_err(|error| named(home, error))?;
         // The directory is what is locked, since the file is replaced.
-        let directory = File::open(home).map_err(|error| named(home, &error))?;
-        directory.lock().map_err(|error| named(home, &error))?;
+        let directory = File::open(home).map_err(|error| named(home, error))?;
+        directory.lock().map_err(|error| named(home, error))?;
         let mut tokens = self.read()?;
         change(&mut tokens)?;
         let mut text = String::new();
@@ -187,7 +187,7 @@ impl TokenFile {
             file.persist(&self.path)?;
             directory.sync_all()
         })();
-        written.map_err(|error: io::Error| named(&self.path, &error))
+        written.map_err(|error: io::Error| named(&self.path, error))
     }
 }
 

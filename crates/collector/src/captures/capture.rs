@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 use probe_proto::v1::{
     At, CaptureBegan, CaptureCall, CaptureEvent, CaptureProgress, Captured, CapturedRows, capture_event::Event,
 };
@@ -107,7 +108,11 @@ impl Captures {
 
     /// Everything that is done in processes: what each says at the end.
     async fn record(&self, plan: &Plan, caller: &Caller, client: &Client) -> Result<Vec<Line>> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&plan.directory)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&plan.directory)
+            .map_err(|error| named(&plan.directory, error))?;
         let mut check = Running::call(&self.broker, plan, caller, ("check", At::Now))?;
         while check.next().await?.is_some() {}
         let mut begins: Vec<Option<i64>> = vec![None; plan.processes.len()];

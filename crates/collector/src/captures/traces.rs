@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 use probe_import::{Capture, RowCounts};
 use probe_proto::v1::{CaptureEvent, CapturedRows, TracePiece, capture_event::Event};
 use probe_store::{Identity, LiveFiles, Store};
@@ -39,7 +40,7 @@ pub(super) async fn read(
         // Nobody waits where this fails.
         let _ = done.send(read_all(&plan, &reports, &store, &client));
     };
-    std::thread::Builder::new().name("probe-capture".into()).spawn(work)?;
+    std::thread::Builder::new().name("probe-capture".into()).spawn(work).map_err(Error::no_thread)?;
     result.await.unwrap_or_else(|_| Err(Error::failed("reading the traces was broken off")))
 }
 
@@ -53,7 +54,7 @@ fn read_all(
     for (process, report) in plan.processes.iter().zip(reports) {
         let path = path(&plan.directory, process, report)?;
         let mut random = [0_u8; 8];
-        getrandom::fill(&mut random).map_err(|error| Error::failed(format!("no random numbers: {error}")))?;
+        getrandom::fill(&mut random).map_err(|error| Error::failed("no random numbers").because(error))?;
         let instance = format!("{}{:016x}", crate::instance::PREFIX, u64::from_le_bytes(random));
         let mut rows = LiveFiles::new(Arc::clone(store), &instance);
         let bounds = (plan.call.max_bytes, report.waited);
@@ -83,10 +84,11 @@ fn path(directory: &Path, process: &Identity, report: &Line) -> Result<PathBuf> 
 }
 
 fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEvent, Status>>) -> Result<()> {
-    let mut file = File::open(path)?;
+    let unread = |error| named(path, error);
+    let mut file = File::open(path).map_err(unread)?;
     loop {
         let mut piece = Vec::with_capacity(PIECE);
-        if file.by_ref().take(PIECE as u64).read_to_end(&mut piece)? == 0 {
+        if file.by_ref().take(PIECE as u64).read_to_end(&mut piece).map_err(unread)? == 0 {
             return Ok(());
         }
         let pid = u32::try_from(process.pid).unwrap_or_default();

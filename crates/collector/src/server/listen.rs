@@ -67,7 +67,7 @@ async fn tcp(address: SocketAddr, locks: &Locks) -> Result<Bound> {
             address.port()
         )));
     }
-    let failed = |error: io::Error| Error::failed(format!("not listening on {address}: {error}"));
+    let failed = |error: io::Error| Error::failed(format!("not listening on {address}")).because(error);
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok(Bound::Tcp(listener, address, locks.identity.clone()))
@@ -90,7 +90,7 @@ impl Drop for SocketFile {
 }
 
 fn unix(path: &Path) -> Result<Bound> {
-    let path = std::path::absolute(path).map_err(|error| named(path, &error))?;
+    let path = std::path::absolute(path).map_err(|error| named(path, error))?;
     let (Some(parent), Some(_)) = (path.parent(), path.file_name()) else {
         return Err(Error::usage(format!("{} is not a valid socket path", path.display())));
     };
@@ -119,7 +119,7 @@ fn unix(path: &Path) -> Result<Bound> {
         .hint(format!("name a shorter directory in {}", probe_proto::env::PROBE_RUNTIME_DIR)));
     }
     // Fails where it is there already: then it may be somebody else's.
-    fs::DirBuilder::new().mode(0o700).create(&private).map_err(|error| named(&private, &error))?;
+    fs::DirBuilder::new().mode(0o700).create(&private).map_err(|error| named(&private, error))?;
     let bound = (|| {
         let listener = UnixListener::bind(&hidden)?;
         fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))?;
@@ -131,10 +131,10 @@ fn unix(path: &Path) -> Result<Bound> {
         let _ = fs::remove_file(&hidden);
     }
     let _ = fs::remove_dir(&private);
-    let (listener, identity) = bound.map_err(|error: io::Error| named(&path, &error))?;
+    let (listener, identity) = bound.map_err(|error: io::Error| named(&path, error))?;
     Ok(Bound::Unix(listener, SocketFile { path, identity }))
 }
 
 fn random() -> Result<u32> {
-    getrandom::u32().map_err(|error| Error::failed(format!("no random numbers: {error}")))
+    getrandom::u32().map_err(|error| Error::failed("no random numbers").because(error))
 }

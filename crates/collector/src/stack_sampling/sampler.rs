@@ -79,7 +79,8 @@ impl StackSampling {
             over: AtomicBool::new(false),
         });
         let sampling = Self(Arc::clone(&shared));
-        std::thread::Builder::new().name("probe-samples".into()).spawn(move || shared.run())?;
+        let thread = std::thread::Builder::new().name("probe-samples".into()).spawn(move || shared.run());
+        thread.map_err(Error::no_thread)?;
         Ok(sampling)
     }
 

@@ -77,8 +77,9 @@ impl Records {
     /// It can't be read.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
         let input = Input::open(path)?;
-        Self::of(input)
-            .map_err(|error| probe_common::error::Error::failed(format!("cannot read {}: {error}", path.display())))
+        Self::of(input).map_err(|error| {
+            probe_common::error::Error::failed(format!("cannot read {}", path.display())).because(error)
+        })
     }
 
     /// Of the text of a file.

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
@@ -77,7 +78,7 @@ impl Database {
         let unpacked = if is_database(path)? { None } else { Some(unpack(&begun, input.text, scratch)) };
         let unpacked = unpacked.transpose().map_err(|error| failed(&error))?;
         let file = unpacked.as_ref().map_or(path, |unpacked| unpacked.path());
-        let bytes = std::fs::metadata(file)?.len();
+        let bytes = std::fs::metadata(file).map_err(|error| named(file, error))?.len();
         let connection = connect(file, bytes).map_err(|error| failed(&why(&error)))?;
         let mut database = Self {
             connection,
@@ -199,7 +200,8 @@ pub(crate) fn integer(row: &Row<'_>, place: usize) -> Option<i64> {
 
 fn is_database(path: &Path) -> Result<bool> {
     let mut begun = [0; MAGIC.len()];
-    Ok(std::fs::File::open(path)?.read_exact(&mut begun).is_ok() && begun == MAGIC)
+    let mut file = std::fs::File::open(path).map_err(|error| named(path, error))?;
+    Ok(file.read_exact(&mut begun).is_ok() && begun == MAGIC)
 }
 
 /// Writes a packed database to a file of its own. It is bounded as all text of packed files is.

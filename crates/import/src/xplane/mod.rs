@@ -17,6 +17,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading};
@@ -61,7 +62,7 @@ pub(crate) fn import(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
     let (file, file_bytes) = open(reading.path, reading.scratch)?;
-    let text_bytes = file.metadata()?.len();
+    let text_bytes = file.metadata().map_err(|error| named(reading.path, error))?.len();
     let mut report = |at: u64| {
         progress((at as f64 / text_bytes.max(1) as f64 * file_bytes as f64) as u64, file_bytes);
     };
@@ -102,19 +103,20 @@ pub(crate) fn import(
 
 /// The file, unpacked into `scratch` where it is packed, and its size as it was given.
 fn open(path: &Path, scratch: &Path) -> Result<(File, u64)> {
-    let failed = |error: std::io::Error| Error::failed(format!("cannot read {}: {error}", path.display()));
+    let failed = |error: std::io::Error| Error::failed(format!("cannot read {}", path.display())).because(error);
     let mut input = Input::open(path)?;
     if !input.packed {
         return Ok((File::open(path).map_err(failed)?, input.file_bytes));
     }
-    let mut file = tempfile::tempfile_in(scratch)?;
+    let unpacked = |error: std::io::Error| named(scratch, error);
+    let mut file = tempfile::tempfile_in(scratch).map_err(unpacked)?;
     // What a broken file gave before it broke is kept.
     let copied = std::io::copy(&mut input.text, &mut file);
-    file.flush()?;
-    if file.metadata()?.len() == 0 {
+    file.flush().map_err(unpacked)?;
+    if file.metadata().map_err(unpacked)?.len() == 0 {
         copied.map_err(failed)?;
     }
-    file.seek(SeekFrom::Start(0))?;
+    file.seek(SeekFrom::Start(0)).map_err(unpacked)?;
     Ok((file, input.file_bytes))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Seek};
 
-use probe_common::error::Result;
+use probe_common::error::{Error, Result};
 
 use super::events::Event;
 use super::lines::{Line, Plane};
@@ -65,7 +65,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
     /// # Errors
     /// Records can't be written.
     pub(crate) fn read(mut self) -> Result<(Collected, Space)> {
-        let end = self.wire.size()?;
+        let end = self.wire.size().map_err(Error::caused)?;
         let mut planes = Vec::new();
         if let Err(stopped) = self.list_planes(end, &mut planes) {
             self.stop(&stopped);

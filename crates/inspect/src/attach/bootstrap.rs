@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -57,8 +58,10 @@ impl Desk {
     /// # Errors
     /// The process sees another directory under that path, or none: it is in a container, or in another mount namespace.
     pub fn set_up(place: &Path, pid: i32) -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix(&format!("attach-{pid}-")).tempdir_in(place)?;
-        fs::write(directory.path().join("ticket"), "")?;
+        let directory = tempfile::Builder::new().prefix(&format!("attach-{pid}-")).tempdir_in(place);
+        let directory = directory.map_err(|error| named(place, error))?;
+        let ticket = directory.path().join("ticket");
+        fs::write(&ticket, "").map_err(|error| named(&ticket, error))?;
         let desk = Self { directory };
         if !is_seen(pid, desk.directory.path()) {
             return Err(Error::failed(format!("process {pid} does not see {}: it is in a container", place.display()))
@@ -74,7 +77,7 @@ impl Desk {
 
     /// The statement.
     pub fn statement(&self, settings: &Settings<'_>) -> Result<String> {
-        let mut settings = serde_json::to_value(settings).map_err(|error| Error::failed(error.to_string()))?;
+        let mut settings = serde_json::to_value(settings).map_err(Error::caused)?;
         settings["directory"] = self.directory.path().to_string_lossy().into();
         Ok(format!(
             "try:\n __import__('threading'); __import__('_thread').start_new_thread(__import__('builtins').exec, ({}, {{'SETTINGS': {}, '__name__': 'probe_bootstrap'}}))\n\
@@ -94,10 +97,10 @@ impl Desk {
         loop {
             match fs::read(&file) {
                 Ok(report) => {
-                    return serde_json::from_slice(&report).map(Some).map_err(|error| Error::failed(error.to_string()));
+                    return serde_json::from_slice(&report).map(Some).map_err(Error::caused);
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(named(&file, error)),
             }
             if !Path::new(&format!("/proc/{pid}")).exists() {
                 return Err(Error::unreachable(format!("process {pid} ended meanwhile")));

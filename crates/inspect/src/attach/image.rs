@@ -47,7 +47,7 @@ impl Image {
 
     /// What can be looked up in it.
     pub(super) fn symbols(&self) -> Result<Symbols<'_>> {
-        let elf = Elf::parse(&self.bytes).map_err(|error| Error::failed(error.to_string()))?;
+        let elf = Elf::parse(&self.bytes).map_err(Error::caused)?;
         Ok(Symbols { image: self, elf })
     }
 }

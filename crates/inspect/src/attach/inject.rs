@@ -55,7 +55,7 @@ impl From<io::Error> for Failure {
             None if error.kind() == io::ErrorKind::TimedOut => {
                 Self::For(Error::limit("the borrowed thread did not come back in time"))
             }
-            _ => Self::For(Error::failed(format!("a thread could not be borrowed: {error}"))),
+            _ => Self::For(Error::failed("a thread could not be borrowed").because(error)),
         }
     }
 }
@@ -109,7 +109,7 @@ pub(super) fn release(pid: i32, places: &Places, injected: &Injected) {
 
 pub(super) fn memory(pid: i32) -> Result<File> {
     let opened = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
-    opened.map_err(|error| Error::denied(format!("the memory of process {pid} can't be written: {error}")))
+    opened.map_err(|error| Error::denied(format!("the memory of process {pid} can't be written")).because(error))
 }
 
 /// Stops a thread, does `work`, and puts it back as it was, whatever comes of it. By a thread of our own that ends then:

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
 
 mod bootstrap;
 mod image;
@@ -45,7 +46,7 @@ pub struct Sent {
 pub fn send(pid: i32, interpreter: &Interpreter, statement: &str, script: &Path) -> Result<Sent> {
     match interpreter.method() {
         Method::RemoteDebugging => {
-            fs::write(script, statement)?;
+            fs::write(script, statement).map_err(|error| named(script, error))?;
             remote_debugging::execute(pid, interpreter, &script.to_string_lossy())?;
             Ok(Sent::default())
         }

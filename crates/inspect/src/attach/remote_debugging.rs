@@ -33,7 +33,8 @@ pub(super) fn execute(pid: i32, interpreter: &Interpreter, script: &str) -> Resu
     }
     let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
     let memory = memory.map_err(|_| crate::stacks::permission::denied_to_trace(pid))?;
-    let failed = |error: io::Error| Error::failed(format!("the memory of process {pid} is not as expected: {error}"));
+    let failed =
+        |error: io::Error| Error::failed(format!("the memory of process {pid} is not as expected")).because(error);
     match write(&memory, interpreter.runtime, script) {
         Ok(Answer::Done) => Ok(()),
         Ok(Answer::Refused(why, hint)) => Err(Error::failed(format!("process {pid}: {why}")).hint(hint)),

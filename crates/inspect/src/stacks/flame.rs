@@ -64,7 +64,7 @@ fn draw(lines: &[String], title: &str, unit: &str, out: &mut dyn Write) -> Resul
     options.title = title.to_owned();
     options.count_name = unit.into();
     inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
-        .map_err(|error| Error::failed(format!("the flame graph could not be drawn: {error}")))
+        .map_err(|error| Error::failed("the flame graph could not be drawn").because(error))
 }
 
 /// Stacks of anything, outermost first, and what they weigh.

@@ -22,7 +22,7 @@ pub fn check(pid: i32) -> Result<()> {
     match error.kind() {
         ErrorKind::NotFound => Err(Error::unreachable(format!("there is no process {pid}"))),
         ErrorKind::PermissionDenied => Err(denied(pid)),
-        _ => Err(Error::failed(format!("the memory of process {pid} can't be read: {error}"))),
+        _ => Err(Error::failed(format!("the memory of process {pid} can't be read")).because(error)),
     }
 }
 

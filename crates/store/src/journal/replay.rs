@@ -123,6 +123,6 @@ impl Left {
 }
 
 fn read(path: &Path) -> Result<frame::Frames> {
-    let file = fs::read(path).map_err(|error| named(path, &error))?;
+    let file = fs::read(path).map_err(|error| named(path, error))?;
     Ok(frame::Frames::new(file.into()))
 }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use probe_common::durable;
-use probe_common::error::Result;
+use probe_common::error::{Error, Result};
 use probe_common::paths::named;
 use probe_proto::v1::{self, record};
 use tokio::sync::watch;
@@ -57,7 +57,7 @@ impl Journal {
     /// # Errors
     /// The file system's.
     pub fn begin(directory: &Path, mut begin: Begin) -> Result<Arc<Self>> {
-        durable::create_directory(directory).map_err(|error| named(directory, &error))?;
+        durable::create_directory(directory).map_err(|error| named(directory, error))?;
         for evicted in &mut begin.checkpoint.evicted {
             evicted.appends = begin.appends;
         }
@@ -78,8 +78,9 @@ impl Journal {
             due: OnceLock::new(),
         });
         let mut writer = Writer::new(Arc::clone(&inner), begin.number);
-        writer.next_file(false).map_err(|error| named(directory, &error))?;
-        let thread = std::thread::Builder::new().name("probe-journal".into()).spawn(move || writer.run())?;
+        writer.next_file(false).map_err(|error| named(directory, error))?;
+        let thread = std::thread::Builder::new().name("probe-journal".into()).spawn(move || writer.run());
+        let thread = thread.map_err(Error::no_thread)?;
         Ok(Arc::new(Self { inner, thread: Mutex::new(Some(thread)) }))
     }
 

@@ -132,21 +132,21 @@ impl RunInfo {
     /// Reads the file of a run directory.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE);
-        let text = fs::read(&path).map_err(|error| named(&path, &error))?;
-        serde_json::from_slice(&text).map_err(|error| Error::failed(format!("{}: {error}", path.display())))
+        let text = fs::read(&path).map_err(|error| named(&path, error))?;
+        serde_json::from_slice(&text).map_err(|error| Error::failed(path.display().to_string()).because(error))
     }
 
     /// Writes the file of a run directory, whole or not at all.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let path = directory.join(FILE);
-        let text = serde_json::to_vec_pretty(self).map_err(|error| Error::failed(format!("{FILE}: {error}")))?;
+        let text = serde_json::to_vec_pretty(self).map_err(|error| Error::failed(FILE).because(error))?;
         let unfinished = directory.join(format!(".{FILE}.new"));
         let written = fs::File::create(&unfinished).and_then(|mut file| {
             file.write_all(&text)?;
             file.write_all(b"\n")?;
             file.sync_all()
         });
-        written.and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| named(&path, &error))
+        written.and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| named(&path, error))
     }
 }
 

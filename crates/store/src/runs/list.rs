@@ -32,7 +32,7 @@ pub fn list_runs_in(places: &Places) -> Result<Vec<Run>> {
     let entries = match fs::read_dir(&directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(named(&directory, &error)),
+        Err(error) => return Err(named(&directory, error)),
     };
     // No runtime directory that can be trusted means no collector that can be asked, and none that is live for us.
     let live = places.sockets().unwrap_or_default();

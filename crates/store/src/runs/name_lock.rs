@@ -11,12 +11,12 @@ pub(super) fn take(places: &Places, name: &str) -> Result<File> {
     let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
     let opened =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(&path);
-    let file = opened.map_err(|error| named(&path, &error))?;
+    let file = opened.map_err(|error| named(&path, error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::failed(format!("a run called '{name}' is live"))
             .hint(format!("choose another name, or ask that one: probe {name} query …"))),
-        Err(TryLockError::Error(error)) => Err(named(&path, &error)),
+        Err(TryLockError::Error(error)) => Err(named(&path, error)),
     }
 }
 

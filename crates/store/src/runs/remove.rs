@@ -91,9 +91,10 @@ pub fn ended(run: &Run) -> Option<Timestamp> {
 pub fn remove(run: &Run) -> Result<u64> {
     let bytes = size(&run.directory);
     let leaving = run.directory.with_file_name(format!("{LEAVING}{}-{}", run.name, std::process::id()));
-    fs::rename(&run.directory, &leaving).map_err(|error| named(&run.directory, &error))?;
+    fs::rename(&run.directory, &leaving).map_err(|error| named(&run.directory, error))?;
     fs::remove_dir_all(&leaving).map_err(|error| {
-        Error::failed(format!("some of its files are left in {}: {error}", leaving.display()))
+        Error::failed(format!("some of its files are left in {}", leaving.display()))
+            .because(error)
             .hint("the next probe runs rm tries them again")
     })?;
     Ok(bytes)

@@ -32,7 +32,7 @@ impl Reservation {
         check_name(name)?;
         let lock = name_lock::take(places, name)?;
         let runs = places.runs();
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(&runs).map_err(|error| named(&runs, &error))?;
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(&runs).map_err(|error| named(&runs, error))?;
         let mut number = 1 + newest(&runs, name)?;
         loop {
             let run = RunName { base: name.to_owned(), number: Some(number) };
@@ -46,7 +46,7 @@ impl Reservation {
                     return Ok(Self { name: run, directory, _lock: lock, writer });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(named(&directory, &error)),
+                Err(error) => return Err(named(&directory, error)),
             }
         }
     }
@@ -120,7 +120,7 @@ fn may_go_on(info: &RunInfo) -> Result<()> {
 
 /// The largest number a directory of this name has; 0 where there is none.
 fn newest(runs: &Path, name: &str) -> Result<u32> {
-    let entries = fs::read_dir(runs).map_err(|error| named(runs, &error))?;
+    let entries = fs::read_dir(runs).map_err(|error| named(runs, error))?;
     let names = entries.filter_map(|entry| RunName::numbered(entry.ok()?.file_name().to_str()?));
     Ok(names.filter(|run| run.base == name).filter_map(|run| run.number).max().unwrap_or_default())
 }
