@@ -100,6 +100,13 @@ impl SharedSteps {
         format!("CASE {} ELSE {} END", cases.join(" "), condition(0))
     }
 
+    /// A process's own count of steps as the shared one; None where that is not known.
+    pub(crate) fn count(&self, host: &str, pid: i64, own: i64) -> Option<i64> {
+        let Some(processes) = &self.processes else { return Some(own) };
+        let found = processes.iter().find(|process| (process.host.as_str(), process.pid) == (host, pid))?;
+        Some(own + found.offset)
+    }
+
     /// Which ranks' steps are not known to be those of the others, for people; None where all are.
     pub(crate) fn not_shared(&self) -> Option<String> {
         let ranks = names(&self.unknown.iter().map(|rank| Owner::Rank(*rank)).collect::<Vec<_>>());
