@@ -23,32 +23,26 @@ static SCANNED: [AtomicU64; LOOKED_AT] = [const { AtomicU64::new(0) }; LOOKED_AT
 
 /// What `work()` says, while this callback looks at what it runs on this thread.
 fn look<T>(callback: Callback, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    fill_stack(|_, _| u64::MAX);
+    fill_stack(u64::MAX);
     with_callback(callback, work)
 }
 
-/// Writes over what earlier calls have left on the stack below the caller, by the place of a word and its address.
+/// Writes this word over what earlier calls have left on the stack below the caller.
 #[inline(never)]
-fn fill_stack(word: impl Fn(usize, u64) -> u64) {
+fn fill_stack(word: u64) {
     const WORDS: usize = 8192;
     let mut words = [const { MaybeUninit::<u64>::uninit() }; WORDS];
-    for (place, filled) in words.iter_mut().enumerate() {
-        let address = filled.as_mut_ptr();
+    for filled in &mut words {
         // SAFETY: a word of an array of this function's own.
-        unsafe { address.write_volatile(word(place, address as u64)) };
+        unsafe { filled.as_mut_ptr().write_volatile(word) };
     }
     std::hint::black_box(&mut words);
 }
 
-/// For tests: leaves these words again and again on the stack below the caller, as earlier calls may. `below`: the first of
-/// them is the address so many bytes below its own.
+/// For tests: leaves this word everywhere on the stack below the caller, as earlier calls may.
 #[pyfunction]
-#[pyo3(signature = (words, below=None))]
-fn leave_on_stack(words: Vec<u64>, below: Option<u64>) {
-    fill_stack(|place, address| match (below, words.get(place % words.len().max(1))) {
-        (Some(below), Some(_)) if place % words.len() == 0 => address.wrapping_sub(below),
-        (_, word) => word.copied().unwrap_or_default(),
-    });
+fn leave_on_stack(word: u64) {
+    fill_stack(word);
 }
 
 unsafe extern "C" fn scan(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
