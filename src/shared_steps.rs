@@ -10,6 +10,7 @@ use probe_client::Client;
 use probe_common::error::Result;
 use probe_inspect::stacks::fold::{Owner, names};
 use probe_proto::table::Source;
+use probe_proto::v1::RankState;
 use probe_query::relations;
 
 use crate::small_rows::rows;
@@ -100,11 +101,11 @@ impl SharedSteps {
         format!("CASE {} ELSE {} END", cases.join(" "), condition(0))
     }
 
-    /// A process's own count of steps as the shared one; None where that is not known.
-    pub(crate) fn count(&self, host: &str, pid: i64, own: i64) -> Option<i64> {
-        let Some(processes) = &self.processes else { return Some(own) };
-        let found = processes.iter().find(|process| (process.host.as_str(), process.pid) == (host, pid))?;
-        Some(own + found.offset)
+    /// The steps that a rank has finished, by the shared count; None where it is not known.
+    pub(crate) fn count(&self, rank: &RankState) -> Option<i64> {
+        let Some(processes) = self.processes.as_ref().filter(|_| rank.rank.is_some()) else { return Some(rank.step) };
+        let is_this = |process: &&Process| process.host == rank.host && process.pid == i64::from(rank.pid);
+        Some(rank.step + processes.iter().find(is_this)?.offset)
     }
 
     /// Which ranks' steps are not known to be those of the others, for people; None where all are.

@@ -69,11 +69,6 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     })
 }
 
-/// The steps that a rank has finished, by the count that ranks share; None where it is not known.
-fn shared_step(shared: &SharedSteps, rank: &RankState) -> Option<i64> {
-    shared.count(&rank.host, i64::from(rank.pid), rank.step).or(rank.rank.is_none().then_some(rank.step))
-}
-
 fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()> {
     let each = || answer.ranks.iter();
     let collective = answer.collective.as_ref();
@@ -96,7 +91,7 @@ fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()>
             ("pid", rows::integers(each().map(|rank| Some(i64::from(rank.pid))))),
             ("rank", rows::integers(each().map(|rank| rank.rank.map(i64::from)))),
             ("step", rows::integers(each().map(|rank| Some(rank.step)))),
-            ("shared_step", rows::integers(each().map(|rank| shared_step(shared, rank)))),
+            ("shared_step", rows::integers(each().map(|rank| shared.count(rank)))),
             ("step_ago", rows::floats(each().map(|rank| Some(rank.step_ago_s)))),
             ("step_usual", rows::floats(each().map(|rank| rank.step_s))),
             ("record_ago", rows::floats(each().map(|rank| rank.record_ago_s))),

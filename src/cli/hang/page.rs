@@ -8,7 +8,6 @@ use probe_inspect::stacks::page::place;
 use probe_proto::v1::{HangAnswer, RankState};
 use unicode_width::UnicodeWidthStr;
 
-use super::shared_step;
 use crate::shared_steps::SharedSteps;
 
 /// All of it.
@@ -77,7 +76,7 @@ fn row(state: &RankState, shared: &SharedSteps) -> [String; 5] {
     }
     [
         names(&[owner(state)]),
-        shared_step(shared, state).map_or_else(|| format!("{} of its own", state.step), |step| step.to_string()),
+        shared.count(state).map_or_else(|| format!("{} of its own", state.step), |step| step.to_string()),
         format!("{} ago{usual}", seconds(state.step_ago_s)),
         if state.operation.is_empty() { "-".into() } else { state.operation.clone() },
         at,
