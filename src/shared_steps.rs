@@ -10,6 +10,7 @@ use probe_client::Client;
 use probe_common::error::Result;
 use probe_inspect::stacks::fold::{Owner, names};
 use probe_proto::table::Source;
+use probe_proto::v1::RankState;
 use probe_query::relations;
 
 use crate::small_rows::rows;
@@ -98,6 +99,13 @@ impl SharedSteps {
         let cases: Vec<String> =
             shifted.map(|process| format!("WHEN {} THEN {}", is(process), condition(process.offset))).collect();
         format!("CASE {} ELSE {} END", cases.join(" "), condition(0))
+    }
+
+    /// The steps that a rank has finished, by the shared count; None where it is not known.
+    pub(crate) fn count(&self, rank: &RankState) -> Option<i64> {
+        let Some(processes) = self.processes.as_ref().filter(|_| rank.rank.is_some()) else { return Some(rank.step) };
+        let is_this = |process: &&Process| process.host == rank.host && process.pid == i64::from(rank.pid);
+        Some(rank.step + processes.iter().find(is_this)?.offset)
     }
 
     /// Which ranks' steps are not known to be those of the others, for people; None where all are.

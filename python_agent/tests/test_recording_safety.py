@@ -236,6 +236,27 @@ def test_a_compiled_optimizer_has_the_graphs_it_has_without_us() -> None:
     assert in_process(compiled_optimizer, arguments=(True,)) == in_process(compiled_optimizer, arguments=(False,))
 
 
+def test_dynamo_compiles_no_function_of_ours() -> None:
+    from probe_agent.torch.layers import skipped_by_dynamo
+
+    graphs = []
+
+    def count(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def ours(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    torch.compile(skipped_by_dynamo(ours), backend=count)(torch.ones(1))
+    assert not graphs
+    torch.compile(theirs, backend=count)(torch.ones(1))
+    assert len(graphs) == 1
+
+
 def test_compile_breaks_no_graphs() -> None:
     found = in_process(compiled)
     with_parts = {"layers.0": False, "layers.1": True, "layers.2": False, "Net": False, "head": False}
@@ -482,3 +503,25 @@ def test_device_modes_and_odd_arguments_are_no_problem(recorder: Recorder) -> No
     shapes = [row["input_shape"] for row in recorder.take()["python.torch_trace"]]
     assert shapes == [None, None, None, "[3, 2]", "[]", "[1, 2, 1, 2, 1, 2, …]", "[1, 2, 3, 4, 5, 6]", "[0, 3]"]
     assert recorder.native.problem() == ""
+
+
+def test_a_mode_of_the_program_hears_nothing_of_ours(recorder: Recorder) -> None:
+    from torch.overrides import TorchFunctionMode
+
+    heard = []
+
+    class Listening(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            heard.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    layer, batches = nn.Linear(4, 2), torch.utils.data.DataLoader([torch.ones(3, 4)] * 2, batch_size=None)
+    with Listening(), torch.no_grad():
+        for x in batches:
+            layer(x)
+        _ = x.shape
+    # The last is the program's own look.
+    assert [name for name in heard if name in ("linear", "__get__")] == ["linear", "linear", "__get__"]
+    rows = recorder.take()
+    assert [row["input_shape"] for row in rows["python.torch_trace"]] == ["[3, 4]"] * 2
+    assert [(row["samples"], row["bytes"]) for row in rows["python.data_trace"]][:2] == [(3, 48)] * 2

@@ -11,6 +11,7 @@ use super::connect::{Connection, with_client};
 use super::status::Status;
 use crate::hang::{self, Stop, Verdict, Why};
 use crate::output::{self, Format, rows};
+use crate::shared_steps::SharedSteps;
 use page::page;
 
 /// Explain why steps have stopped
@@ -52,18 +53,23 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
             }
         }
         let answer = client.hang().await?;
+        // One process counts as it counts.
+        let shared = match answer.ranks.len() {
+            0 | 1 => SharedSteps::default(),
+            _ => SharedSteps::read(&mut client).await?,
+        };
         match args.format {
             Format::Table => {
                 let name = target.place.name();
-                output::unless_closed(write!(io::stdout(), "{}", page(&answer, &name)))?;
+                output::unless_closed(write!(io::stdout(), "{}", page(&answer, &shared, &name)))?;
             }
-            format => show(&answer, format)?,
+            format => show(&answer, &shared, format)?,
         }
         Ok(0)
     })
 }
 
-fn show(answer: &HangAnswer, format: Format) -> Result<()> {
+fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()> {
     let each = || answer.ranks.iter();
     let collective = answer.collective.as_ref();
     let entered = |rank: &RankState| {
@@ -85,6 +91,7 @@ fn show(answer: &HangAnswer, format: Format) -> Result<()> {
             ("pid", rows::integers(each().map(|rank| Some(i64::from(rank.pid))))),
             ("rank", rows::integers(each().map(|rank| rank.rank.map(i64::from)))),
             ("step", rows::integers(each().map(|rank| Some(rank.step)))),
+            ("shared_step", rows::integers(each().map(|rank| shared.count(rank)))),
             ("step_ago", rows::floats(each().map(|rank| Some(rank.step_ago_s)))),
             ("step_usual", rows::floats(each().map(|rank| rank.step_s))),
             ("record_ago", rows::floats(each().map(|rank| rank.record_ago_s))),

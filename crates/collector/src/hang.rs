@@ -144,7 +144,8 @@ impl Hangs {
 
     fn say(&self, answer: &HangAnswer, recorded: &Recordings, seen: &[Seen]) {
         let severity = if answer.why == "outside" { Severity::Warning } else { Severity::Error };
-        let step = answer.ranks.iter().map(|rank| rank.step).min().unwrap_or_default();
+        // By the count of the lowest rank, which is the one that ranks share.
+        let step = answer.ranks.first().map(|rank| rank.step).unwrap_or_default();
         let mut event =
             Event::new("hang", severity, answer.verdict.clone()).at_step(step).with(&details(answer, recorded));
         // Of one rank where it is one rank's: a filter on rank finds it.
@@ -152,7 +153,7 @@ impl Hangs {
         if let [one] = missing
             && let Some(odd) = seen.iter().find(|seen| seen.identity.rank == Some(*one))
         {
-            event = event.of(&odd.identity);
+            event = event.of(&odd.identity).at_step(odd.member.state.step);
         }
         self.events.note(event);
     }
@@ -264,7 +265,7 @@ impl Said {
         let long = |seen: &&Seen| seen.idle.is_some_and(|idle| idle > after);
         let stopped: Vec<_> =
             seen.iter().filter(long).map(|seen| (Arc::clone(&seen.agent), seen.member.state.step)).collect();
-        let step = stopped.iter().map(|(_, step)| *step).min().unwrap_or_default();
+        let step = stopped.first().map(|(_, step)| *step).unwrap_or_default();
         Self { since: Instant::now().checked_sub(after).unwrap_or_else(Instant::now), step, stopped }
     }
 

@@ -21,8 +21,8 @@ crate::table! {
     clock: Text, "", "unix where times are from 1970 on, relative where the instant that they are from is not known, none where there are no times.";
     rank_source: Text, "", "Where the rank was found: run (it is the process's own), file (distributedInfo), name (of the file), device (each of several processes used one device alone: the number of that, which is a guess) or none.";
     steps: i64, "", "Steps in it: ProfilerSteps, the ranges that probe import --step-range matched, or those of a memory history that probe capture recorded.";
-    first_step: Option<i64>, "", "Number of the first of them.";
-    last_step: Option<i64>, "", "Number of the last of them.";
+    first_step: Option<i64>, "", "Number of the first of them; of probe capture by the process's own count (python.step_offsets says which steps of other ranks are the same).";
+    last_step: Option<i64>, "", "Number of the last of them, by the same.";
     events: i64, "", "Events read; of a dump of the Flight Recorder its operations, which are rows of python.flight_recorder; of a memory snapshot those of its history.";
     operators: i64, "", "Rows of python.operators.";
     kernels: i64, "", "Rows of gpu.kernels.";

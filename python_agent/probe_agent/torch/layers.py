@@ -19,7 +19,12 @@ def skipped_by_dynamo(function: _Function) -> _Function:
     try:
         from torch._C._dynamo import eval_frame
 
-        getattr(eval_frame, "skip_code")(function.__code__)  # noqa: B009  (torch's stubs lack it)
+        found: Any = eval_frame  # torch's stubs lack some of it
+        if hasattr(found, "skip_code"):  # Earlier releases of torch.
+            found.skip_code(function.__code__)
+        else:
+            skip = found._FrameExecStrategy(found._FrameAction.SKIP, found._FrameAction.DEFAULT)
+            found.set_code_exec_strategy(function.__code__, skip)
     except (ImportError, AttributeError):  # A torch without it: the function is traced like any other.
         pass
     return function

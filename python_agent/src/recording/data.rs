@@ -11,6 +11,7 @@ use pyo3::{ffi, intern};
 
 use super::clock::ticks;
 use super::cost;
+use super::libtorch::Unheard;
 use super::policy::{self, Layer};
 use super::program_errors::is_of_program;
 use super::thread::{self, RECORD};
@@ -199,6 +200,7 @@ fn measure(batch: &Bound<'_, PyAny>) -> (Option<u64>, Option<u32>) {
     let mut sum = Sum { bytes: Some(0), samples: None };
     let inner = user_dict(batch);
     let object = inner.as_ref().unwrap_or(batch).as_ptr();
+    let _unheard = Unheard::new();
     // SAFETY: the GIL is held, `object` is alive, and containers hand out borrowed items that they keep alive: nothing
     // that runs in between (getters of a plain tensor) changes them. No exception is set here, and none is left.
     unsafe {

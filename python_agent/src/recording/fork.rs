@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use super::process_flag::{BEGUN, IN_CHILD, MAY_BEGIN, is_child, may_begin};
 use super::{
     boundary, collectives, drain, first_use, forward, names, processor, profiled_ranges, ring, shared_memory, thread,
+    torch_callbacks,
 };
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
@@ -36,6 +37,7 @@ struct Held {
     _boundary: MutexGuard<'static, Option<Py<PyAny>>>,
     _first_use: MutexGuard<'static, Option<Py<PyAny>>>,
     _profiled: MutexGuard<'static, Vec<profiled_ranges::Profiled>>,
+    _callbacks: MutexGuard<'static, ()>,
 }
 
 impl Held {
@@ -50,6 +52,7 @@ impl Held {
             _boundary: shared::lock(&boundary::BOUNDARY),
             _first_use: shared::lock(&first_use::CALLBACK),
             _profiled: shared::lock(&profiled_ranges::PROFILED),
+            _callbacks: shared::lock(&torch_callbacks::CHANGES),
         }
     }
 }

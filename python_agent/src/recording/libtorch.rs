@@ -10,6 +10,10 @@ static PEEK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static NAME: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static CURRENT_THREAD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
+static MODE_IS_ON: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static GET_DISABLED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static SET_DISABLED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
 /// The autograd sequence number that this thread gives out next; 0 where torch does not say.
 #[inline(always)]
 pub(super) fn peek() -> u64 {
@@ -42,6 +46,67 @@ pub(super) unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
         let name =
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const u8) -> *const c_char>(function)(range);
         (!name.is_null()).then(|| CStr::from_ptr(name))
+    }
+}
+
+/// While this lives, no mode of the program's (`TorchFunctionMode`, `torch.device` in a `with`) is asked for what the calling
+/// thread does: it would take our looks at tensors for the program's own.
+pub(super) struct Unheard {
+    /// `at::impl::TorchFunctionDisabledState` as it was; None where there is no mode.
+    before: Option<i8>,
+}
+
+impl Unheard {
+    const ALL_DISABLED: i8 = 2;
+
+    #[inline]
+    pub(super) fn new() -> Self {
+        let is_on = MODE_IS_ON.load(Ordering::Relaxed);
+        // SAFETY: `at::impl::torch_function_mode_enabled()`, stored by `find_modes` only; it reads what is thread-local.
+        let is_on =
+            !is_on.is_null() && unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(is_on)() };
+        Self { before: is_on.then(Self::disable) }
+    }
+
+    #[cold]
+    fn disable() -> i8 {
+        // SAFETY: `get_disabled_state()` of `at::impl::PythonTorchFunctionTLS`, stored before the one above.
+        let before = unsafe {
+            let get = GET_DISABLED.load(Ordering::Relaxed);
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> i8>(get)()
+        };
+        Self::set(Self::ALL_DISABLED);
+        before
+    }
+
+    fn set(state: i8) {
+        // SAFETY: `set_disabled_state(TorchFunctionDisabledState)` of the same; the enumeration is an int8_t.
+        unsafe {
+            let set = SET_DISABLED.load(Ordering::Relaxed);
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i8)>(set)(state);
+        }
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            Self::set(before);
+        }
+    }
+}
+
+/// Finds what [`Unheard`] calls; without one of them it does nothing.
+pub(super) fn find_modes() {
+    let found = [
+        symbol(c"_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv"),
+        symbol(c"_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE"),
+        symbol(c"_ZN2at4impl27torch_function_mode_enabledEv"),
+    ];
+    if let [Some(get), Some(set), Some(is_on)] = found {
+        GET_DISABLED.store(get, Ordering::Relaxed);
+        SET_DISABLED.store(set, Ordering::Relaxed);
+        MODE_IS_ON.store(is_on, Ordering::Relaxed);
     }
 }
 

@@ -16,6 +16,7 @@ mod analyser;
 mod autograd_passes;
 mod backward;
 mod boundary;
+mod calibration;
 mod call_mode;
 mod capture;
 mod checkpoints;
@@ -86,6 +87,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LAYERS", Layers::NAMES.to_vec())?;
     backward::register(module)?;
     boundary::register(module)?;
+    calibration::register(module)?;
     call_mode::register(module)?;
     capture::register(module)?;
     checkpoints::register(module)?;

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::clock::ticks;
+use super::libtorch::Unheard;
 use super::thread::ThreadState;
 use super::{cost, program_errors, shared_memory};
 use crate::shared;
@@ -71,6 +72,7 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool)
     // SAFETY: the object of a call that is under way.
     let module = unsafe { Bound::from_borrowed_ptr(py, module) };
     let began = ticks();
+    let _unheard = Unheard::new();
     let known = walker.call1(py, (module, again)).and_then(|known| known.extract::<(bool, bool)>(py));
     if again {
         // Whoever asked learns that there is nothing more to be known.

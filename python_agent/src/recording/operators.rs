@@ -15,14 +15,15 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::calibration;
 use super::clock::ticks;
 use super::interned::Interned;
 use super::libtorch::name_of;
 use super::policy::{Layer, is_on};
-use super::shim::{self, FLOAT, Tensor};
+use super::shim::{self, Tensor};
 use super::thin::Thin;
 use super::thread::{self, RECORD, SUSPENSIONS};
-use super::torch_callbacks::{self, OPERATOR_CALLBACK};
+use super::torch_callbacks::OPERATOR_CALLBACK;
 use crate::shared::{self, ENABLED};
 use probe_trace::known::Learned;
 use probe_trace::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
@@ -316,80 +317,15 @@ pub(super) fn line_of(said: u64) -> Option<String> {
     LINES.get(said.checked_sub(1)?)
 }
 
-/// Words of a RecordFunction that calibration looks at.
-const LOOKED_AT: usize = 40;
-static SCANNED: [AtomicU64; LOOKED_AT] = [const { AtomicU64::new(0) }; LOOKED_AT];
-static SCANNED_AT: AtomicUsize = AtomicUsize::new(0);
-/// Pointer and tag of the first two inputs that calibration found: (impl, impl, tag, tag) by place.
-static FOUND: Mutex<Vec<(usize, [u64; 4])>> = Mutex::new(Vec::new());
-
-unsafe extern "C" fn scan(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
-    // SAFETY: the place for the returned unique_ptr; a RecordFunction lies on the stack, below other frames. A word that
-    // points near it, with a 3 behind it, points into those frames.
-    unsafe {
-        *context = std::ptr::null_mut();
-        if name_of(range).is_none_or(|name| name.to_bytes() != b"aten::copy_") {
-            return context;
-        }
-        SCANNED_AT.store(range as usize, Ordering::Relaxed);
-        for (place, word) in SCANNED.iter().enumerate() {
-            word.store(range.add(place * 8).cast::<u64>().read_volatile(), Ordering::Relaxed);
-        }
-        let mut found = shared::lock(&FOUND);
-        for place in 0..LOOKED_AT - 1 {
-            let (pointer, length) =
-                (SCANNED[place].load(Ordering::Relaxed) as usize, SCANNED[place + 1].load(Ordering::Relaxed));
-            let near = pointer.is_multiple_of(8) && pointer.abs_diff(range as usize) < 4096;
-            if length == 3 && near {
-                let word = |byte: usize| (pointer as *const u8).add(byte).cast::<u64>().read_volatile();
-                found.push((place * 8, [word(0), word(16), word(8) & 0xffff_ffff, word(24) & 0xffff_ffff]));
-            }
-        }
-    }
-    context
-}
-
-/// What Python says of a pair of tensors: the addresses of what is copied to and from, and of the latter its bytes and
-/// whether it is contiguous.
-type Pair = (u64, u64, i64, bool);
-
-/// Finds the field of the inputs and the functions of the shim. `copy(place)` copies between two float32 tensors on this
-/// thread, the `place`th pair; exactly one field must show all pairs, and the shim say of them what Python says.
+/// Finds the field of the inputs and the functions of the shim; see [`calibration::find_inputs`].
 #[pyfunction]
 fn calibrate_operators(copy: &Bound<'_, PyAny>) -> PyResult<()> {
     shim::find()
         .map_err(|name| PyRuntimeError::new_err(format!("libtorch_cpu.so lacks {}", name.to_string_lossy())))?;
-    let mut places: Option<Vec<(usize, u64)>> = None;
-    for pair in 0..4 {
-        shared::lock(&FOUND).clear();
-        let said = torch_callbacks::with_scan(scan as *const c_void, || copy.call1((pair,)))?;
-        let (to, from, bytes, contiguous) = said.extract::<Pair>()?;
-        // SAFETY: an at::Tensor is the address of what it refers to, and the tensors of the pairs live as long as `copy`.
-        let tensor = unsafe { Tensor::of((&raw const from).cast()) };
-        if !tensor.is_some_and(|tensor| tensor.is(bytes, FLOAT, contiguous)) {
-            return Err(PyRuntimeError::new_err("torch's C shim says of a tensor what is not so"));
-        }
-        let found = std::mem::take(&mut *shared::lock(&FOUND));
-        let fits = |(place, [a, b, tag, other]): (usize, [u64; 4])| {
-            ((a, b) == (to, from) && tag == other).then_some((place, tag))
-        };
-        let fits: Vec<(usize, u64)> = found.into_iter().filter_map(fits).collect();
-        places = Some(match places {
-            None => fits,
-            Some(before) => before.into_iter().filter(|place| fits.contains(place)).collect(),
-        });
-    }
-    match places.as_deref() {
-        Some([(place, tag)]) => {
-            INPUTS.store(*place, Ordering::Relaxed);
-            TENSOR_TAG.store(*tag as u32, Ordering::Relaxed);
-            Ok(())
-        }
-        found => Err(PyRuntimeError::new_err(format!(
-            "{} fields of RecordFunction look like its inputs",
-            found.map_or(0, <[_]>::len)
-        ))),
-    }
+    let (inputs, tag) = calibration::find_inputs(copy)?;
+    INPUTS.store(inputs, Ordering::Relaxed);
+    TENSOR_TAG.store(tag, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Says which of the two tables are wanted. After [`calibrate_operators`]. `libraries`: where files lie that are not the program's own.

@@ -8,8 +8,7 @@
 //! ([`GlobalCallback`](super::torch_callbacks::GlobalCallback)).
 
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -17,11 +16,11 @@ use pyo3::prelude::*;
 use super::autograd_passes::{FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, WATCHED};
 use super::boundary::DETAIL;
 use super::clock::ticks;
-use super::libtorch::{self, current_thread, name_of, peek, symbol};
+use super::libtorch::{self, name_of, symbol};
 use super::optimizer::OPTIMIZERS;
 use super::thread::{self, RECORD, SUSPENSIONS, TESTING};
-use super::torch_callbacks::{BACKWARD_FUNCTION, FUNCTION, NODE_CALLBACK, RANGE_CALLBACK, callback, with_callback};
-use super::{completion, device, optimizer, profiled_ranges, spans};
+use super::torch_callbacks::{NODE_CALLBACK, RANGE_CALLBACK};
+use super::{calibration, completion, device, optimizer, profiled_ranges, spans};
 use crate::shared::ENABLED;
 use probe_trace::record::{Kind, Record, RecordTable};
 
@@ -175,107 +174,15 @@ fn find_record_function() -> PyResult<()> {
     Ok(())
 }
 
-/// Bytes of a RecordFunction that calibration looks at; it is larger than this.
-const LOOKED_AT: usize = 320;
-static SCANNED: [AtomicU64; LOOKED_AT / 8] = [const { AtomicU64::new(0) }; LOOKED_AT / 8];
-
-unsafe extern "C" fn scan_start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
-    // SAFETY: the place for the returned unique_ptr; a RecordFunction, which lies on the caller's stack, below other
-    // frames, so that reading past its end still reads memory.
-    unsafe {
-        *context = std::ptr::null_mut();
-        for (place, word) in SCANNED.iter().enumerate() {
-            word.store(range.add(place * 8).cast::<u64>().read_volatile(), Ordering::Relaxed);
-        }
-    }
-    context
-}
-
 /// Finds the fields of the sequence number and of the thread that made a node, and returns their offsets. `operate()` runs
-/// one operation that autograd records on the calling thread. Run a few times at different sequence numbers, exactly one
-/// field must show them all; run on threads of their own, one field of the nodes that they made must show each.
+/// one operation that autograd records on the calling thread.
 #[pyfunction]
 fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
-    let sequence = find_sequence(operate)?;
-    let made_on = find_made_on(operate)?;
+    let sequence = calibration::find_sequence(operate)?;
+    let made_on = calibration::find_made_on(operate)?;
     SEQUENCE.store(sequence, Ordering::Relaxed);
     MADE_ON.store(made_on, Ordering::Relaxed);
     Ok((sequence, made_on))
-}
-
-fn find_sequence(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let mut fits = Fits::all();
-    for gap in [7, 29, 3, 61] {
-        for _ in 0..gap {
-            operate.call0()?;
-        }
-        let expected = peek();
-        fits.scan(FUNCTION, expected, || operate.call0())?;
-    }
-    fits.only("its sequence number")
-}
-
-/// Nodes are called here without the engine, which must not start in a process that may still fork.
-fn find_made_on(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let py = operate.py();
-    let mut fits = Fits::all();
-    for _ in 0..3 {
-        let operate = operate.clone().unbind();
-        let made = move || Python::attach(|py| PyResult::Ok((current_thread(), operate.call0(py)?)));
-        let made = py.detach(|| std::thread::Builder::new().spawn(made).map(std::thread::JoinHandle::join))?;
-        let (thread, result) = made.map_err(|_| PyRuntimeError::new_err("a thread of the agent has failed"))??;
-        let result = result.bind(py);
-        let (node, gradient) = (result.getattr("grad_fn")?, result.call_method0("detach")?);
-        fits.scan(BACKWARD_FUNCTION, thread, || node.call1((gradient,)))?;
-    }
-    fits.only("the thread that made a node")
-}
-
-/// Overwrites what earlier calls have left on the stack below the caller. A RecordFunction has words that nobody writes, and a
-/// copy of what is looked for would be found in them.
-#[inline(never)]
-fn overwrite_old_stack() {
-    const WORDS: usize = 8192;
-    let mut words = [const { MaybeUninit::<u64>::uninit() }; WORDS];
-    for word in &mut words {
-        // SAFETY: a word of an array of this function's own.
-        unsafe { word.as_mut_ptr().write_volatile(u64::MAX) };
-    }
-    std::hint::black_box(&mut words);
-}
-
-/// Which words of a RecordFunction have been all that they should be if they were a certain field.
-struct Fits([bool; LOOKED_AT / 8]);
-
-impl Fits {
-    fn all() -> Self {
-        Self([true; LOOKED_AT / 8])
-    }
-
-    /// Looks at them at the beginning of what `work()` runs in this scope.
-    fn scan<T>(&mut self, scope: usize, expected: u64, work: impl FnOnce() -> PyResult<T>) -> PyResult<()> {
-        SCANNED.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
-        overwrite_old_stack();
-        with_callback(callback(scope, scan_start as *const c_void, std::ptr::null()), work)?;
-        for (fits, word) in self.0.iter_mut().zip(&SCANNED) {
-            *fits &= word.load(Ordering::Relaxed) == expected;
-        }
-        Ok(())
-    }
-
-    /// The offset of the only one left.
-    fn only(&self, what: &str) -> PyResult<usize> {
-        let places: Vec<usize> =
-            self.0.iter().enumerate().filter_map(|(place, fits)| fits.then_some(place * 8)).collect();
-        match places[..] {
-            [place] if place != 0 => Ok(place),
-            _ => {
-                let count = places.len();
-                let message = format!("{count} fields of RecordFunction look like {what}, at {places:?}");
-                Err(PyRuntimeError::new_err(message))
-            }
-        }
-    }
 }
 
 /// Adds the callbacks, if they aren't there. After [`calibrate_record_function`].

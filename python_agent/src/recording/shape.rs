@@ -7,6 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::clock::ticks;
+use super::libtorch::{self, Unheard};
 use super::thread::ThreadState;
 use probe_trace::payload::{MANY_VMAPPED, SHAPE_COUNT, SHAPE_DIMENSIONS as DIMENSIONS, VMAPPED};
 use probe_trace::record::{Kind, Record};
@@ -20,6 +21,7 @@ static PARAMETER: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut()
 #[cold]
 pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) {
     let mut dimensions = [0_u32; DIMENSIONS];
+    let _unheard = Unheard::new();
     // SAFETY: called with the GIL held and no exception set, with the tuple and the dict (or NULL) of a call.
     let (count, vmapped) = unsafe {
         let tensor = first_tensor(args, kwargs);
@@ -179,6 +181,7 @@ fn set_tensor_types(tensor: &Bound<'_, PyAny>, parameter: &Bound<'_, PyAny>) {
     if TENSOR.load(Ordering::Relaxed).is_null() {
         TENSOR.store(tensor.clone().into_ptr(), Ordering::Relaxed);
         PARAMETER.store(parameter.clone().into_ptr(), Ordering::Relaxed);
+        libtorch::find_modes();
     }
 }
 

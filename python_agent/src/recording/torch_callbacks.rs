@@ -1,12 +1,14 @@
 //! torch's RecordFunction callbacks: added, switched and removed, whatever they do.
 
 use std::ffi::{CStr, c_void};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
 use super::autograd_passes::{NODES, WATCHED};
 use super::libtorch::{missing, symbol};
+use crate::shared;
 
 const SCOPES: usize = 10;
 pub(super) const FUNCTION: usize = 0;
@@ -39,6 +41,13 @@ pub(super) static OPERATOR_CALLBACK: GlobalCallback = GlobalCallback::new(FUNCTI
 /// Torch's function that adds a callback.
 type Add = unsafe extern "C" fn(Callback) -> u64;
 
+impl Callback {
+    /// With the inputs of what it is called for.
+    pub(super) fn with_inputs(self) -> Self {
+        Self { needs_inputs: true, ..self }
+    }
+}
+
 /// One of ours, in this scope.
 pub(super) fn callback(scope: usize, start: *const c_void, end: *const c_void) -> Callback {
     let mut scopes = [false; SCOPES];
@@ -58,12 +67,14 @@ pub(super) struct GlobalCallback {
     /// What it calls; null before it may be put in.
     start: AtomicPtr<c_void>,
     end: AtomicPtr<c_void>,
-    /// 0: it is not there. [`BEING_ADDED`] while a thread adds it.
+    /// 0: it is not there.
     handle: AtomicU64,
 }
 
-/// In the place of a handle while a thread adds the callback: two threads that train may begin a step at once.
-const BEING_ADDED: u64 = u64::MAX;
+/// Held while one is put in or taken out. Threads that train may begin steps at once, and where an optimizer's range ends they
+/// do so without the GIL. A thread that forks holds it too: torch's own lock of its callbacks would stay locked in the child,
+/// where each thread asks for it that sees them changed.
+pub(super) static CHANGES: Mutex<()> = Mutex::new(());
 
 impl GlobalCallback {
     const fn new(scope: usize, needs_inputs: bool) -> Self {
@@ -82,27 +93,33 @@ impl GlobalCallback {
 
     /// Puts it in, if it is not there. Nothing before [`Self::prepare`].
     pub(super) fn put_in(&self) {
-        let (add, start) = (ADD.load(Ordering::Relaxed), self.start.load(Ordering::Relaxed));
-        let is_ours = || self.handle.compare_exchange(0, BEING_ADDED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if add.is_null() || start.is_null() || !is_ours() {
-            return;
-        }
-        let plain = callback(self.scope, start, self.end.load(Ordering::Relaxed));
-        // SAFETY: `at::addGlobalCallback`; the functions are ours and stay loaded as long as the process lives.
-        let handle = unsafe {
-            std::mem::transmute::<*mut c_void, Add>(add)(Callback { needs_inputs: self.needs_inputs, ..plain })
-        };
-        self.handle.store(handle, Ordering::Relaxed);
+        self.change(|| true);
     }
 
     /// Takes it out, if it is there. Ranges that are open still end through it.
     pub(super) fn take_out(&self) {
-        let (remove, handle) = (REMOVE.load(Ordering::Relaxed), self.handle.load(Ordering::Relaxed));
-        let is_there = !remove.is_null() && handle != 0 && handle != BEING_ADDED;
-        if is_there && self.handle.compare_exchange(handle, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            // SAFETY: `at::removeCallback`, with a handle that torch gave.
-            unsafe { std::mem::transmute::<*mut c_void, Remove>(remove)(handle) };
+        self.change(|| false);
+    }
+
+    /// Puts it in or takes it out. Whether it is `wanted` is asked when nobody else changes it.
+    fn change(&self, wanted: impl FnOnce() -> bool) {
+        let (add, remove) = (ADD.load(Ordering::Relaxed), REMOVE.load(Ordering::Relaxed));
+        let start = self.start.load(Ordering::Relaxed);
+        let _alone = shared::lock(&CHANGES);
+        let wanted = wanted();
+        if add.is_null() || remove.is_null() || start.is_null() || wanted == self.is_there() {
+            return;
         }
+        if !wanted {
+            // SAFETY: `at::removeCallback`, with a handle that torch gave.
+            unsafe { std::mem::transmute::<*mut c_void, Remove>(remove)(self.handle.swap(0, Ordering::Relaxed)) };
+            return;
+        }
+        let plain = callback(self.scope, start, self.end.load(Ordering::Relaxed));
+        let given = if self.needs_inputs { plain.with_inputs() } else { plain };
+        // SAFETY: `at::addGlobalCallback`; the functions are ours and stay loaded as long as the process lives.
+        let handle = unsafe { std::mem::transmute::<*mut c_void, Add>(add)(given) };
+        self.handle.store(handle, Ordering::Relaxed);
     }
 
     pub(super) fn is_there(&self) -> bool {
@@ -117,16 +134,7 @@ pub(super) fn watch_nodes(wanted: bool) {
         return;
     }
     WATCHED.store(wanted, Ordering::Relaxed);
-    if wanted {
-        NODE_CALLBACK.put_in();
-    } else {
-        NODE_CALLBACK.take_out();
-    }
-}
-
-/// What `work()` says with a callback of this thread for all operators and their inputs.
-pub(super) fn with_scan<T>(start: *const c_void, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    with_callback(Callback { needs_inputs: true, ..callback(FUNCTION, start, std::ptr::null()) }, work)
+    NODE_CALLBACK.change(|| WATCHED.load(Ordering::Relaxed));
 }
 
 /// What `work()` says with a callback of this thread alone, which is gone again before anything else runs.
@@ -134,11 +142,21 @@ pub(super) fn with_callback<T>(callback: Callback, work: impl FnOnce() -> PyResu
     let add = adder(c"_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE")?;
     let remove = remover().ok_or_else(missing)?;
     // SAFETY: torch's function, and callbacks of ours.
-    let handle = unsafe { add(callback) };
-    let result = work();
-    // SAFETY: the handle just received.
-    unsafe { remove(handle) };
-    result
+    let _added = Added { handle: unsafe { add(callback) }, remove };
+    work()
+}
+
+/// A callback of this thread; it goes with this.
+struct Added {
+    handle: u64,
+    remove: Remove,
+}
+
+impl Drop for Added {
+    fn drop(&mut self) {
+        // SAFETY: the handle that torch gave, on the same thread.
+        unsafe { (self.remove)(self.handle) };
+    }
 }
 
 /// What `work()` says in turns with and without a callback of this thread.
@@ -151,7 +169,8 @@ pub(super) fn with_callback_in_turn(
     for _ in 0..rounds {
         withouts.push(work()?);
         let plain = callback(FUNCTION, pass_start as *const c_void, pass_end as *const c_void);
-        withs.push(with_callback(Callback { needs_inputs, ..plain }, &mut work)?);
+        let given = if needs_inputs { plain.with_inputs() } else { plain };
+        withs.push(with_callback(given, &mut work)?);
     }
     Ok((withs, withouts))
 }
@@ -186,3 +205,48 @@ unsafe extern "C" fn pass_start(context: *mut *mut c_void, _range: *const u8) ->
 
 /// And an end.
 unsafe extern "C" fn pass_end(_range: *const u8, _context: *mut c_void) {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    static IN_TORCH: AtomicUsize = AtomicUsize::new(0);
+    static IS_ADDING: AtomicBool = AtomicBool::new(false);
+    static IS_OUT: AtomicBool = AtomicBool::new(false);
+
+    fn wait(flag: &AtomicBool, patience: Duration) {
+        let begun = Instant::now();
+        while !flag.load(Ordering::SeqCst) && begun.elapsed() < patience {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Torch's, while which another thread takes the callback out, if that does not wait.
+    unsafe extern "C" fn add(_: Callback) -> u64 {
+        IS_ADDING.store(true, Ordering::SeqCst);
+        wait(&IS_OUT, Duration::from_millis(100));
+        IN_TORCH.fetch_add(1, Ordering::SeqCst) as u64 + 1
+    }
+
+    unsafe extern "C" fn remove(_: u64) {
+        IN_TORCH.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    #[test]
+    fn what_one_thread_takes_out_while_another_puts_it_in_is_out() {
+        static OURS: GlobalCallback = GlobalCallback::new(BACKWARD_FUNCTION, false);
+        ADD.store(add as *mut c_void, Ordering::SeqCst);
+        REMOVE.store(remove as *mut c_void, Ordering::SeqCst);
+        OURS.start.store(pass_start as *mut c_void, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(|| OURS.put_in());
+            wait(&IS_ADDING, Duration::from_secs(60));
+            OURS.take_out();
+            IS_OUT.store(true, Ordering::SeqCst);
+        });
+        assert_eq!((IN_TORCH.load(Ordering::SeqCst), OURS.is_there()), (0, false));
+    }
+}

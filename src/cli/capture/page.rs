@@ -21,21 +21,14 @@ const TOP: usize = 10;
 
 pub(super) async fn show(client: &mut Client, captured: &Captured) -> Result<()> {
     let Captured { capture, processes } = captured;
-    let first = processes.iter().map(|of| of.first_step).min().unwrap_or_default();
     let steps = processes.iter().map(|of| of.steps).max().unwrap_or_default();
-    let mut text = match steps {
-        0 => format!("{capture}: a memory snapshot at step {first}"),
-        _ => format!("{capture}: steps {first} to {}", first + i64::from(steps) - 1),
-    };
-    let ranks: Vec<String> = processes.iter().filter_map(|of| Some(of.rank?.to_string())).collect();
-    if !ranks.is_empty() {
-        text += &format!(" on rank{} {}", if ranks.len() == 1 { "" } else { "s" }, ranks.join(", "));
-    }
+    let firsts = firsts(processes);
+    let mut text = title(capture, steps, &firsts);
     let waited = processes.iter().map(|of| of.waited_s).fold(0.0, f64::max);
     let bytes = processes.iter().map(|of| of.bytes).max().unwrap_or_default() as f64;
     let megabytes = bytes / 1e6;
     let what = if processes.iter().any(|of| of.memory_blocks > 0) { "snapshot" } else { "trace" };
-    let slower = slower(client, (first, steps), processes.len()).await?;
+    let slower = slower(client, steps, &firsts, processes.len()).await?;
     text +=
         &format!("\ncost: {slower}training stood still for {waited:.2} s, and a rank's {what} has {megabytes:.1} MB");
     let sum = |rows: fn(&probe_proto::v1::CapturedRows) -> i64| processes.iter().map(rows).sum::<i64>();
@@ -131,16 +124,65 @@ async fn table(client: &mut Client, title: &str, sql: &str) -> Result<()> {
     Ok(())
 }
 
+/// The processes by their first step, that of the lowest rank first: each has its own count of steps.
+fn firsts(processes: &[CapturedRows]) -> Vec<(i64, Vec<&CapturedRows>)> {
+    let mut firsts: Vec<(i64, Vec<&CapturedRows>)> = Vec::new();
+    for process in processes {
+        match firsts.iter_mut().find(|(first, _)| *first == process.first_step) {
+            Some((_, those)) => those.push(process),
+            None => firsts.push((process.first_step, vec![process])),
+        }
+    }
+    firsts
+}
+
+/// "capture-1: steps 40 to 42 on rank 0, 11 to 13 on ranks 1, 2".
+fn title(capture: &str, steps: u32, firsts: &[(i64, Vec<&CapturedRows>)]) -> String {
+    let each: Vec<String> = firsts
+        .iter()
+        .map(|(first, processes)| {
+            let mut words = match steps {
+                0 => first.to_string(),
+                _ => format!("{first} to {}", first + i64::from(steps) - 1),
+            };
+            let ranks: Vec<String> = processes.iter().filter_map(|of| Some(of.rank?.to_string())).collect();
+            if !ranks.is_empty() {
+                words += &format!(" on rank{} {}", if ranks.len() == 1 { "" } else { "s" }, ranks.join(", "));
+            }
+            words
+        })
+        .collect();
+    let what = if steps == 0 { "a memory snapshot at step" } else { "steps" };
+    format!("{capture}: {what} {}", each.join(", "))
+}
+
+/// Rows of `python.steps` from some steps before the capture to its end, of its processes.
+fn of_steps(steps: u32, firsts: &[(i64, Vec<&CapturedRows>)]) -> String {
+    let each: Vec<String> = firsts
+        .iter()
+        .map(|(first, processes)| {
+            let pids: Vec<String> = processes.iter().map(|of| of.pid.to_string()).collect();
+            let (from, to) = (first - BEFORE, first + i64::from(steps) - 1);
+            format!("step BETWEEN {from} AND {to} AND pid IN ({})", pids.join(", "))
+        })
+        .collect();
+    each.join(" OR ")
+}
+
 /// How much longer its steps took than those before, in words that end in a comma; nothing where it is not known.
-async fn slower(client: &mut Client, (first, steps): (i64, u32), processes: usize) -> Result<String> {
-    if steps == 0 {
+async fn slower(
+    client: &mut Client,
+    steps: u32,
+    firsts: &[(i64, Vec<&CapturedRows>)],
+    processes: usize,
+) -> Result<String> {
+    if steps == 0 || processes == 0 {
         return Ok(String::new());
     }
-    let last = first + i64::from(steps) - 1;
     let sql = format!(
         "SELECT MEDIAN(duration) FILTER (WHERE captured) AS during, MEDIAN(duration) FILTER (WHERE captured IS FALSE) AS before, \
-         COUNT(*) FILTER (WHERE captured) AS steps FROM python.steps WHERE step BETWEEN {} AND {last}",
-        first - BEFORE
+         COUNT(*) FILTER (WHERE captured) AS steps FROM python.steps WHERE {}",
+        of_steps(steps, firsts)
     );
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -163,5 +205,35 @@ async fn slower(client: &mut Client, (first, steps): (i64, u32), processes: usiz
             (Some(during), _) => format!("a step took {during:.1} ms; "),
             _ => String::new(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(rank: Option<i32>, pid: u32, first_step: i64) -> CapturedRows {
+        CapturedRows { rank, pid, first_step, ..CapturedRows::default() }
+    }
+
+    #[test]
+    fn each_process_has_the_numbers_of_its_own_count_of_steps() {
+        let processes = [process(Some(0), 7, 140), process(Some(1), 8, 40), process(Some(2), 9, 140)];
+        let firsts = firsts(&processes);
+        assert_eq!(title("capture-1", 3, &firsts), "capture-1: steps 140 to 142 on ranks 0, 2, 40 to 42 on rank 1");
+        assert_eq!(
+            title("capture-1", 0, &firsts),
+            "capture-1: a memory snapshot at step 140 on ranks 0, 2, 40 on rank 1"
+        );
+        assert_eq!(
+            of_steps(3, &firsts),
+            "step BETWEEN 76 AND 142 AND pid IN (7, 9) OR step BETWEEN -24 AND 42 AND pid IN (8)"
+        );
+    }
+
+    #[test]
+    fn a_process_without_a_rank_is_not_named() {
+        let processes = [process(None, 7, 10)];
+        assert_eq!(title("capture-2", 2, &firsts(&processes)), "capture-2: steps 10 to 11");
     }
 }

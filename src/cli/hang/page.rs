@@ -8,12 +8,14 @@ use probe_inspect::stacks::page::place;
 use probe_proto::v1::{HangAnswer, RankState};
 use unicode_width::UnicodeWidthStr;
 
+use crate::shared_steps::SharedSteps;
+
 /// All of it.
-pub(crate) fn page(answer: &HangAnswer, of: &str) -> String {
+pub(crate) fn page(answer: &HangAnswer, shared: &SharedSteps, of: &str) -> String {
     let mut page = format!("{of}: {}\n\n", answer.verdict);
     let head = ["", "steps", "last step", "waits in", "is in"].map(str::to_owned);
     let mut rows = vec![head];
-    rows.extend(answer.ranks.iter().map(row));
+    rows.extend(answer.ranks.iter().map(|rank| row(rank, shared)));
     let mut widths = [0; 5];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -26,6 +28,9 @@ pub(crate) fn page(answer: &HangAnswer, of: &str) -> String {
             let _ = write!(line, "{cell}{}  ", " ".repeat(width - cell.width()));
         }
         let _ = writeln!(page, "{}", line.trim_end());
+    }
+    if let Some(unknown) = shared.not_shared() {
+        let _ = writeln!(page, "\n{unknown}");
     }
     for (number, state) in answer.ranks.iter().filter(|state| !state.flight_recorder.is_empty()).enumerate() {
         let break_ =
@@ -46,7 +51,7 @@ fn owner(state: &RankState) -> Owner {
     state.rank.map_or(Owner::Pid(state.pid), Owner::Rank)
 }
 
-fn row(state: &RankState) -> [String; 5] {
+fn row(state: &RankState, shared: &SharedSteps) -> [String; 5] {
     let usual = state.step_s.map(|usual| format!(" (usually {})", usual_step(usual))).unwrap_or_default();
     let mut at = match &state.frame {
         Some(frame) => format!("{} {}", frame.function, place(frame)),
@@ -71,7 +76,7 @@ fn row(state: &RankState) -> [String; 5] {
     }
     [
         names(&[owner(state)]),
-        state.step.to_string(),
+        shared.count(state).map_or_else(|| format!("{} of its own", state.step), |step| step.to_string()),
         format!("{} ago{usual}", seconds(state.step_ago_s)),
         if state.operation.is_empty() { "-".into() } else { state.operation.clone() },
         at,

@@ -1,12 +1,15 @@
 //! Reports over ranks that count their own steps from elsewhere: the same steps are compared, or it is said that they are not.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use probe_proto::table::Time;
 use probe_proto::tables::{nccl_trace, steps};
+use probe_query::Engine;
 use probe_store::Store;
 use serde_json::Value;
 
+use crate::cli::live::Live;
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START, system};
 
@@ -15,8 +18,8 @@ const STEPS: i64 = 120;
 const ATTACHED: i64 = 30;
 
 /// Rank 1 takes longer for its forward pass, for which rank 0 waits. `own` says what rank 1 calls a step.
-fn record(own: impl Fn(i64) -> i64) -> Home {
-    let (home, store) = (Home::empty(), Store::new(1 << 30));
+fn stored(own: impl Fn(i64) -> i64) -> Arc<Store> {
+    let store = Store::new(1 << 30);
     for rank in 0..2 {
         let mut agent = Agent::new(rank);
         let (clock, is_slow) = (agent.strings.id("host"), rank == 1);
@@ -38,7 +41,12 @@ fn record(own: impl Fn(i64) -> i64) -> Home {
             agent.send(&store, [nccl_trace::Row { ts, ..issued }]);
         }
     }
-    store.write(&home.record("gpt@1", |_| ()), &system()).unwrap();
+    store
+}
+
+fn record(own: impl Fn(i64) -> i64) -> Home {
+    let home = Home::empty();
+    stored(own).write(&home.record("gpt@1", |_| ()), &system()).unwrap();
     home
 }
 
@@ -89,4 +97,28 @@ fn steps_of_which_it_is_not_known_which_are_the_same_are_left_out_and_that_is_sa
     let (compared, _, exported) = reported(&home);
     assert!(compared.contains(&format!("A: left out: {why}")), "{compared}");
     assert!(exported.contains(&format!("{why}; they are chosen by their own numbers")), "{exported}");
+}
+
+/// The lines of ranks on the page of `probe hang`, which has 30 steps of each rank's own, with what it says of them; and of
+/// the rows `step` and `shared_step`.
+fn hang(own: impl Fn(i64) -> i64) -> (Vec<String>, String, Vec<(Value, Value)>) {
+    let live = Live::of(Home::empty(), "gpt@1", Engine::new(stored(own), system()).unwrap());
+    let page = live.home.stdout(["gpt", "hang"]);
+    let ranks = page.lines().filter(|line| line.starts_with("rank ") && line.contains("ago"));
+    let ranks = ranks.map(|line| line.split("  ").take(2).collect::<Vec<_>>().join(": ")).collect();
+    let said = page.lines().find(|line| line.contains("not known")).unwrap_or_default().to_owned();
+    let rows: Value = serde_json::from_str(&live.home.stdout(["gpt", "hang", "--format", "json"])).unwrap();
+    let rows = rows.as_array().unwrap().iter().map(|row| (row["step"].clone(), row["shared_step"].clone())).collect();
+    (ranks, said, rows)
+}
+
+#[test]
+fn a_hang_has_one_count_of_steps_or_says_that_none_is_known() {
+    let (ranks, said, rows) = hang(|at| at - ATTACHED + 1);
+    assert_eq!(ranks, ["rank 0: 30", "rank 1: 59"]);
+    assert_eq!((said.as_str(), rows), ("", vec![(30.into(), 30.into()), (30.into(), 59.into())]));
+    let (ranks, said, rows) = hang(|at| at - ATTACHED + i64::from(at > 70));
+    assert_eq!(ranks, ["rank 0: 30", "rank 1: 30 of its own"]);
+    assert!(said.starts_with("rank 1: it is not known which of its steps are those of the other ranks"), "{said}");
+    assert_eq!(rows, [(30.into(), 30.into()), (30.into(), Value::Null)]);
 }

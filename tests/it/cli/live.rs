@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use probe_collector::server::flight;
 use probe_proto::v1::control_server::{Control, ControlServer};
 use probe_proto::v1::{self, At, Outcome, eval_event::Event};
+use probe_query::Engine;
 use tokio::sync::{mpsc as channel, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
@@ -131,6 +132,11 @@ impl Live {
     }
 
     pub(crate) fn named(home: Home, run: &str) -> Self {
+        Self::of(home, run, data::live())
+    }
+
+    /// One whose rows are these.
+    pub(crate) fn of(home: Home, run: &str, engine: Engine) -> Self {
         use std::os::unix::fs::DirBuilderExt;
         let places = home.places();
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&places.runtime).unwrap();
@@ -144,7 +150,7 @@ impl Live {
         let serve = async move {
             let incoming = UnixListenerStream::new(tokio::net::UnixListener::from_std(listener).unwrap());
             let services = tonic::transport::Server::builder().add_service(ControlServer::new(control));
-            let services = services.add_service(flight::service(Arc::new(data::live()), Arc::default()));
+            let services = services.add_service(flight::service(Arc::new(engine), Arc::default()));
             tokio::select! {
                 served = services.serve_with_incoming(incoming) => served.unwrap(),
                 _ = stopped => {}

@@ -120,7 +120,8 @@ impl Captures {
         while let Some((place, line)) = arm.next().await? {
             begins[place] = line.step;
         }
-        let step = begins.iter().flatten().min().copied().unwrap_or(-1);
+        // By the count of the lowest rank: each has its own.
+        let step = begins.iter().flatten().next().copied().unwrap_or(-1);
         let began = CaptureBegan { capture: plan.name.clone(), step, processes: plan.captured() };
         tell(client, Event::Began(began)).await;
         let mut reports = vec![None; plan.processes.len()];
@@ -143,7 +144,7 @@ impl Captures {
         let noted = match captured {
             Ok(captured) => {
                 let rows: i64 = captured.processes.iter().map(rows_of).sum();
-                let first = captured.processes.iter().map(|of| of.first_step).min().unwrap_or(-1);
+                let first = captured.processes.first().map_or(-1, |of| of.first_step);
                 let steps = captured.processes.iter().map(|of| of.steps).max().unwrap_or_default();
                 let message = format!("{name}: {steps} steps of {} processes, {rows} rows", captured.processes.len());
                 Noted::new("capture", Severity::Info, message).at_step(first)
