@@ -54,7 +54,7 @@ PLANTED = [
     Planted("validation", "between.py", "validation", ("validation-in-steps",), twin="between"),
     Planted("checkpoint", "between.py", "checkpoint", ("checkpoint-stalls",), twin="between"),
     Planted("gil", "between.py", "gil", ("gil-held-elsewhere",), twin="between"),
-    Planted("garbage", "habits.py", "garbage", ("garbage-collection",), twin="habits"),
+    Planted("garbage", "habits.py", "garbage", ("garbage-collection",), steps=160, twin="habits"),
     Planted("recompile", "habits.py", "recompile", ("compiles-again",), twin="habits"),
     Planted("anomaly", "habits.py", "anomaly", ("debug-switches",), twin="habits"),
     Planted("profiler", "habits.py", "profiler", ("debug-switches",), steps=480, twin="habits"),

@@ -2,7 +2,7 @@
 -- family: communication
 -- kind: time
 -- confidence: measured
--- persistence: 0.9
+-- persistence: 0.75
 -- reduce: typical
 -- line: sampled
 -- explains: thread-blocked, work-between-parts, slower-than-reference

@@ -16,11 +16,12 @@ WITH each AS (
     GROUP BY pid, part, file, line, step
 ), l AS (
     -- Few steps are watched, so those of the warm-up count, too; and in one of them the thread may have lost its processor in the middle of a read.
-    -- What Python does around a read takes a microsecond at least.
-    SELECT pid, part, line, COUNT(*) AS watched, median(count) AS count, GREATEST(median(waited), median(count) * 1e-6) AS waited
+    SELECT pid, part, line, COUNT(*) AS watched, median(count) AS count, median(waited) AS waited
     FROM each GROUP BY pid, part, line HAVING COUNT(*) >= 3 AND median(count) >= 200
 ), s AS (
-    SELECT s.pid, s.rank, s.step, l.part, l.line, l.count, l.watched, l.waited, CASE l.part WHEN 'data' THEN s.data_time
+    SELECT s.pid, s.rank, s.step, l.part, l.line, l.count, l.watched,
+        -- What Python does around a read takes a microsecond at least, and longer without a processor.
+        GREATEST(l.waited, l.count * 1e-6 * s.duration / GREATEST(s.duration - COALESCE(s.run_delay, 0), 0.02 * s.duration)) AS waited, CASE l.part WHEN 'data' THEN s.data_time
         WHEN 'forward' THEN s.forward_time WHEN 'backward' THEN s.backward_time WHEN 'optimizer' THEN s.optimizer_time
         ELSE s.other_time END AS cost
     FROM python.steps s JOIN l ON s.pid = l.pid WHERE s.step BETWEEN $first AND $last

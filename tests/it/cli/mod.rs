@@ -3,6 +3,7 @@
 pub(crate) mod support;
 
 mod across;
+mod alarms;
 mod compare;
 mod counts_of_steps;
 mod crashes;
