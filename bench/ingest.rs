@@ -27,6 +27,10 @@ use process::{Served, probe};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
+/// As that of the command, whose counting is part of what is measured.
+#[global_allocator]
+static ALLOCATOR: probe_query::CountingAllocator = probe_query::CountingAllocator;
+
 const BATCHES: u64 = 2000;
 /// Of the collector that is flooded, in MiB.
 const BUDGET: u64 = 512;

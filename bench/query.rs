@@ -33,6 +33,10 @@ use run::Run;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
+/// As that of the command, whose counting is part of what is measured.
+#[global_allocator]
+static ALLOCATOR: probe_query::CountingAllocator = probe_query::CountingAllocator;
+
 /// Batches that one connection brings.
 const BATCHES: u64 = 2000;
 

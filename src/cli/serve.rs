@@ -20,9 +20,10 @@ use super::{connect, report};
 const FIRST_AGENT: Duration = Duration::from_secs(60);
 /// A collector whose launcher is gone ends when no process has been connected for so long.
 const QUIET: Duration = Duration::from_secs(10);
-/// What the kernel adds to its badness, in thousandths of the memory that there is, and the most that it takes.
-const OOM_SCORE_ABOVE_TRAINING: i32 = 500;
-const OOM_SCORE_MOST: i32 = 1000;
+/// What the kernel adds to the memory of this process where it looks for one to end, in thousandths of all that there is,
+/// which is that of the control group where its limit was reached. This is the most it takes, and the only number that
+/// puts a collector first whatever it has: with 500, training that has half of the memory more than the collector goes first.
+const OOM_SCORE: &str = "1000";
 
 /// Run a collector by itself
 ///
@@ -124,11 +125,8 @@ fn launched() -> Result<Launch> {
 
 /// Where memory runs out, the kernel ends a collector rather than training: another one takes the run up.
 fn end_before_training() {
-    let path = "/proc/self/oom_score_adj";
-    let inherited = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    if let Some(inherited) = inherited {
-        let _ = fs::write(path, (inherited + OOM_SCORE_ABOVE_TRAINING).min(OOM_SCORE_MOST).to_string());
-    }
+    // Everybody may raise it.
+    let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
 }
 
 /// Where it listens, and how to train with it.

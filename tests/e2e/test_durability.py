@@ -6,9 +6,14 @@ import json
 import os
 import pathlib
 import signal
+import statistics
 import subprocess
+import sys
+import time
 
-from conftest import AGENT_TABLES, SCRIPTS, Home, wait_for
+import pytest
+
+from conftest import AGENT_TABLES, PATIENCE, SCRIPTS, Home, wait_for
 
 STEPS = "SELECT COUNT(*) AS n, COUNT(DISTINCT step) AS steps, MAX(step) AS last FROM python.steps"
 
@@ -176,3 +181,55 @@ def test_a_collector_that_was_killed_under_its_launcher_costs_training_nothing(h
     assert run.query(STEPS) == [{"n": 300, "steps": 300, "last": 299}]
     assert run.query("SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
     assert run.query("SELECT state, exit_status FROM probe.agents") == [{"state": "ended", "exit_status": 0}]
+
+
+@pytest.mark.extended
+def test_a_collector_that_is_stopped_for_a_minute_costs_training_nothing(home: Home) -> None:
+    def paced(least: float, times: pathlib.Path) -> list[str]:
+        return [str(SCRIPTS / "paced.py"), "3500", str(least), "7", str(times)]
+
+    plain = subprocess.run(
+        [sys.executable, *paced(0.0, home.directory / "plain")],
+        env=home.environment(PROBE="0"), capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    times = home.directory / "times"
+
+    def took() -> list[tuple[int, float]]:
+        """By step, what the hundred before it took of a processor."""
+        lines = [line.split() for line in times.read_text().splitlines()]
+        return [(int(step), float(seconds)) for step, seconds in lines]
+
+    # Steps of 25 ms are more than a minute, and the agent has room for what it can't send in that time.
+    run = home.train("python", *paced(0.025, times))
+    run.wait_for_step(300)
+    (agent,) = run.query("SELECT pid FROM probe.agents")
+    info = home.directory / "state/runs/gpt@1/run.json"
+    collector = json.loads(info.read_text())["pid"]
+    before = took()[-1][0]
+    os.kill(collector, signal.SIGSTOP)
+    stopped = time.monotonic()
+    wait_for("a minute", lambda: time.monotonic() - stopped >= 60.0 or run.process.poll() is not None)
+    after = took()[-1][0]
+    assert run.process.poll() is None, f"the run ended early:\n{run.output}\n{run.errors}"
+    status = pathlib.Path(f"/proc/{collector}/status").read_text()
+    assert "\nState:\tT" in status, status
+    os.kill(collector, signal.SIGCONT)
+    assert run.process.wait(PATIENCE) == plain.returncode == 7, run.errors
+    assert run.output == plain.stdout
+    assert after - before >= 300, "training went on at its own pace"
+    inside = [seconds for step, seconds in took() if before + 100 < step <= after]
+    outside = [seconds for step, seconds in took() if 100 < step <= before or step > after + 100]
+    ratio = statistics.median(inside) / statistics.median(outside)
+    print(
+        f"{after - before} steps while it was stopped, {ratio:.2f} times the processor time of the others; {run.errors}"
+    )
+    assert ratio < 2.0
+    # Nothing was lost, and nobody took its place.
+    assert run.query(STEPS) == [{"n": 3500, "steps": 3500, "last": 3499}]
+    assert run.query("SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
+    assert run.query("SELECT pid, state, exit_status FROM probe.agents") == [
+        {**agent, "state": "ended", "exit_status": 7}
+    ]
+    assert json.loads(info.read_text())["pid"] == collector
+    books = account(home, "gpt@1")
+    assert books["recorded"] == books["stored"] == books["there"]

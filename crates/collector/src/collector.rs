@@ -18,6 +18,7 @@ use probe_store::{Store, StoreWriter, SystemTable};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
+use super::background::keep_running;
 use super::captures::{Captures, WhenSlow};
 use super::events::Events;
 use super::finish::Finish;
@@ -158,6 +159,7 @@ impl Collector {
             Arc::clone(&shared.registry),
             Arc::clone(&stacks),
             keep(&probe_proto::tables::stack_samples::TABLE),
+            Arc::clone(&shared.events),
             samples_stacks,
         )?;
         let sampling = Arc::new(sampling);
@@ -168,13 +170,21 @@ impl Collector {
             events: Arc::clone(&shared.events),
         });
         if let Some(after) = hang_after {
-            tokio::spawn(Arc::clone(&hangs).watch(after, shared.stopping.clone()));
+            let (hangs, shared) = (Arc::clone(&hangs), Arc::clone(&shared));
+            tokio::spawn(async move {
+                let watch = || Arc::clone(&hangs).watch(after, shared.stopping.clone());
+                keep_running("the watch for hangs", &shared.events, watch).await;
+            });
         }
         if let Some(interval) = gpu_interval {
             let (registry, events) = (Arc::clone(&shared.registry), Arc::clone(&shared.events));
             let kept = keep(&probe_proto::tables::gpu_metrics::TABLE);
-            let sampler = gpus::Sampler::new(registry, events, kept, Arc::clone(&shared.run));
-            tokio::spawn(Arc::new(sampler).watch(interval, shared.stopping.clone()));
+            let sampler = Arc::new(gpus::Sampler::new(registry, events, kept, Arc::clone(&shared.run)));
+            let shared = Arc::clone(&shared);
+            tokio::spawn(async move {
+                let watch = || Arc::clone(&sampler).watch(interval, shared.stopping.clone());
+                keep_running("the reading of GPUs", &shared.events, watch).await;
+            });
         }
         let eval_over_tcp = options.allow_eval;
         let captures = Captures::new(Arc::clone(&shared), Arc::clone(&broker), Arc::clone(&engine));
@@ -197,7 +207,13 @@ impl Collector {
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
         let servers = Servers::start(listeners, &services, &gate);
         let _stopping = shared.stopping.clone().drop_guard();
-        tokio::spawn(governor::run(Arc::clone(&shared), when_slow, Arc::clone(&sampling)));
+        tokio::spawn({
+            let (shared, sampling) = (Arc::clone(&shared), Arc::clone(&sampling));
+            async move {
+                let govern = || governor::run(&shared, &when_slow, &sampling);
+                keep_running("the choice of detail", &shared.events, govern).await;
+            }
+        });
         let pin = locks.identity.map(|identity| identity.pin);
         Ok(Self { shared, keeper, system, engine, reservation, info, sampling, servers, endpoint, pin, _stopping })
     }

@@ -181,14 +181,14 @@ impl Watch {
 }
 
 /// Looks at the agents for as long as the collector lives.
-pub(crate) async fn run(shared: Arc<Shared>, captures: WhenSlow, sampling: Arc<StackSampling>) {
+pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSampling) {
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut governor, mut watch) = (Governor::default(), Watch::default());
     loop {
         tokio::select! {
             _ = looks.tick() => {
-                if look(&shared, &mut governor, &mut watch) {
+                if look(shared, &mut governor, &mut watch) {
                     captures.slower();
                     sampling.slower();
                 }

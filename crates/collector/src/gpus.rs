@@ -1,6 +1,7 @@
 //! Reads this node's GPUs once a second, as long as a process of the run lives here, and keeps what they say in
 //! `gpu.metrics`. An error of a GPU (Xid) is an event too.
 
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,7 +78,12 @@ impl Sampler {
             // The driver may take its time, and nobody else is to wait for it.
             match tokio::task::spawn_blocking(move || this.sample()).await {
                 Ok(true) => {}
-                Ok(false) | Err(_) => return,
+                Ok(false) => return,
+                Err(broken) => match broken.try_into_panic() {
+                    Ok(panic) => resume_unwind(panic),
+                    // The collector ends.
+                    Err(_) => return,
+                },
             }
         }
     }

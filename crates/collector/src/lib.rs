@@ -6,6 +6,7 @@
 
 pub(crate) mod agent;
 pub mod auth;
+pub mod background;
 mod budget;
 mod captures;
 mod collector;

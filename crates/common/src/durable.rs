@@ -1,7 +1,8 @@
 //! Names on disk that outlive a loss of power: a file's or directory's name is on disk when its directory is.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 /// Makes a directory, and those above it that are not there; their names are on disk then.
@@ -9,17 +10,43 @@ use std::path::Path;
 /// # Errors
 /// The file system's.
 pub fn create_directory(directory: &Path) -> io::Result<()> {
+    create_all(directory, DirBuilder::new().mode(0o777))
+}
+
+/// The same for this user alone.
+///
+/// # Errors
+/// The file system's.
+pub fn create_private_directory(directory: &Path) -> io::Result<()> {
+    create_all(directory, DirBuilder::new().mode(0o700))
+}
+
+/// Makes one directory for this user alone; its name is on disk then.
+///
+/// # Errors
+/// The file system's: it is there already. After an error it is no more there than before.
+pub fn create_new_private_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(directory)?;
+    sync_new(directory)
+}
+
+fn create_all(directory: &Path, builder: &DirBuilder) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
     }
-    let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
-        return fs::create_dir_all(directory);
-    };
-    create_directory(parent)?;
-    match fs::create_dir(directory) {
+    if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create_all(parent, builder)?;
+    }
+    match builder.create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    sync_new(directory)
+}
+
+/// Has the name of a new directory on disk.
+fn sync_new(directory: &Path) -> io::Result<()> {
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     sync_names(parent).inspect_err(|_| {
         // The next attempt is to try again.
         let _ = fs::remove_dir(directory);

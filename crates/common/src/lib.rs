@@ -7,6 +7,7 @@ pub mod durable;
 pub mod error;
 pub mod fault;
 pub mod interval_env;
+pub mod panics;
 pub mod paths;
 pub mod run_name;
 pub mod sizes;

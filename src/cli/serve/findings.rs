@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use probe_client::Client;
 use probe_collector::Collector;
+use probe_collector::background::keep_running;
 use probe_collector::events::{Event, Events, Severity};
 use probe_common::error::Result;
 use probe_common::interval_env;
@@ -36,17 +37,17 @@ pub(super) fn interval() -> Result<Option<Duration>> {
 /// # Errors
 /// The system's, if it has no threads left.
 pub(super) fn watch(collector: &Collector, interval: Duration) -> Result<DropGuard> {
-    let watch = Watch {
-        client: Client::of_engine(Arc::clone(collector.engine())),
-        events: Arc::clone(collector.events()),
-        run: collector.run().to_owned(),
-        interval,
-    };
+    let (engine, events, run) =
+        (Arc::clone(collector.engine()), Arc::clone(collector.events()), collector.run().to_owned());
     let runtime = connect::one_thread()?;
     let over = CancellationToken::new();
     let guard = over.clone().drop_guard();
     thread::Builder::new().name("probe-diagnose".into()).spawn(move || {
-        runtime.block_on(over.run_until_cancelled(watch.run()));
+        let watch = || {
+            let client = Client::of_engine(Arc::clone(&engine));
+            Watch { client, events: Arc::clone(&events), run: run.clone(), interval }.run()
+        };
+        runtime.block_on(over.run_until_cancelled(keep_running("the diagnosis", &events, watch)));
         // A query that is under way is not waited for.
         runtime.shutdown_background();
     })?;

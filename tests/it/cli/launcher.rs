@@ -110,12 +110,30 @@ fn the_collector_hears_nothing_of_the_terminal_and_goes_before_training_where_me
     terminal.until("the command", |text| text.contains("ready"));
     let collector = info(&home, "typed@1").pid;
     assert_eq!(getsid(Some(Pid::from_raw(collector as i32))).unwrap().as_raw(), collector as i32);
-    let score = |pid: u32| -> i32 {
-        std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().parse().unwrap()
-    };
-    assert_eq!(score(collector), (score(std::process::id()) + 500).min(1000));
+    // The most there is: it adds all of the memory to what the collector has, and training can't have more than all of it.
+    assert_eq!(std::fs::read_to_string(format!("/proc/{collector}/oom_score_adj")).unwrap().trim(), "1000");
     terminal.types("\x03");
     let (status, said) = terminal.end();
     assert_eq!((status, said.matches("got it").count()), (Some(5), 1), "{said}");
     assert_eq!((info(&home, "typed@1").state, info(&home, "typed@1").exit_status), (State::Ended, Some(5)), "{said}");
+}
+
+#[test]
+fn the_collector_opens_as_many_files_as_it_may_and_the_command_as_many_as_before() {
+    let home = Home::empty();
+    let probe = home.command(["run", "--name", "files", "--", "sh", "-c", "ulimit -Sn; read line"]);
+    // A program that calls select can't do with numbers above 1023, and agents take some each.
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 512 && exec \"$0\" \"$@\""]).arg(probe.get_program()).args(probe.get_args());
+    command.env_clear().envs(probe.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "512\n");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", info(&home, "files@1").pid)).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let [soft, hard] = [0, 1].map(|place| files.split_whitespace().nth(place).unwrap());
+    assert!(soft == hard && soft != "512", "{files}");
+    drop(process.stdin.take());
+    process.wait().unwrap();
 }

@@ -21,6 +21,11 @@ impl Home {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
+    /// The same on a file system in memory, where there is one.
+    pub(crate) fn in_memory() -> Self {
+        tempfile::tempdir_in("/dev/shm").map_or_else(|_| Self::empty(), |directory| Self { directory })
+    }
+
     /// With the run gpt@1, which has ended.
     pub(crate) fn recorded() -> Self {
         let home = Self::empty();

@@ -7,6 +7,8 @@
 #![allow(clippy::print_stdout)]
 
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow_flight::error::FlightError;
@@ -17,6 +19,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::cli::support::Home;
+use crate::collector::ingest_waits::{IngestWaits, sends};
 use crate::collector::support::{FakeAgent, channel, hello, soon};
 
 /// What all queries together may take.
@@ -28,6 +31,8 @@ const MAX_GROWTH: u64 = BUDGET / 4 * 5;
 const MAX_PLAIN: Duration = Duration::from_secs(4);
 /// How long a question may be worked on when it has been answered; the same.
 const MAX_AFTER: Duration = Duration::from_secs(4);
+/// How long rows may wait for their acknowledgement while a processor is there for them.
+const MAX_INGEST_WAIT: Duration = Duration::from_millis(200);
 /// How long a question may take.
 const TIMEOUT: Duration = Duration::from_millis(1000);
 /// Statements of each of those who ask at a time, where no time is given.
@@ -41,7 +46,8 @@ struct Served {
 
 impl Served {
     async fn start() -> Self {
-        let home = Home::empty();
+        // What rows wait for is then no disk, which others write to.
+        let home = Home::in_memory();
         let mut command = home.command(["serve", "--name", "gpt"]);
         command.env("PROBE_QUERY_MEMORY", BUDGET.to_string()).env("PROBE_MEMORY", "64M");
         let served = Self { child: command.stderr(Stdio::null()).spawn().unwrap(), home };
@@ -406,6 +412,8 @@ async fn no_question_ends_or_swells_the_collector() {
             })
         })
         .collect();
+    let over = Arc::new(AtomicBool::new(false));
+    let ingest = sends(served.child.id(), served.socket(), Arc::clone(&over));
     let (mut longest, mut seq) = (Duration::ZERO, 1);
     while !hostile.iter().all(tokio::task::JoinHandle::is_finished) {
         let began = Instant::now();
@@ -416,9 +424,16 @@ async fn no_question_ends_or_swells_the_collector() {
         agent.acknowledged(seq).await;
         longest = longest.max(began.elapsed());
     }
+    over.store(true, Ordering::Relaxed);
+    let IngestWaits { batches, longest: longest_wait, longest_with_processor } = ingest.join().unwrap();
     for asked in hostile {
         asked.await.unwrap();
     }
+    println!(
+        "{batches} batches were acknowledged within {longest_wait:?}, {longest_with_processor:?} without waiting for a \
+         processor"
+    );
+    assert!(batches > 10 && longest_with_processor <= MAX_INGEST_WAIT, "{longest_with_processor:?}");
     let after = served.quiet().await;
     println!("nothing is worked on {after:?} after the last answer");
     assert!(after <= MAX_AFTER, "{after:?}");

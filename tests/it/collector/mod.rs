@@ -8,4 +8,5 @@ mod eval;
 mod heavy;
 mod hostile;
 mod ingest;
+mod ingest_waits;
 pub(crate) mod support;

@@ -3,7 +3,6 @@
 //! Nothing behind it can be reached without passing it: what a call needs is decided by its path, here, and a path that
 //! is not known needs as much as a query.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -87,7 +86,7 @@ impl Gatekeeper {
     }
 
     /// Lets calls that are under way end when their token is taken back, for as long as it is polled.
-    pub(super) async fn watch_tokens(&self) -> Infallible {
+    pub(super) async fn watch_tokens(&self) {
         loop {
             tokio::time::sleep(REFRESH).await;
             self.tokens.refresh();

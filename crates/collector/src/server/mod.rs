@@ -31,6 +31,7 @@ pub use listen::{Bound, Locks};
 
 pub use quota::raise_file_limit;
 
+use crate::background::keep_running;
 use connections::{incoming, secured};
 use gate::GateLayer;
 use quota::Quota;
@@ -59,7 +60,11 @@ impl Servers {
         let [unix, tcp] = Quota::both(over_tcp, gate.events());
         let watch = over_tcp.then(|| {
             let (gate, stop) = (Arc::clone(gate), stop.clone());
-            tokio::spawn(async move { stop.run_until_cancelled_owned(gate.watch_tokens()).await.map_or((), |_| ()) })
+            tokio::spawn(async move {
+                let watch =
+                    keep_running("the watch for tokens that are taken back", gate.events(), || gate.watch_tokens());
+                stop.run_until_cancelled(watch).await.unwrap_or_default();
+            })
         });
         let tasks = listeners.into_iter().map(|bound| {
             let quota = Arc::clone(if matches!(bound, Bound::Tcp(..)) { &tcp } else { &unix });

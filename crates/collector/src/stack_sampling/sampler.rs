@@ -15,6 +15,8 @@ use probe_query::lower_priority;
 use super::pace::{Budget, Burst, Kind};
 use super::process::Sampled;
 use super::rows::Samples;
+use crate::background::keep_working;
+use crate::events::Events;
 use crate::registry::Registry;
 use crate::self_ingest::SelfIngest;
 use crate::stacks::Stacks;
@@ -68,7 +70,13 @@ impl StackSampling {
     ///
     /// # Errors
     /// The system's, if it has no threads left.
-    pub(crate) fn begin(registry: Arc<Registry>, stacks: Arc<Stacks>, table: SelfIngest, always: bool) -> Result<Self> {
+    pub(crate) fn begin(
+        registry: Arc<Registry>,
+        stacks: Arc<Stacks>,
+        table: SelfIngest,
+        events: Arc<Events>,
+        always: bool,
+    ) -> Result<Self> {
         let shared = Arc::new(Shared {
             registry,
             stacks,
@@ -79,7 +87,10 @@ impl StackSampling {
             over: AtomicBool::new(false),
         });
         let sampling = Self(Arc::clone(&shared));
-        let thread = std::thread::Builder::new().name("probe-samples".into()).spawn(move || shared.run());
+        let thread = std::thread::Builder::new().name("probe-samples".into()).spawn(move || {
+            let sleep = |pause| shared.sleep(Instant::now() + pause, None);
+            keep_working("the sampling of stacks", &events, sleep, || shared.run());
+        });
         thread.map_err(Error::no_thread)?;
         Ok(sampling)
     }

@@ -279,16 +279,48 @@ fn what_a_journal_missed_for_a_moment_is_in_files_soon() {
 }
 
 #[test]
+fn rows_of_a_file_whose_name_does_not_come_on_disk_are_there_once() {
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let mut fast = Fast::start(directory.path(), 64 << 20);
+    let count = |fast: &Fast| fast.count(&runtime, "SELECT COUNT(*) FROM python.steps");
+    let steps = directory.path().join("python.steps");
+    runtime.block_on(fast.steps(30));
+    std::fs::create_dir(&steps).unwrap();
+    fault::set(&steps, Fault::Names, true);
+    for _ in 0..3 {
+        assert!(fast.world.begun.store.keep_up(true).is_err());
+        assert_eq!((count(&fast), on_disk(&steps, "")), (30, 0));
+    }
+    fault::set(&steps, Fault::Names, false);
+    fast.world.begun.store.keep_up(true).unwrap();
+    assert_eq!((count(&fast), std::fs::read_dir(&steps).unwrap().count()), (30, 1));
+    fast.world.kill();
+    let world = World::start_with(directory.path(), 64 << 20, 64 << 20);
+    assert_eq!(count(&Fast { world, ..Fast::start(tempfile::tempdir().unwrap().path(), 64 << 20) }), 30);
+}
+
+#[test]
 fn threads_that_panic_are_told_of_and_go_on() {
-    let directory = tempfile::tempdir().unwrap();
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
     let mut world = World::start_with(directory.path(), 64 << 20, 64 << 20);
     world.connect(1);
+    let problems = |world: &World| {
+        let Begun { store, registry, log, events, queries, .. } = &world.begun;
+        let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
+        let engine = Engine::new(Arc::clone(store), system).unwrap();
+        let batches: Vec<RecordBatch> = runtime.block_on(async {
+            let sql = "SELECT COALESCE(problem, 'none') FROM probe.agents";
+            engine.query(sql, None).await.unwrap().try_collect().await.unwrap()
+        });
+        arrow::util::display::array_value_to_string(batches[0].column(0), 0).unwrap()
+    };
     let (journal, store) = (Arc::clone(&world.begun.journal), Arc::clone(&world.begun.store));
     let at = journal::directory(directory.path());
     fault::set(&at, Fault::Panic, true);
     world.send(0, 1, (0, 30), 30);
     let problem = journal.sync().unwrap();
     assert!(problem.contains("panicked: this test has it so"), "{problem}");
+    assert_eq!(problems(&world), "rows are in memory only: its thread panicked: this test has it so");
     fault::set(&at, Fault::Panic, false);
 
     // Before there are rows that files are to have: they might be written at once.
@@ -298,6 +330,7 @@ fn threads_that_panic_are_told_of_and_go_on() {
     assert_eq!(journal.sync(), None);
     store.look();
     wait("nothing is said of a panic", || store.problem().is_some_and(|problem| problem.contains("panicked")));
+    assert_eq!(problems(&world), "rows are in memory only: its thread panicked: this test has it so");
     fault::set(&steps, Fault::Panic, false);
     wait("the thread that writes files is gone", || {
         store.problem().is_none() && store.snapshot().iter().all(|table| table.unflushed().next().is_none())
@@ -306,6 +339,7 @@ fn threads_that_panic_are_told_of_and_go_on() {
         store.snapshot().iter().flat_map(|table| table.all_files()).map(|file| file.whole().rows).sum::<usize>(),
         60
     );
+    assert_eq!(problems(&world), "none");
 }
 
 #[test]

@@ -249,8 +249,7 @@ fn bytes(frames: &[Vec<u8>]) -> u64 {
 
 /// What a panic said.
 pub fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("its thread panicked: {}", said.unwrap_or("the reason is not known"))
+    format!("its thread panicked: {}", probe_common::panics::words(panic))
 }
 
 fn write_all(file: &mut File, frames: &[Vec<u8>]) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use probe_common::durable;
 use probe_common::error::{Error, Result};
 use probe_common::paths::{host_name, named};
 use probe_common::run_name::RunName;
@@ -146,19 +147,26 @@ impl RunInfo {
             file.write_all(b"\n")?;
             file.sync_all()
         });
-        written.and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| named(&path, error))
+        let named_so = written.and_then(|()| fs::rename(&unfinished, &path));
+        named_so.and_then(|()| durable::sync_names(directory)).map_err(|error| named(&path, error))
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use probe_common::fault::{self, Fault};
+
     use super::*;
 
     #[test]
     fn what_is_written_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let mut info = RunInfo::begin(&RunName::parse("gpt@2").unwrap(), "torchrun train.py");
+        // It has said so only where a loss of power takes nothing of it back.
+        fault::set(dir.path(), Fault::Names, true);
+        assert!(info.write(dir.path()).is_err());
+        fault::set(dir.path(), Fault::Names, false);
         info.write(dir.path()).unwrap();
         assert_eq!(RunInfo::read(dir.path()).unwrap(), info);
         info.state = State::Ended;

@@ -2,9 +2,9 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use probe_common::durable;
 use probe_common::error::{Error, Result};
 use probe_common::paths::{Places, host_name, named};
 use probe_common::run_name::{RunName, check_name};
@@ -32,13 +32,13 @@ impl Reservation {
         check_name(name)?;
         let lock = name_lock::take(places, name)?;
         let runs = places.runs();
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(&runs).map_err(|error| named(&runs, error))?;
+        durable::create_private_directory(&runs).map_err(|error| named(&runs, error))?;
         let mut number = 1 + newest(&runs, name)?;
         loop {
             let run = RunName { base: name.to_owned(), number: Some(number) };
             let directory = runs.join(run.to_string());
             // The directory is the arbiter where the home is shared by several machines.
-            match fs::DirBuilder::new().mode(0o700).create(&directory) {
+            match durable::create_new_private_directory(&directory) {
                 Ok(()) => {
                     // Where there are no locks it is ours all the same: nobody goes on with a run without run.json, and
                     // that says which host's it is.
@@ -132,6 +132,7 @@ mod tests {
 
     use super::*;
     use probe_common::error::Kind;
+    use probe_common::fault::{self, Fault};
 
     #[test]
     fn a_live_name_is_refused_and_an_ended_one_is_free() {
@@ -188,6 +189,12 @@ mod tests {
         let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
         Reservation::take(&places, "gpt").unwrap().abandon();
         assert_eq!(fs::read_dir(places.runs()).unwrap().count(), 0);
+        // Nor does a directory whose name is not on disk.
+        fault::set(&places.runs(), Fault::Names, true);
+        assert!(Reservation::take(&places, "gpt").is_err());
+        fault::set(&places.runs(), Fault::Names, false);
+        assert_eq!(fs::read_dir(places.runs()).unwrap().count(), 0);
+        assert_eq!(Reservation::take(&places, "gpt").unwrap().name().to_string(), "gpt@1");
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Agent {
         (0..4).map(|step| row(self.stack_sample(step, step as f64 + 0.5))).collect()
     }
 
-    pub(in crate::sql) fn memory(&mut self, step: i64, device: &str) -> memory::Row {
+    pub(crate) fn memory(&mut self, step: i64, device: &str) -> memory::Row {
         let on_device = device != "cpu";
         let size = |megabytes: f64| on_device.then_some(megabytes);
         memory::Row {

@@ -1,0 +1,95 @@
+//! Tasks and threads that go on for as long as the collector. Nobody waits for one, so nobody would notice that it panicked:
+//! a token that was taken back would stay valid, and what is recorded would stay as it was last decided. So a panic is an
+//! event, and what panicked begins anew.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use futures::FutureExt;
+use probe_common::panics::words;
+
+use super::events::{Event, Events, Severity};
+
+/// What panicked begins anew after this, and after twice as long each time that it does so again.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long to wait after each panic of one of them.
+#[derive(Debug)]
+struct Pauses(Duration);
+
+impl Pauses {
+    const fn new() -> Self {
+        Self(MIN_PAUSE)
+    }
+
+    /// The next one, and says what happened.
+    fn after(&mut self, what: &str, panic: &(dyn Any + Send), events: &Events) -> Duration {
+        let pause = self.0;
+        self.0 = (pause * 2).min(MAX_PAUSE);
+        let message = format!("{what} panicked, and begins anew in {} s: {}", pause.as_secs(), words(panic));
+        events.note(Event::new("panic", Severity::Error, message));
+        pause
+    }
+}
+
+/// Does what `begin` makes, until that comes to its end. `what` is its name in a sentence: "the choice of detail".
+pub async fn keep_running<F: Future<Output = ()>>(what: &str, events: &Events, begin: impl Fn() -> F) {
+    let mut pauses = Pauses::new();
+    while let Err(panic) = AssertUnwindSafe(async { begin().await }).catch_unwind().await {
+        let pause = pauses.after(what, &*panic, events);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The same on the calling thread, which waits by `sleep`.
+pub(crate) fn keep_working(what: &str, events: &Events, sleep: impl Fn(Duration), work: impl Fn()) {
+    let mut pauses = Pauses::new();
+    while let Err(panic) = catch_unwind(AssertUnwindSafe(&work)) {
+        sleep(pauses.after(what, &*panic, events));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::Cell;
+
+    use arrow::array::AsArray;
+    use probe_store::SystemTable;
+    use probe_store::journal::Newest;
+
+    use super::*;
+
+    fn said(events: &Events) -> Vec<String> {
+        let rows = events.rows().unwrap();
+        rows["message"].as_string_view().iter().flatten().map(str::to_owned).collect()
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_told_of_and_begins_anew() {
+        let (events, begun) = (Events::restore(&"gpt@1".into(), &Newest::default()), Cell::new(0));
+        keep_running("the choice of detail", &events, || async {
+            begun.set(begun.get() + 1);
+            tokio::task::yield_now().await;
+            assert!(begun.get() == 2, "this test has it so");
+        })
+        .await;
+        assert_eq!(begun.get(), 2);
+        let expected = "the choice of detail panicked, and begins anew in 1 s: this test has it so";
+        assert_eq!(said(&events), [expected]);
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_told_of_and_goes_on() {
+        let (events, begun, slept) = (Events::restore(&"gpt@1".into(), &Newest::default()), Cell::new(0), Cell::new(0));
+        let sleep = |pause: Duration| slept.set(slept.get() + pause.as_secs());
+        keep_working("sampling of stacks", &events, sleep, || {
+            begun.set(begun.get() + 1);
+            assert!(begun.get() == 9, "{} is not enough", begun.get());
+        });
+        assert_eq!((begun.get(), slept.get(), said(&events).len()), (9, 1 + 2 + 4 + 8 + 16 + 32 + 60 + 60, 8));
+        assert!(said(&events)[7].ends_with("in 60 s: 8 is not enough"), "{:?}", said(&events));
+    }
+}
