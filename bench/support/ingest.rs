@@ -23,7 +23,7 @@ pub(crate) const LAST_STEPS: &str = "SELECT module, stage, COUNT(*) AS execution
 pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)>) -> Result<(f64, u64)> {
     let socket = probe_common::paths::runtime_dir()?.join("bench.sock");
     let options = Options {
-        run: "bench".into(),
+        run: "measured".into(),
         command: String::new(),
         listen: vec![probe_common::paths::Listen::Unix(socket.clone())],
         resume: false,
