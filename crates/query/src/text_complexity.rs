@@ -22,7 +22,7 @@ pub(super) const MAX_TEXT: usize = 256 << 10;
 /// Operators, and words of SQL that link expressions or queries. A tree is never deeper than that.
 pub(super) const MAX_OPERATORS: usize = 500;
 /// Stack that each of them takes in the development build, about: what is planned, run and dropped goes down by recursion.
-const STACK_OF_OPERATOR: usize = 40 << 10;
+const STACK_OF_OPERATOR: usize = 48 << 10;
 /// So many take none that would count.
 const PLAIN_OPERATORS: usize = 50;
 /// Brackets within one another.
