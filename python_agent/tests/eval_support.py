@@ -1,4 +1,4 @@
-"""A training script's world for tests of snippets, and a small native half."""
+"""For tests of snippets: a training script, a small native half, and the collector's side of a runner."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import pathlib
 import queue
 import sys
 import threading
+import time
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from probe_agent._native import At, CommandKind, Outcome, ThreadMode
+from probe_agent.eval import boundary
+from probe_agent.eval.runner import Runner
+
+# Seconds until what does not come is an error.
+PATIENCE = 20.0
 
 SCRIPT = """
 import math
@@ -197,3 +204,63 @@ class Native:
     ) -> bool:
         self.replies.put(("done", id, str(outcome), error, seconds, waited, step, still_running, hint))
         return True
+
+
+class Collector:
+    """The collector's side of a runner that serves on a thread, as in a training process."""
+
+    def __init__(self, native: Native | None = None) -> None:
+        self.native = native or Native()
+        self.runner = Runner(self.native)
+        self.thread = threading.Thread(target=self.runner.serve, daemon=True)
+        self.thread.start()
+        self.ids = 0
+
+    def send(self, kind: str, code: str = "", **more: Any) -> int:
+        brings_snippet = kind in ("decide", "arm")
+        self.ids += brings_snippet
+        command = Command(getattr(CommandKind, kind.upper()), id=more.pop("id", self.ids))
+        command.connection = more.pop("connection", command.connection)
+        command.reason = more.pop("reason", command.reason)
+        if brings_snippet:
+            command.snippet = Snippet(code, getattr(At, more.pop("at", "auto").upper()), **more)
+        self.native.commands.put(command)
+        return self.ids
+
+    def reply(self) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = self.native.replies.get(timeout=PATIENCE)
+        return found
+
+    def done(self) -> tuple[str, str, str, str]:
+        """What was printed on each stream until the snippet was done, its outcome and its error."""
+        printed = {False: b"", True: b""}
+        while True:
+            reply = self.reply()
+            if reply[0] == "output":
+                printed[reply[2]] += reply[3]
+            elif reply[0] == "done":
+                return printed[False].decode(), printed[True].decode(), reply[2], reply[3]
+
+    def run(self, code: str, at: str = "now", **more: Any) -> tuple[str, str, str, str]:
+        self.send("decide", code, at=at, **more)
+        assert self.reply()[:3] == ("placed", self.ids, "now")
+        return self.done()
+
+
+def until(what: str, condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.002)
+
+
+def train_until_done(collector: Collector, steps: int = 10_000) -> tuple[str, str, str, str]:
+    """Trains here, with a boundary after each step, until the snippet is done."""
+    for _ in range(steps):
+        collector.native.steps += 1
+        if collector.native.wanted.is_set():
+            boundary.run_pending()
+        if not collector.native.replies.empty():
+            return collector.done()
+        time.sleep(0.001)
+    raise AssertionError("it never ran")

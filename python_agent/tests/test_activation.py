@@ -277,13 +277,24 @@ def test_helpers_and_launchers_are_no_agents(bench: Bench) -> None:
             sys.orig_argv = known
 
 
-def test_a_command_line_of_any_bytes_is_an_agents(bench: Bench) -> None:
+def test_a_command_line_and_environment_of_any_bytes_are_an_agents(bench: Bench) -> None:
     code = """
+import os
 import torch, probe_agent
+from probe_agent import collector
 torch.nn.Linear(1, 1)(torch.ones(1))
-print(probe_agent.status()["phase"])
+print(probe_agent.status()["phase"], collector.revival(os.environ["PROBE_COLLECTOR"]) is not None)
 """
-    assert bench.python(code, file=os.fsdecode(b"script \xff.py"), PROBE="1") == "connecting\n"
+    bytes_of_no_text = os.fsdecode(b"\xff")
+    printed = bench.python(
+        code,
+        file=f"script {bytes_of_no_text}.py",
+        PROBE="1",
+        PROBE_COLLECTOR=f"unix:{bench.directory}/run/nobody.sock",
+        PROBE_BIN="/bin/true",  # only named: it would start the collector again seconds later
+        TITLE=bytes_of_no_text,
+    )
+    assert printed == "connecting True\n"
     assert "not connected" not in bench.errors
 
 

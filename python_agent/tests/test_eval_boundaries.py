@@ -11,11 +11,10 @@ from typing import Any, Callable
 
 import pytest
 import torch
-from eval_support import Native
+from eval_support import Collector, Native, until
 from probe_agent import _native
 from probe_agent._native import ThreadMode
 from probe_agent.eval import boundary
-from test_eval_run import Collector, until
 from torch import nn
 
 torch.set_num_threads(1)

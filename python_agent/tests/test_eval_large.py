@@ -9,10 +9,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from eval_support import PATIENCE, Collector, until
 from probe_agent.eval import boundary, tracebacks
-from test_eval_run import PATIENCE, Collector, collector, until
-
-__all__ = ["collector"]
 
 MEGABYTE = 1_000_000
 #: Nothing that is said of a value or an exception is larger (bytes).

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
+from eval_support import Collector, train_until_done
 from probe_agent.eval.putback import put_back
-from test_eval_run import Collector, collector, train_until_done
 from torch import nn
-
-__all__ = ["collector"]
 
 
 def between_steps(collector: Collector, code: str) -> tuple[str, str, str, str]:

@@ -6,90 +6,25 @@ from __future__ import annotations
 import importlib
 import io
 import logging
-import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from eval_support import Command, Native, Snippet
-from probe_agent._native import At, CommandKind, ThreadMode
-from probe_agent.eval import boundary, frames, job, namespace, runner
-from probe_agent.eval.runner import Runner
-
-PATIENCE = 20.0
+from eval_support import PATIENCE, Collector, train_until_done, until
+from probe_agent.eval import frames, job, namespace
 
 # Catches what ends it, twice.
 SWALLOWS = """
 import time
+
 for _ in range(2):
     try:
         while True: time.sleep(0.001)
     except BaseException: pass
 """
-
-
-class Collector:
-    """The collector's side of a runner that serves on a thread, as in a training process."""
-
-    def __init__(self, native: Native | None = None) -> None:
-        self.native = native or Native()
-        self.runner = Runner(self.native)
-        self.thread = threading.Thread(target=self.runner.serve, daemon=True)
-        self.thread.start()
-        self.ids = 0
-
-    def send(self, kind: str, code: str = "", **more: Any) -> int:
-        brings_snippet = kind in ("decide", "arm")
-        self.ids += brings_snippet
-        command = Command(getattr(CommandKind, kind.upper()), id=more.pop("id", self.ids))
-        command.connection = more.pop("connection", command.connection)
-        command.reason = more.pop("reason", command.reason)
-        if brings_snippet:
-            command.snippet = Snippet(code, getattr(At, more.pop("at", "auto").upper()), **more)
-        self.native.commands.put(command)
-        return self.ids
-
-    def reply(self) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = self.native.replies.get(timeout=PATIENCE)
-        return found
-
-    def done(self) -> tuple[str, str, str, str]:
-        """What was printed on each stream until the snippet was done, its outcome and its error."""
-        printed = {False: b"", True: b""}
-        while True:
-            reply = self.reply()
-            if reply[0] == "output":
-                printed[reply[2]] += reply[3]
-            elif reply[0] == "done":
-                return printed[False].decode(), printed[True].decode(), reply[2], reply[3]
-
-    def run(self, code: str, at: str = "now", **more: Any) -> tuple[str, str, str, str]:
-        self.send("decide", code, at=at, **more)
-        assert self.reply()[:3] == ("placed", self.ids, "now")
-        return self.done()
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    streams = sys.stdout, sys.stderr
-    made = Collector()
-    yield made
-    made.native.commands.put(None)
-    made.thread.join(PATIENCE)
-    assert not made.thread.is_alive()
-    until("the streams to be what they were", lambda: (sys.stdout, sys.stderr) == streams)
-
-
-def until(what: str, condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.002)
 
 
 def test_output_and_the_last_value_are_shown(collector: Collector) -> None:
@@ -411,214 +346,6 @@ def test_snippets_can_be_switched_off(collector: Collector) -> None:
     collector.runner.allowed = False
     collector.send("decide", "1")
     assert collector.reply()[2:4] == ("refused", "this process runs no snippets (PROBE_EVAL=off)")
-
-
-# Between steps: this thread trains
-
-
-def train_until_done(collector: Collector, steps: int = 10_000) -> tuple[str, str, str, str]:
-    """Trains here, with a boundary after each step, until the snippet is done."""
-    for _ in range(steps):
-        collector.native.steps += 1
-        if collector.native.wanted.is_set():
-            boundary.run_pending()
-        if not collector.native.replies.empty():
-            return collector.done()
-        time.sleep(0.001)
-    raise AssertionError("it never ran")
-
-
-def test_a_snippet_runs_between_steps_on_the_training_thread(collector: Collector) -> None:
-    here = threading.get_ident()
-    local_name = "of training"  # noqa: F841
-    collector.send("arm", "import threading\nprint(threading.get_ident(), local_name)")
-    assert collector.reply() == ("armed", 1, 0)
-    out, _, outcome, _ = train_until_done(collector)
-    assert (out, outcome) == (f"{here} of training\n", "ok")
-    assert collector.native.modes == [ThreadMode.SUSPENDED, ThreadMode.RECORD]
-    assert not collector.native.wanted.is_set()
-
-
-def test_a_muted_snippet_runs_and_says_only_how_it_ended(collector: Collector) -> None:
-    collector.send("arm", "print('x')\nraise ValueError('of the muted')", mute=True)
-    assert collector.reply()[0] == "armed"
-    out, _, outcome, error = train_until_done(collector)
-    assert (out, outcome) == ("", "error") and "of the muted" in error
-
-
-def test_at_its_step_training_waits_for_every_rank(collector: Collector) -> None:
-    collector.send("arm", "print('ran')", step=3)
-    assert collector.reply() == ("armed", 1, 0)
-    for step in (1, 2):
-        collector.native.steps = step
-        boundary.run_pending()
-        assert collector.native.replies.empty()
-    collector.native.steps = 3
-    training = threading.Thread(target=boundary.run_pending)
-    training.start()
-    assert collector.reply() == ("arrived", 1, 3, 0)
-    assert training.is_alive() and collector.native.replies.empty()
-    collector.send("go", id=1)
-    assert collector.done()[:3] == ("ran\n", "", "ok")
-    training.join(PATIENCE)
-    assert not training.is_alive()
-
-
-def test_an_older_collector_is_told_that_ranks_would_not_meet(collector: Collector) -> None:
-    collector.send("arm", "print('ran')", step=3, hears_arrived=False)
-    assert collector.done()[2:] == (
-        "refused",
-        "the collector is older than this agent and can't bring ranks to the same step",
-    )
-    assert not collector.native.wanted.is_set()
-
-
-def test_a_rank_that_is_behind_trains_on_to_its_next_boundary(collector: Collector) -> None:
-    collector.send("arm", "print('ran')", step=3)
-    assert collector.reply() == ("armed", 1, 0)
-    collector.native.steps = 7  # It was told when it had passed that step: it stops at the next boundary.
-    for step in (7, 8):
-        collector.native.steps = step
-        training = threading.Thread(target=boundary.run_pending)
-        training.start()
-        assert collector.reply() == ("arrived", 1, step, step - 7)
-        collector.send("next" if step == 7 else "go", id=1)
-        training.join(PATIENCE)
-        assert not training.is_alive()
-    assert collector.done()[:3] == ("ran\n", "", "ok")
-    assert not collector.native.wanted.is_set()
-
-
-@pytest.mark.parametrize("how", ["cancel", "disconnected", "deadline"])
-def test_what_never_got_its_word_never_runs(collector: Collector, how: str) -> None:
-    collector.send("arm", "print('ran')", step=3, timeout_s=0.3 if how == "deadline" else 30)
-    assert collector.reply()[0] == "armed"
-    collector.native.steps = 3
-    training = threading.Thread(target=boundary.run_pending)
-    training.start()
-    # The deadline may have passed before this machine came to it: then training has nothing to wait for.
-    passed = (lambda: not collector.native.replies.empty()) if how == "deadline" else (lambda: False)
-    until("training to wait", lambda: collector.native.modes or passed())
-    if how != "deadline":
-        assert collector.reply()[0] == "arrived"
-        collector.send(how, id=1)
-    out, _, outcome, _ = collector.done()
-    assert (out, outcome) == ("", "cancelled") if how != "deadline" else outcome in ("cancelled", "no_boundary")
-    training.join(PATIENCE)
-    collector.send("go", id=1)
-    boundary.run_pending()
-    assert collector.run("5")[0] == "5\n"
-
-
-def test_told_to_stop_before_its_step_training_stops_at_the_next_boundary(collector: Collector) -> None:
-    collector.send("arm", "print('ran')", step=1000)
-    assert collector.reply() == ("armed", 1, 0)
-    boundary.run_pending()
-    collector.send("next", id=1)
-    until("it to be heard", lambda: collector.runner.job is not None and collector.runner.job.nexts == 1)
-    training = threading.Thread(target=boundary.run_pending)
-    training.start()
-    assert collector.reply() == ("arrived", 1, 0, 1)
-    collector.send("go", id=1)
-    assert collector.done()[:3] == ("ran\n", "", "ok")
-    training.join(PATIENCE)
-
-
-class Preempted(Exception):
-    """What a program's signal handler may raise."""
-
-
-@pytest.fixture
-def preempted() -> Iterator[None]:
-    def handle(number: int, frame: Any) -> None:
-        raise Preempted
-
-    before = signal.signal(signal.SIGUSR1, handle)
-    yield
-    signal.signal(signal.SIGUSR1, before)
-
-
-def test_a_signal_while_training_waits_for_the_others_reaches_the_program(
-    collector: Collector, preempted: None
-) -> None:
-    collector.send("arm", "print('ran')", step=0)
-    assert collector.reply()[0] == "armed"
-
-    def preempt() -> None:
-        assert collector.reply()[0] == "arrived"
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    threading.Thread(target=preempt).start()
-    with pytest.raises(Preempted):
-        boundary.run_pending()
-    assert collector.done()[2] == "cancelled"
-    assert collector.run("5")[0] == "5\n"
-
-
-def test_a_signal_in_a_snippet_between_steps_reaches_the_program(collector: Collector, preempted: None) -> None:
-    collector.send("arm", "import signal; signal.raise_signal(signal.SIGUSR1)", step=-1)
-    assert collector.reply()[0] == "armed"
-    until("it to be armed", collector.native.wanted.is_set)
-    with pytest.raises(Preempted):
-        boundary.run_pending()
-    assert collector.done()[2] == "error"
-
-
-def test_without_a_boundary_it_says_where_training_is(collector: Collector) -> None:
-    # What was asked for is said, and not what had been left of it when the command came.
-    collector.send("arm", "1", timeout_s=0.2, asked_s=1800.0)
-    assert collector.reply()[0] == "armed"
-    *_, outcome, error = collector.done()
-    assert outcome == "no_boundary"
-    assert "within 1800 s" in error and "test_eval_run.py:" in error
-    assert not collector.native.wanted.is_set()
-    boundary.run_pending()
-    assert collector.native.replies.empty()
-
-
-def test_a_deadline_on_the_training_thread_does_not_escape_into_training(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # It is looked at all the time, and is where the snippet ends: whichever comes first, this thread gets nothing of it.
-    monkeypatch.setattr(runner, "TICK_SECONDS", 0.0001)
-    code = "import time\nt = mine.job.deadline = time.monotonic() + 0.02\nwhile time.monotonic() < t: pass"
-    mine = collector.runner  # noqa: F841
-    for _ in range(20):
-        collector.send("arm", code)
-        assert collector.reply()[0] == "armed"
-        outcome = train_until_done(collector)[2]
-        assert outcome in ("ok", "timeout")
-        # Whatever was still on its way would come here.
-        for number in range(2000):
-            str(number)
-
-
-def test_snippets_within_a_snippet_do_not_run(collector: Collector) -> None:
-    collector.send("arm", "from probe_agent.eval import boundary\nboundary.run_pending()\nprint('once')")
-    assert collector.reply()[0] == "armed"
-    assert train_until_done(collector)[0] == "once\n"
-
-
-def test_ctrl_c_while_training_waits_is_trainings_own(collector: Collector) -> None:
-    import _thread
-
-    collector.send("arm", "print('ran')", step=1)
-    assert collector.reply()[0] == "armed"
-    collector.native.steps = 1
-    # Whoever starts the tests in the background may have had the signal ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(
-        target=lambda: (until("training to wait", lambda: collector.native.modes), _thread.interrupt_main())
-    ).start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            boundary.run_pending()
-            for _ in range(1000):
-                time.sleep(0.001)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert collector.done()[2] == "cancelled"
-    assert collector.native.modes == [ThreadMode.SUSPENDED, ThreadMode.RECORD]
 
 
 def test_logging_of_training_goes_on(collector: Collector) -> None:

@@ -6,11 +6,9 @@ import gc
 import weakref
 from typing import Any
 
+from eval_support import Collector, train_until_done
 from probe_agent.eval import sessions
 from probe_agent.eval.sessions import MAX_SESSIONS, Sessions
-from test_eval_run import Collector, collector, train_until_done
-
-__all__ = ["collector"]
 
 
 def test_variables_live_for_their_session_alone(collector: Collector) -> None:

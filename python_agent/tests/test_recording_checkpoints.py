@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ from torch import nn
 torch.set_num_threads(1)
 
 TORCH, DISTRIBUTED = "torch.save", "torch.distributed.checkpoint.save"
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
 
 
 def step(model: nn.Module) -> None:

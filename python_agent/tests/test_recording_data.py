@@ -15,15 +15,6 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 torch.set_num_threads(1)
 
 
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
-
-
 def epochs(workers: int, context: str | None, persistent: bool) -> dict[str, Any]:
     """Two epochs of three steps with a validation after each; the rows."""
     import probe_agent.torch as agent

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,6 @@ torch.set_num_threads(1)
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 10), reason="today's releases need Python 3.10")
 
 STEPS, ACCUMULATED, BATCH = 4, 2, 3
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
 
 
 def check_steps(rows: dict, samples: int) -> None:

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any, Callable
 
-import pytest
 import torch
 from recording_support import Net, Recorder
 from torch.utils.data import DataLoader
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
 
 
 class Stop(Exception):

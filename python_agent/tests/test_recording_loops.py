@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,15 +13,6 @@ from recording_support import Net, Recorder, in_process, train
 from torch import nn
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
 
 
 def test_a_step_that_the_scaler_skips_is_no_step(recorder: Recorder) -> None:

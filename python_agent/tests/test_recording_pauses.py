@@ -5,24 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import torch
 from recording_support import Net, Recorder, in_process, train
 from torch import nn
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
 
 
 class Cycle:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,15 +12,6 @@ from recording_support import Net, Recorder, train
 from torch import nn
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
 
 
 def test_the_boundary_is_between_steps_only(recorder: Recorder) -> None:

@@ -20,15 +20,6 @@ from recording_support import Net, Recorder, in_process, train
 torch.set_num_threads(1)
 
 
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
-
-
 def test_ranges_nest_and_know_their_step(recorder: Recorder) -> None:
     model = Net()
     optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32)

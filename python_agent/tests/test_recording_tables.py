@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import probe_agent
@@ -14,15 +13,6 @@ import torch
 from recording_support import Net, Recorder, in_process, train
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
 
 
 def test_rows_have_the_step_they_were_appended_in(recorder: Recorder) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,15 +17,6 @@ pytestmark = pytest.mark.timing
 torch.set_num_threads(1)
 
 STEPS = 12
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    import probe_agent.torch as agent
-
-    agent.install()
-    yield Recorder()
-    agent.uninstall()
 
 
 def module_calls(profiler: profile) -> list[tuple[str, float]]:

@@ -29,8 +29,9 @@ const MAX_GROWTH: u64 = BUDGET / 4 * 5;
 /// How long a plain question with an acknowledged batch of rows may take. It is within a second on a machine with a load of
 /// six for each processor; tests run on any.
 const MAX_PLAIN: Duration = Duration::from_secs(4);
-/// How long a question may be worked on when it has been answered; the same.
-const MAX_AFTER: Duration = Duration::from_secs(4);
+/// Processor time that a question may still take when it has been answered. A busy machine spreads it over seconds, the more
+/// so as long questions have a lower priority.
+const MAX_WORK_AFTER: Duration = Duration::from_secs(1);
 /// How long rows may wait for their acknowledgement while a processor is there for them.
 const MAX_INGEST_WAIT: Duration = Duration::from_millis(200);
 /// How long a question may take.
@@ -71,23 +72,23 @@ impl Served {
         kilobytes.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Processor time that it has had, in hundredths of a second.
-    fn worked(&self) -> u64 {
+    /// Processor time that it has had.
+    fn worked(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        let hundredths: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(10 * hundredths)
     }
 
-    /// Waits until nothing is worked on any more; how long that was.
+    /// Waits until nothing is worked on any more; the processor time that was taken until then.
     async fn quiet(&self) -> Duration {
-        let began = Instant::now();
+        let began = self.worked();
         soon(async {
             loop {
                 let before = self.worked();
-                let waited = began.elapsed();
                 tokio::time::sleep(Duration::from_millis(200)).await;
-                if self.worked() <= before + 2 {
-                    return waited;
+                if self.worked() <= before + Duration::from_millis(20) {
+                    return before - began;
                 }
             }
         })
@@ -376,8 +377,8 @@ async fn what_was_seen_to_do_harm_does_none() {
     println!("{more} MiB more: deep statements");
     assert!(more <= MAX_GROWTH >> 20, "{more} MiB more: deep statements");
     let after = served.quiet().await;
-    println!("nothing is worked on {after:?} after the last answer");
-    assert!(after <= MAX_AFTER, "{after:?}");
+    println!("{after:?} of work after the last answer");
+    assert!(after <= MAX_WORK_AFTER, "{after:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -435,8 +436,8 @@ async fn no_question_ends_or_swells_the_collector() {
     );
     assert!(batches > 10 && longest_with_processor <= MAX_INGEST_WAIT, "{longest_with_processor:?}");
     let after = served.quiet().await;
-    println!("nothing is worked on {after:?} after the last answer");
-    assert!(after <= MAX_AFTER, "{after:?}");
+    println!("{after:?} of work after the last answer");
+    assert!(after <= MAX_WORK_AFTER, "{after:?}");
     let more = served.memory("VmHWM:").saturating_sub(rest) >> 20;
     println!("{more} MiB more at most; a plain question and rows between: {longest:?} at most, {seq} times");
     assert!(more <= MAX_GROWTH >> 20, "{more} MiB more");

@@ -1,0 +1,38 @@
+"""Fixtures of the agent's tests. What they need is imported within them, because not every test may import torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from eval_support import Collector
+    from recording_support import Recorder
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    """What is recorded in this process while the test runs."""
+    import probe_agent.torch as agent
+    from recording_support import Recorder
+
+    agent.install()
+    yield Recorder()
+    agent.uninstall()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """The collector's side of a runner; it leaves the streams as they were."""
+    from eval_support import PATIENCE, Collector, until
+
+    streams = sys.stdout, sys.stderr
+    made = Collector()
+    yield made
+    made.native.commands.put(None)
+    made.thread.join(PATIENCE)
+    assert not made.thread.is_alive()
+    until("the streams to be what they were", lambda: (sys.stdout, sys.stderr) == streams)
