@@ -4,6 +4,7 @@
 //! the lock of the run's name, so one of them stays. It refuses a run that has ended, so that one that was stopped on
 //! purpose stays stopped. The process is started from the uplink's thread, never from the one that trains.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -21,9 +22,9 @@ pub struct Revival {
     /// The program, its path absolute, and what stands before and after the run's name.
     pub program: PathBuf,
     /// Words after `serve --resume RUN`.
-    pub arguments: Vec<String>,
+    pub arguments: Vec<OsString>,
     /// The environment as it was when the agent began: Python may change the process's own while it is read.
-    pub environment: Vec<(String, String)>,
+    pub environment: Vec<(OsString, OsString)>,
     /// Where it writes what it has to say.
     pub log: PathBuf,
 }
