@@ -1,6 +1,6 @@
-//! Tasks and threads that go on for as long as the collector. Nobody waits for one, so nobody would notice that it panicked:
-//! a token that was taken back would stay valid, and what is recorded would stay as it was last decided. So a panic is an
-//! event, and what panicked begins anew.
+//! Tasks and threads that run as long as the collector does. No other code waits for them, so a panic in one would go
+//! unnoticed: a revoked token would stay valid, and agents would keep the last decision about detail. So a panic is written
+//! to `probe.events`, and the task or thread starts again.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,11 +11,11 @@ use probe_common::panics::words;
 
 use super::events::{Event, Events, Severity};
 
-/// What panicked begins anew after this, and after twice as long each time that it does so again.
+/// How long after its first panic a task starts again. The pause doubles with each further panic, up to `MAX_PAUSE`.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// How long to wait after each panic of one of them.
+/// How long to wait before a task that panicked starts again.
 #[derive(Debug)]
 struct Pauses(Duration);
 
@@ -24,17 +24,18 @@ impl Pauses {
         Self(MIN_PAUSE)
     }
 
-    /// The next one, and says what happened.
+    /// Writes this panic of `what` to the events, and returns how long to wait before it starts again.
     fn after(&mut self, what: &str, panic: &(dyn Any + Send), events: &Events) -> Duration {
         let pause = self.0;
         self.0 = (pause * 2).min(MAX_PAUSE);
-        let message = format!("{what} panicked, and begins anew in {} s: {}", pause.as_secs(), words(panic));
+        let message = format!("{what} panicked and starts again in {} s: {}", pause.as_secs(), words(panic));
         events.note(Event::new("panic", Severity::Error, message));
         pause
     }
 }
 
-/// Does what `begin` makes, until that comes to its end. `what` is its name in a sentence: "the choice of detail".
+/// Runs the future that `begin` makes until it completes, and makes another one after each panic. `what` names the task in
+/// a sentence, as in "the choice of detail".
 pub async fn keep_running<F: Future<Output = ()>>(what: &str, events: &Events, begin: impl Fn() -> F) {
     let mut pauses = Pauses::new();
     while let Err(panic) = AssertUnwindSafe(async { begin().await }).catch_unwind().await {
@@ -43,7 +44,7 @@ pub async fn keep_running<F: Future<Output = ()>>(what: &str, events: &Events, b
     }
 }
 
-/// The same on the calling thread, which waits by `sleep`.
+/// Runs `work` on the calling thread until it returns, and again after each panic. `sleep` is how the thread waits in between.
 pub(crate) fn keep_working(what: &str, events: &Events, sleep: impl Fn(Duration), work: impl Fn()) {
     let mut pauses = Pauses::new();
     while let Err(panic) = catch_unwind(AssertUnwindSafe(&work)) {
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_panics_is_told_of_and_begins_anew() {
+    async fn a_task_that_panics_is_noted_and_starts_again() {
         let (events, begun) = (Events::restore(&"gpt@1".into(), &Newest::default()), Cell::new(0));
         keep_running("the choice of detail", &events, || async {
             begun.set(begun.get() + 1);
@@ -77,12 +78,12 @@ mod tests {
         })
         .await;
         assert_eq!(begun.get(), 2);
-        let expected = "the choice of detail panicked, and begins anew in 1 s: this test has it so";
+        let expected = "the choice of detail panicked and starts again in 1 s: this test has it so";
         assert_eq!(said(&events), [expected]);
     }
 
     #[test]
-    fn a_thread_that_panics_is_told_of_and_goes_on() {
+    fn a_thread_that_panics_is_noted_and_goes_on() {
         let (events, begun, slept) = (Events::restore(&"gpt@1".into(), &Newest::default()), Cell::new(0), Cell::new(0));
         let sleep = |pause: Duration| slept.set(slept.get() + pause.as_secs());
         keep_working("sampling of stacks", &events, sleep, || {

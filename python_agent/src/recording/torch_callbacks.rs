@@ -31,31 +31,31 @@ pub(super) struct Callback {
 /// `at::addGlobalCallback` and `at::removeCallback`; null before they were looked up.
 static ADD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static REMOVE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// That of autograd nodes.
+/// Called for each autograd node of a backward pass.
 pub(super) static NODE_CALLBACK: GlobalCallback = GlobalCallback::new(BACKWARD_FUNCTION, false);
-/// That of ranges.
+/// Called for each range of `record_function`.
 pub(super) static RANGE_CALLBACK: GlobalCallback = GlobalCallback::new(USER_SCOPE, false);
-/// That of operators.
+/// Called for each operator.
 pub(super) static OPERATOR_CALLBACK: GlobalCallback = GlobalCallback::new(FUNCTION, true);
 
 /// Torch's function that adds a callback.
 type Add = unsafe extern "C" fn(Callback) -> u64;
 
 impl Callback {
-    /// With the inputs of what it is called for.
+    /// The same callback, called with the inputs of the operator that begins.
     pub(super) fn with_inputs(self) -> Self {
         Self { needs_inputs: true, ..self }
     }
 }
 
-/// One of ours, in this scope.
+/// A callback for this scope of torch's, which calls `start` and `end`.
 pub(super) fn callback(scope: usize, start: *const c_void, end: *const c_void) -> Callback {
     let mut scopes = [false; SCOPES];
     scopes[scope] = true;
     Callback { start, end, probability: 1.0, scopes, needs_inputs: false, needs_outputs: false, needs_ids: false }
 }
 
-/// A callback of all threads, which is put in and taken out again.
+/// A callback that torch calls on all threads, which is added and removed again.
 ///
 /// Those that few steps need are taken out in the others, and not switched off (`at::disableCallback`): torch goes through all
 /// callbacks that there are, also those that are off, for each of its ten kinds of ranges whenever it sets a thread's state, which

@@ -189,7 +189,7 @@ mod tests {
         let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
         Reservation::take(&places, "gpt").unwrap().abandon();
         assert_eq!(fs::read_dir(places.runs()).unwrap().count(), 0);
-        // Nor does a directory whose name is not on disk.
+        // A run directory whose name could not be synced is removed as well.
         fault::set(&places.runs(), Fault::Names, true);
         assert!(Reservation::take(&places, "gpt").is_err());
         fault::set(&places.runs(), Fault::Names, false);
