@@ -26,7 +26,7 @@ WITH b AS (
         COALESCE(SUM(data_workers_run_delay) / SUM(data_workers), 0) / 100 AS delay
     FROM process.metrics WHERE $window AND data_workers_percent IS NOT NULL GROUP BY pid
 ), worker AS (
-    SELECT pid, delay, '; each worker used ' || CAST(CAST(round(percent) AS BIGINT) AS VARCHAR) || ' % of a processor'
+    SELECT ready.pid, ready.wait, ready.share, delay, '; each worker used ' || CAST(CAST(round(percent) AS BIGINT) AS VARCHAR) || ' % of a processor'
             || CASE WHEN delay >= 0.1 THEN ' and waited for one '
                 || CAST(CAST(round(100 * delay) AS BIGINT) AS VARCHAR) || ' % of the time' ELSE '' END
             || CASE WHEN disk >= 1 THEN '; together they read '
@@ -36,13 +36,11 @@ WITH b AS (
             WHEN percent / 100 + delay < 0.3
             THEN 'more workers (num_workers): they mostly wait, for files, the network, a lock or in sleep; or data that is closer (a local disk, a cache, larger files)'
             ELSE 'more workers (num_workers), or a faster __getitem__ and collate_fn' END AS remedy
-    FROM used
+    FROM ready LEFT JOIN used ON ready.pid = used.pid
 )
 SELECT b.step, b.rank, SUM(b.wait) AS cost,
     -- For that share of the time neighbours made the workers wait, not the loader.
-    COUNT(*) * COALESCE(MAX(ready.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(s.duration) AS ref,
-    AVG(b.behind) AS behind, MAX(ready.share) AS ready, MAX(b.num_workers) AS num_workers,
-    COALESCE(MAX(worker.busy), '') AS busy,
-    COALESCE(MAX(worker.remedy), 'more workers (num_workers), or a faster __getitem__ and collate_fn') AS remedy
-FROM b JOIN ready ON b.pid = ready.pid JOIN python.steps s ON b.pid = s.pid AND b.step = s.step
-LEFT JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank
+    COUNT(*) * COALESCE(MAX(worker.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(s.duration) AS ref,
+    AVG(b.behind) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
+    COALESCE(MAX(worker.busy), '') AS busy, MAX(worker.remedy) AS remedy
+FROM b JOIN worker ON b.pid = worker.pid JOIN python.steps s ON b.pid = s.pid AND b.step = s.step GROUP BY b.step, b.rank
