@@ -4,18 +4,21 @@
 -- part: data
 -- confidence: measured
 -- needs: python.data_trace.queue_depth
--- gate: behind >= 0.5
+-- gate: behind >= 0.3
 -- explains: rank-slow, periodic-stall, slower-than-reference
 -- also: loader, dataloader, data loading, workers, num_workers
 -- says: {who}: the loader does not keep up: when a batch was asked for, {ready:%} of those requested from its {num_workers} workers were ready{busy}
 -- do: {remedy}
 -- record: it is asked where a DataLoader has workers
-WITH b AS (
+WITH s AS (
+    SELECT pid, step, duration, COALESCE(run_delay, 0) AS delay FROM python.steps WHERE $window
+), b AS (
     -- A worker that is not behind has made all batches that were requested of it but the one at hand. Whether the queue is empty
     -- says less: where one worker is waited for, the others catch up, and their batches are in the queue.
-    SELECT rank, pid, step, wait, queue_depth, tasks_outstanding, num_workers,
-        CASE WHEN queue_depth = 0 OR 2 * queue_depth < tasks_outstanding THEN 1.0 ELSE 0.0 END AS behind
-    FROM python.data_trace WHERE $window AND num_workers > 0 AND batch_index >= num_workers * prefetch_factor
+    SELECT d.rank, d.pid, d.step, d.wait, d.queue_depth, d.tasks_outstanding, d.num_workers, s.duration, s.delay,
+        CASE WHEN d.queue_depth = 0 OR 2 * d.queue_depth < d.tasks_outstanding THEN 1.0 ELSE 0.0 END AS behind
+    FROM python.data_trace d JOIN s ON d.pid = s.pid AND d.step = s.step
+    WHERE d.num_workers > 0 AND d.batch_index >= d.num_workers * d.prefetch_factor
 ), ready AS (
     SELECT pid, approx_percentile_cont(wait, 0.1) FILTER (WHERE behind = 0) AS wait,
         SUM(queue_depth) / CAST(SUM(tasks_outstanding) AS DOUBLE) AS share
@@ -40,7 +43,9 @@ WITH b AS (
 )
 SELECT b.step, b.rank, SUM(b.wait) AS cost,
     -- For that share of the time neighbours made the workers wait, not the loader.
-    COUNT(*) * COALESCE(MAX(worker.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(s.duration) AS ref,
-    AVG(b.behind) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
+    COUNT(*) * COALESCE(MAX(worker.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(b.duration) AS ref,
+    -- A batch counts before its worker has sent it, which takes long where collate_fn keeps the interpreter. The training thread may wait
+    -- for a processor, too.
+    AVG(CASE WHEN b.behind = 1 OR b.wait - b.delay >= GREATEST(5 * COALESCE(worker.wait, 0.0005), 0.002) THEN 1.0 ELSE 0.0 END) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
     COALESCE(MAX(worker.busy), '') AS busy, MAX(worker.remedy) AS remedy
-FROM b JOIN worker ON b.pid = worker.pid JOIN python.steps s ON b.pid = s.pid AND b.step = s.step GROUP BY b.step, b.rank
+FROM b JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank
