@@ -12,3 +12,5 @@
 SELECT rank, step AS x, rss AS y FROM python.memory WHERE $window AND device = 'cpu' AND step < $last AND rss IS NOT NULL
     -- Where inputs become larger, their activations do, too.
     AND pid NOT IN $larger_inputs
+    -- A profiler keeps what it records until it is asked for that.
+    AND pid NOT IN (SELECT pid FROM python.environment WHERE pid IN ($pids) AND torch_profiler)

@@ -46,6 +46,6 @@ SELECT b.step, b.rank, SUM(b.wait) AS cost,
     COUNT(*) * COALESCE(MAX(worker.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(b.duration) AS ref,
     -- A batch counts before its worker has sent it, which takes long where collate_fn keeps the interpreter. The training thread may wait
     -- for a processor, too.
-    AVG(CASE WHEN b.behind = 1 OR b.wait - b.delay >= GREATEST(5 * COALESCE(worker.wait, 0.0005), 0.002) THEN 1.0 ELSE 0.0 END) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
+    AVG(CASE WHEN b.behind = 1 OR b.wait - b.delay >= GREATEST(2 * COALESCE(worker.wait, 0.0005), 0.002) THEN 1.0 ELSE 0.0 END) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
     COALESCE(MAX(worker.busy), '') AS busy, MAX(worker.remedy) AS remedy
 FROM b JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank

@@ -29,6 +29,12 @@ fn what_grows_with_the_inputs_is_neither_a_leak_nor_a_list_that_is_gone_through(
     let slower = |row: &mut steps::Row| row.cpu_time = Some(0.015 + 0.00005 * row.step as f64);
     begins(&of_rule("host-leak", STEPS, slower, grows(|_| 64)), "found: every rank: memory grows all the time");
     begins(&of_rule("host-leak", STEPS, slower, grows(|step| 64 + step)), "silent");
+    let profiled = |agent: &mut Agent, store: &Store| {
+        grows(|_| 64)(agent, store);
+        let row = environment::Row { torch_profiler: Some(true), ..agent.environment() };
+        agent.send(store, [row]);
+    };
+    begins(&of_rule("host-leak", STEPS, slower, profiled), "silent");
     begins(&of_rule("slower-and-slower", STEPS, slower, grows(|_| 64)), "found: every rank");
     begins(&of_rule("slower-and-slower", STEPS, slower, grows(|step| 64 + step)), "silent");
 }
