@@ -20,7 +20,8 @@ WITH s AS (
     FROM python.data_trace d JOIN s ON d.pid = s.pid AND d.step = s.step
     WHERE d.num_workers > 0 AND d.batch_index >= d.num_workers * d.prefetch_factor
 ), ready AS (
-    SELECT pid, approx_percentile_cont(wait, 0.1) FILTER (WHERE behind = 0) AS wait,
+    -- Each worker may have one batch that counts and is not sent yet, so only where there are more is one there for certain.
+    SELECT pid, approx_percentile_cont(wait, 0.1) FILTER (WHERE behind = 0 AND queue_depth > num_workers) AS wait,
         SUM(queue_depth) / CAST(SUM(tasks_outstanding) AS DOUBLE) AS share
     FROM b GROUP BY pid
 ), used AS (
