@@ -192,6 +192,8 @@ def test_numbers(recorder: Recorder) -> None:
     rows = recorder.take()
     first = rows["python.steps"][0]["step"]
     found = {row["name"]: (row["step"] - first, row["value"], row["reason"]) for row in rows["python.metrics"]}
+    # One step of 16 has it.
+    found.pop("torch.loss", None)
     assert found.pop("nan")[1] != found.pop("nan", (0, 0.0))[1]
     assert found == {
         "loss": (0, 0.5, None),
@@ -349,6 +351,54 @@ def test_layers_are_switched_while_training_runs() -> None:
     assert in_process(switched_while_running) == [["range 0", "number 0"], off, ["range 2", "number 2"]]
 
 
+class _Seen(torch.utils._python_dispatch.TorchDispatchMode):
+    """The operations that are dispatched while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def losses_without_a_log() -> dict[str, Any]:
+    """What backward() began from in each step, what was recorded of it, and the operations of those passes."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder, model, seen = Recorder(), Net(), _Seen()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    losses = []
+    for step in range(80):
+        model.to((torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16)[step // 16])
+        x = torch.randn(4, 32, dtype=model.head.weight.dtype)
+        # Neither begins from a loss: one from many numbers, and one keeps its gradients for itself.
+        model(x).backward(torch.ones_like(x))
+        torch.autograd.grad(model(x).sum(), list(model.parameters()))
+        loss = model(x).sum() + (float("inf") if 20 <= step < 32 else 0.0)
+        losses.append(loss.item())
+        with seen:
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    rows = recorder.take()
+    first = rows["python.steps"][0]["step"]
+    found = [(row["step"], row["name"], row["value"]) for row in rows["python.metrics"]]
+    return {"first": first, "rows": found, "losses": losses, "seen": seen.names}
+
+
+def test_the_number_that_backward_begins_from_is_noted_in_one_step_of_16() -> None:
+    found = in_process(losses_without_a_log)
+    # Numbers of half precision are left alone.
+    losses = {step: loss for step, loss in enumerate(found["losses"], found["first"])}
+    assert found["rows"] == [[step, "torch.loss", losses[step]] for step in (8, 24, 40, 56)]
+    assert not np.isfinite(losses[24]) and np.isfinite(losses[8])
+    # It is read without an operation, which a mode of the program's would see.
+    assert found["seen"] and not any("item" in name or "scalar" in name for name in found["seen"])
+
+
 def test_numbers_that_torch_computes_anyway(recorder: Recorder) -> None:
     ours = torch.nn.utils.clip_grad_norm_
     model, x = Net(), torch.randn(4, 32)
@@ -362,7 +412,7 @@ def test_numbers_that_torch_computes_anyway(recorder: Recorder) -> None:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    rows = [(row["name"], row["value"]) for row in recorder.take()["python.metrics"]]
+    rows = [(row["name"], row["value"]) for row in recorder.take()["python.metrics"] if row["name"] != "torch.loss"]
     assert [value for name, value in rows if name == "torch.amp.skipped_step"] == [0.0, 1.0]
     found = [value for name, value in rows if name == "torch.clip_grad_norm_"]
     assert found[0] == norms[0] and not np.isfinite(found[1]) and len(rows) == 4
@@ -371,7 +421,7 @@ def test_numbers_that_torch_computes_anyway(recorder: Recorder) -> None:
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(model(x).sum()).backward()
     scaler.step(fused)
-    assert recorder.take()["python.metrics"] == []
+    assert all(row["name"] == "torch.loss" for row in recorder.take()["python.metrics"])
 
     # No break of the graph where the program has none.
     clip = torch.compile(

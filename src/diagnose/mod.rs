@@ -10,6 +10,7 @@ mod findings_over_time;
 mod judge;
 mod line;
 mod page;
+mod placeholders;
 mod ranking;
 mod recording;
 mod reference;

@@ -103,20 +103,6 @@ impl Steps {
     pub(crate) fn process_of(&self, rank: Option<i64>) -> Option<usize> {
         self.processes.iter().position(|process| process.rank == rank)
     }
-
-    /// SQL with what stands for the steps put in: $window, $first, $last, $pids. Its steps are those of the shared count.
-    pub(crate) fn fill(&self, sql: &str) -> String {
-        let (first, last) = (self.numbers.first().copied().unwrap_or(0), self.numbers.last().copied().unwrap_or(-1));
-        let pids: BTreeSet<i64> = self.processes.iter().map(|process| process.pid).collect();
-        let pids = pids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
-        let pids = if pids.is_empty() { "NULL".to_owned() } else { pids };
-        let sql = sql
-            .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
-            .replace("$first", &first.to_string())
-            .replace("$last", &last.to_string())
-            .replace("$pids", &pids);
-        self.shared.rewrite(&sql)
-    }
 }
 
 /// Reads them.

@@ -3,7 +3,7 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    python.metrics, Agent, "One row per number given to probe_agent.log, and for two that torch computes anyway: torch.clip_grad_norm_ (what torch.nn.utils.clip_grad_norm_ returned) and torch.amp.skipped_step (1 where GradScaler skipped the step of an optimizer, because gradients were not finite).";
+    python.metrics, Agent, "One row per number given to probe_agent.log, and for three that torch computes anyway: torch.clip_grad_norm_ (what torch.nn.utils.clip_grad_norm_ returned), torch.amp.skipped_step (1 where GradScaler skipped the step of an optimizer, because gradients were not finite) and, in one step of 16, torch.loss (the number in host memory that backward() began from).";
     sort: [step, ts];
     examples: [
         "SELECT step, rank, value FROM python.metrics WHERE name = 'loss' ORDER BY step DESC LIMIT 10",

@@ -9,6 +9,7 @@ use super::autograd_passes::{FIRST_ELSEWHERE, LAST_ELSEWHERE, NODE_SEEN, NODES, 
 use super::boundary::{self, DETAIL};
 use super::clock::ticks;
 use super::forward::beside_error;
+use super::loss;
 use super::policy::{self, Layer};
 use super::slot;
 use super::thread::{self, BESIDE, RECORD, SUSPENSIONS};
@@ -34,7 +35,11 @@ fn run_backward<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     backward_begin()?;
     let result = engine.call(args, Some(kwargs));
-    if backward_end() {
+    let was_silent = backward_end();
+    if result.is_ok() {
+        loss::record(args, kwargs);
+    }
+    if was_silent {
         when_silent.call0()?;
     }
     // torch.compile compiles a backward pass when it first comes to it, and resets slots meanwhile.

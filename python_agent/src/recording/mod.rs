@@ -39,6 +39,7 @@ mod hook_table;
 mod interned;
 pub mod keep;
 mod libtorch;
+mod loss;
 mod marked_step;
 pub(crate) mod memory;
 mod module_memory;

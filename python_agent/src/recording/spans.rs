@@ -191,10 +191,25 @@ pub(super) fn wants_metrics() -> bool {
     METRICS.load(Ordering::Relaxed)
 }
 
+/// Whether numbers are recorded now.
+pub(super) fn records_metrics() -> bool {
+    METRICS.load(Ordering::Relaxed) && ENABLED.load(Ordering::Relaxed) && is_on(Layer::Metrics)
+}
+
+/// Records a number of ours.
+pub(super) fn log_metric(name: &[u8], value: f64, step: i64) {
+    let Some(id) = METRIC_NAMES.intern(name) else { return };
+    thread::with(|state| {
+        if state.mode.get() == RECORD {
+            state.instant(Record::new(Kind::Metric, u64::from(id), ticks(), value.to_bits(), step as u64));
+        }
+    });
+}
+
 /// Records numbers by name.
 #[pyfunction]
 fn log_metrics(values: &Bound<'_, PyDict>) {
-    if !METRICS.load(Ordering::Relaxed) || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Metrics) {
+    if !records_metrics() {
         return;
     }
     thread::with(|state| {

@@ -3,7 +3,7 @@
 -- kind: time
 -- parts: together
 -- confidence: likely
--- needs: python.stack_samples.gil_elsewhere >= 40
+-- needs: python.stack_samples.gil_elsewhere >= 10
 -- saving: ceiling
 -- levels: 5, 15, 101
 -- explains: thread-blocked, work-between-parts, slower-than-reference
@@ -17,12 +17,18 @@ WITH s AS (
         gil_elsewhere AND NOT running AND part IN ('forward', 'backward', 'optimizer', 'other') AS held,
         COALESCE(gil_thread, 'another thread') AS thread, COALESCE(gil_function, '?') AS function,
         COALESCE(concat(gil_file, ':', CAST(gil_line AS VARCHAR)), '?') AS line
-    FROM python.stack_samples WHERE $window
+    -- Steps get a second of samples or two in a short run, so those of the warm-up count, too.
+    FROM python.stack_samples WHERE pid IN ($pids) AND step BETWEEN LEAST(GREATEST($first - 128, 8), $first) AND $last
 ), e AS (
     SELECT pid, bool_and(device = 'cpu') AS on_host FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid
 ), whole AS (
     SELECT pid, COUNT(*) AS samples, AVG(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS share,
         SUM(CASE WHEN idle THEN 1 ELSE 0 END) AS idle, SUM(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS held FROM s GROUP BY pid
+), sure AS (
+    -- The least that the shares are with 97.5 % confidence (Wilson's interval): of all samples, and of those in which the thread was idle.
+    SELECT *, (share + 1.9208 / samples - 1.96 * sqrt(share * (1 - share) / samples + 0.9604 / samples / samples)) / (1 + 3.8416 / samples) AS of_all,
+        (of_idle + 1.9208 / idle - 1.96 * sqrt(of_idle * (1 - of_idle) / idle + 0.9604 / idle / idle)) / (1 + 3.8416 / idle) AS of_idle_sure
+    FROM (SELECT *, held / idle AS of_idle FROM whole WHERE idle > 0)
 ), parts AS (
     SELECT pid, part, AVG(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS share, SUM(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS held FROM s
     WHERE part IN ('forward', 'backward', 'optimizer', 'other') GROUP BY pid, part
@@ -34,13 +40,14 @@ WITH s AS (
     SELECT t.*, CASE WHEN e.on_host THEN GREATEST(duration - cpu_time - run_delay - data_time - comm_time, 0.0) END AS blocked
     FROM python.steps t LEFT JOIN e ON t.pid = e.pid WHERE t.step BETWEEN $first AND $last AND t.pid IN ($pids)
 )
-SELECT t.step, t.rank, parts.part, lines.line, lines.thread, lines.function, whole.samples, whole.share,
+SELECT t.step, t.rank, parts.part, lines.line, lines.thread, lines.function, sure.samples, sure.share,
     CASE WHEN t.blocked IS NULL THEN LEAST(0.12 * t.duration,
         parts.share * CASE parts.part WHEN 'forward' THEN t.forward_time WHEN 'backward' THEN t.backward_time
             WHEN 'optimizer' THEN t.optimizer_time ELSE t.other_time END)
-        ELSE t.blocked * parts.held / whole.idle END AS cost, 0.0 AS ref
-FROM t JOIN whole ON t.pid = whole.pid JOIN parts ON t.pid = parts.pid
+        ELSE t.blocked * parts.held / sure.idle END AS cost, 0.0 AS ref
+FROM t JOIN sure ON t.pid = sure.pid JOIN parts ON t.pid = parts.pid
     JOIN lines ON t.pid = lines.pid AND lines.place = 1
-WHERE whole.samples >= 40 AND (whole.share >= 0.2 AND whole.share - 1.96 * sqrt(whole.share * (1 - whole.share) / whole.samples) >= 0.1
-    -- Where a neighbour has the processors the thread is seldom idle, but then for that.
-    OR t.blocked IS NOT NULL AND whole.idle >= 5 AND whole.held >= 0.8 * whole.idle)
+WHERE sure.share >= 0.2 AND sure.of_all >= 0.1
+    -- How long the thread was blocked is measured: where nearly all of that was for the lock, few samples say so. Where a neighbour
+    -- has the processors, too, it is seldom blocked.
+    OR t.blocked IS NOT NULL AND sure.of_idle >= 0.8 AND sure.of_idle_sure >= 0.5

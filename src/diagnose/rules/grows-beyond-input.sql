@@ -7,15 +7,12 @@
 -- says: {who}: the own time of {subject} grows with the size of the input to the power of {growth} (1 would be in proportion), and is {share:%} of the steps
 -- do: for attention: torch.nn.functional.scaled_dot_product_attention, or a window; else shorter inputs, or samples of similar length in one batch
 -- record: probe config detail=every-step
-WITH shape AS (
-    SELECT pid, step, replace(btrim(input_shape, '[]'), ' ', '') AS sizes FROM python.torch_trace
-    WHERE $window AND depth = 0 AND stage = 'forward' AND input_shape IS NOT NULL
-), size AS (
-    SELECT pid, step, SUM(COALESCE(TRY_CAST(split_part(sizes, ',', 1) AS DOUBLE), 1) * COALESCE(TRY_CAST(split_part(sizes, ',', 2) AS DOUBLE), 1)
-        * COALESCE(TRY_CAST(split_part(sizes, ',', 3) AS DOUBLE), 1) * COALESCE(TRY_CAST(split_part(sizes, ',', 4) AS DOUBLE), 1)) AS size
-    FROM shape GROUP BY pid, step
+WITH calls AS (
+    SELECT pid, median(micro_steps) AS calls FROM python.steps WHERE $window GROUP BY pid
 ), s AS (
-    SELECT s.pid, s.rank, s.step, s.duration, size.size FROM python.steps s JOIN size ON s.pid = size.pid AND s.step = size.step
+    SELECT s.pid, s.rank, s.step, s.duration, size.size FROM python.steps s JOIN $input_size AS size ON s.pid = size.pid AND s.step = size.step
+    -- A call takes a while for the smallest input, too: steps with more calls are not those with larger inputs.
+    JOIN calls ON s.pid = calls.pid AND s.micro_steps = calls.calls
     WHERE s.warmup IS NOT TRUE AND size.size > 0
 ), m AS (
     SELECT pid, step, module_type, SUM(duration) AS took FROM python.torch_trace

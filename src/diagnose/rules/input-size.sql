@@ -7,16 +7,13 @@
 -- says: {who}: how long a step takes follows the size of its input, from {least:ms} to {most:ms} in forward and backward for inputs of {small} to {large} elements: that is {share:%} of the variation
 -- do: it is no defect: compare steps of one size only, plan with the median ({p50:ms}) and p95 ({p95:ms}), and put samples of similar length into one batch
 -- record: probe config detail=every-step
-WITH shape AS (
-    SELECT pid, step, replace(btrim(input_shape, '[]'), ' ', '') AS sizes FROM python.torch_trace
-    WHERE $window AND depth = 0 AND stage = 'forward' AND input_shape IS NOT NULL
-), size AS (
-    SELECT pid, step, SUM(COALESCE(TRY_CAST(split_part(sizes, ',', 1) AS DOUBLE), 1) * COALESCE(TRY_CAST(split_part(sizes, ',', 2) AS DOUBLE), 1)
-        * COALESCE(TRY_CAST(split_part(sizes, ',', 3) AS DOUBLE), 1) * COALESCE(TRY_CAST(split_part(sizes, ',', 4) AS DOUBLE), 1)) AS size
-    FROM shape GROUP BY pid, step
+WITH calls AS (
+    SELECT pid, median(micro_steps) AS calls FROM python.steps WHERE $window GROUP BY pid
 ), s AS (
     SELECT s.pid, s.rank, s.forward_time + s.backward_time AS took, size.size FROM python.steps s
-    JOIN size ON s.pid = size.pid AND s.step = size.step
+    JOIN $input_size AS size ON s.pid = size.pid AND s.step = size.step
+    -- Steps with more calls of the model are not those with larger inputs.
+    JOIN calls ON s.pid = calls.pid AND s.micro_steps = calls.calls
     WHERE s.warmup IS NOT TRUE AND size.size > 0 AND s.forward_time + s.backward_time > 0
 )
 SELECT rank, 'input size' AS seen, 'note' AS severity, power(corr(ln(took), ln(size)), 2) AS share, MIN(took) AS least,

@@ -4,20 +4,24 @@
 -- part: data
 -- confidence: measured
 -- needs: python.data_trace.queue_depth
--- gate: behind >= 0.5
+-- gate: behind >= 0.3
 -- explains: rank-slow, periodic-stall, slower-than-reference
 -- also: loader, dataloader, data loading, workers, num_workers
 -- says: {who}: the loader does not keep up: when a batch was asked for, {ready:%} of those requested from its {num_workers} workers were ready{busy}
 -- do: {remedy}
 -- record: it is asked where a DataLoader has workers
-WITH b AS (
+WITH s AS (
+    SELECT pid, step, duration, COALESCE(run_delay, 0) AS delay FROM python.steps WHERE $window
+), b AS (
     -- A worker that is not behind has made all batches that were requested of it but the one at hand. Whether the queue is empty
     -- says less: where one worker is waited for, the others catch up, and their batches are in the queue.
-    SELECT rank, pid, step, wait, queue_depth, tasks_outstanding, num_workers,
-        CASE WHEN queue_depth = 0 OR 2 * queue_depth < tasks_outstanding THEN 1.0 ELSE 0.0 END AS behind
-    FROM python.data_trace WHERE $window AND num_workers > 0 AND batch_index >= num_workers * prefetch_factor
+    SELECT d.rank, d.pid, d.step, d.wait, d.queue_depth, d.tasks_outstanding, d.num_workers, s.duration, s.delay,
+        CASE WHEN d.queue_depth = 0 OR 2 * d.queue_depth < d.tasks_outstanding THEN 1.0 ELSE 0.0 END AS behind
+    FROM python.data_trace d JOIN s ON d.pid = s.pid AND d.step = s.step
+    WHERE d.num_workers > 0 AND d.batch_index >= d.num_workers * d.prefetch_factor
 ), ready AS (
-    SELECT pid, approx_percentile_cont(wait, 0.1) FILTER (WHERE behind = 0) AS wait,
+    -- Each worker may have one batch that counts and is not sent yet, so only where there are more is one there for certain.
+    SELECT pid, approx_percentile_cont(wait, 0.1) FILTER (WHERE behind = 0 AND queue_depth > num_workers) AS wait,
         SUM(queue_depth) / CAST(SUM(tasks_outstanding) AS DOUBLE) AS share
     FROM b GROUP BY pid
 ), used AS (
@@ -26,7 +30,7 @@ WITH b AS (
         COALESCE(SUM(data_workers_run_delay) / SUM(data_workers), 0) / 100 AS delay
     FROM process.metrics WHERE $window AND data_workers_percent IS NOT NULL GROUP BY pid
 ), worker AS (
-    SELECT pid, delay, '; each worker used ' || CAST(CAST(round(percent) AS BIGINT) AS VARCHAR) || ' % of a processor'
+    SELECT ready.pid, ready.wait, ready.share, delay, '; each worker used ' || CAST(CAST(round(percent) AS BIGINT) AS VARCHAR) || ' % of a processor'
             || CASE WHEN delay >= 0.1 THEN ' and waited for one '
                 || CAST(CAST(round(100 * delay) AS BIGINT) AS VARCHAR) || ' % of the time' ELSE '' END
             || CASE WHEN disk >= 1 THEN '; together they read '
@@ -36,13 +40,13 @@ WITH b AS (
             WHEN percent / 100 + delay < 0.3
             THEN 'more workers (num_workers): they mostly wait, for files, the network, a lock or in sleep; or data that is closer (a local disk, a cache, larger files)'
             ELSE 'more workers (num_workers), or a faster __getitem__ and collate_fn' END AS remedy
-    FROM used
+    FROM ready LEFT JOIN used ON ready.pid = used.pid
 )
 SELECT b.step, b.rank, SUM(b.wait) AS cost,
     -- For that share of the time neighbours made the workers wait, not the loader.
-    COUNT(*) * COALESCE(MAX(ready.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(s.duration) AS ref,
-    AVG(b.behind) AS behind, MAX(ready.share) AS ready, MAX(b.num_workers) AS num_workers,
-    COALESCE(MAX(worker.busy), '') AS busy,
-    COALESCE(MAX(worker.remedy), 'more workers (num_workers), or a faster __getitem__ and collate_fn') AS remedy
-FROM b JOIN ready ON b.pid = ready.pid JOIN python.steps s ON b.pid = s.pid AND b.step = s.step
-LEFT JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank
+    COUNT(*) * COALESCE(MAX(worker.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(b.duration) AS ref,
+    -- A batch counts before its worker has sent it, which takes long where collate_fn keeps the interpreter. The training thread may wait
+    -- for a processor, too.
+    AVG(CASE WHEN b.behind = 1 OR b.wait - b.delay >= GREATEST(2 * COALESCE(worker.wait, 0.0005), 0.002) THEN 1.0 ELSE 0.0 END) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
+    COALESCE(MAX(worker.busy), '') AS busy, MAX(worker.remedy) AS remedy
+FROM b JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank

@@ -31,9 +31,11 @@ WITH t AS (
     SELECT o.pid, o.module, o.stage, u.cost / o.ref AS times FROM others o
     JOIN usual u ON o.pid = u.pid AND o.module = u.module AND o.stage = u.stage
 ), larger AS (
-    -- A little more of everything, forward and backward: a layer with more channels, or of a higher resolution.
-    SELECT f.pid, f.module FROM more f JOIN more b ON f.pid = b.pid AND f.module = b.module
-    WHERE f.stage = 'forward' AND b.stage = 'backward' AND LEAST(f.times, b.times) >= 1.4 AND GREATEST(f.times, b.times) < 3
+    -- A little more of everything, forward and backward: a layer with more channels, or of a higher resolution. Of one without a
+    -- backward pass it can't be told.
+    SELECT f.pid, f.module FROM more f LEFT JOIN more b ON f.pid = b.pid AND f.module = b.module AND b.stage = 'backward'
+    WHERE f.stage = 'forward' AND GREATEST(f.times, COALESCE(b.times, 0)) < 3
+        AND GREATEST(f.times, COALESCE(b.times, f.times)) < 2 * LEAST(f.times, COALESCE(b.times, f.times))
 )
 SELECT t.step, t.rank, t.module, t.stage AS part, t.cost, o.ref, t.cost / o.ref AS times, o.siblings
 FROM t JOIN others o ON t.pid = o.pid AND t.module = o.module AND t.stage = o.stage

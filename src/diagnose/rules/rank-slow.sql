@@ -10,7 +10,7 @@
 -- says: {who} takes longer than the others for {part}, in nearly every step, and they wait for it
 -- do: look at what that rank does in {part}: its data, its modules, its machine
 WITH part AS (
-    SELECT rank, step, p.name AS part,
+    SELECT rank, step, samples, p.name AS part,
         -- Share of its own time in which it had a processor: what it waited for one, others of its machine took.
         1 - LEAST(COALESCE(run_delay, 0) / GREATEST(duration - comm_time, 1e-9), 0.98) AS had, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time
         WHEN 'backward' THEN backward_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
@@ -18,7 +18,8 @@ WITH part AS (
     WHERE $window AND rank IS NOT NULL
 )
 SELECT a.step, a.rank, a.part, a.cost,
-    -- What the others would take if they waited as much for a processor; at least what they took.
-    GREATEST(median(b.cost), median(b.cost * b.had) / a.had) AS ref
+    -- What the others would take if they waited as much for a processor, and had as many samples; at least what they took.
+    GREATEST(median(b.cost), median(b.cost * b.had) / a.had)
+        * CASE WHEN a.part IN ('data', 'forward', 'backward') THEN GREATEST(COALESCE(a.samples / median(CAST(b.samples AS DOUBLE)), 1.0), 1.0) ELSE 1.0 END AS ref
 FROM part a JOIN part b ON a.step = b.step AND a.part = b.part AND a.rank <> b.rank
-GROUP BY a.step, a.rank, a.part, a.cost, a.had
+GROUP BY a.step, a.rank, a.part, a.cost, a.had, a.samples

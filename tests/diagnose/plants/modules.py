@@ -1,4 +1,4 @@
-"""Modules: one that is slower than its siblings, activation checkpointing without need."""
+"""Modules: one that is slower than its siblings, one whose numbers are denormal, activation checkpointing without need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-args = common.arguments("odd", "recompute")
+args = common.arguments("odd", "denormal", "recompute")
 torch.set_num_threads(1)
 
 
@@ -16,10 +16,17 @@ class Block(nn.Module):
         super().__init__()
         self.up, self.down = nn.Linear(256, 512), nn.Linear(512, 256)
         self.slow = number == 3 and args.plant == "odd"
+        self.denormal = number == 3 and args.plant == "denormal"
+        if self.denormal:
+            with torch.no_grad():
+                self.up.weight[: round(512 * args.strength)] *= 1e-20
 
     def forward(self, x):
         if self.slow:
             common.burn(0.006 * args.strength)
+        if self.denormal:
+            # Products of 1e-40, and gradients too small to change that.
+            return x + self.down(nn.functional.gelu(self.up(1e-20 * x)))
         return x + self.down(nn.functional.gelu(self.up(x)))
 
 

@@ -1,4 +1,4 @@
-"""Two ranks, of which the second is slow in one part of its steps."""
+"""Two ranks, of which the second is slow in one part of its steps, or has more samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-args = common.arguments("data", "forward", "backward", "other")
+args = common.arguments("data", "forward", "backward", "other", "more")
 torch.set_num_threads(1)
 rank, world = common.ranks()
 extra = 0.012 * args.strength if rank == 1 else 0.0
@@ -44,7 +44,9 @@ class Block(nn.Module):
 torch.manual_seed(0)
 net = common.parallel(nn.Sequential(*(Block(number) for number in range(4)), nn.Linear(256, 10)), world)
 optimizer = torch.optim.AdamW(net.parameters())
-loader = DataLoader(common.Samples(64 * args.steps, seconds=extra / 64 if args.plant == "data" else 0.0), batch_size=64)
+size = round(64 * (1 + 15 * args.strength)) if rank == 1 and args.plant == "more" else 64
+samples = common.Samples(size * args.steps, seconds=extra / 64 if args.plant == "data" else 0.0)
+loader = DataLoader(samples, batch_size=size)
 for x, y in loader:
     optimizer.zero_grad()
     nn.functional.cross_entropy(net(x), y).backward()

@@ -29,6 +29,12 @@ fn what_grows_with_the_inputs_is_neither_a_leak_nor_a_list_that_is_gone_through(
     let slower = |row: &mut steps::Row| row.cpu_time = Some(0.015 + 0.00005 * row.step as f64);
     begins(&of_rule("host-leak", STEPS, slower, grows(|_| 64)), "found: every rank: memory grows all the time");
     begins(&of_rule("host-leak", STEPS, slower, grows(|step| 64 + step)), "silent");
+    let profiled = |agent: &mut Agent, store: &Store| {
+        grows(|_| 64)(agent, store);
+        let row = environment::Row { torch_profiler: Some(true), ..agent.environment() };
+        agent.send(store, [row]);
+    };
+    begins(&of_rule("host-leak", STEPS, slower, profiled), "silent");
     begins(&of_rule("slower-and-slower", STEPS, slower, grows(|_| 64)), "found: every rank");
     begins(&of_rule("slower-and-slower", STEPS, slower, grows(|step| 64 + step)), "silent");
 }
@@ -55,7 +61,7 @@ fn a_policy_that_plays_is_told_from_validation_by_its_few_samples() {
 #[test]
 fn a_layer_that_is_larger_is_told_from_one_that_does_something_else() {
     // Six blocks, of which the fourth takes so many times as long.
-    let blocks = |forward: f64, backward: f64| {
+    let blocks = |forward: f64, backward: Option<f64>| {
         move |agent: &mut Agent, store: &Store| {
             let kind = agent.strings.id("Block");
             let row = |agent: &mut Agent, step: i64, of: i64, (stage, times): (&str, f64)| {
@@ -65,16 +71,64 @@ fn a_layer_that_is_larger_is_told_from_one_that_does_something_else() {
                     ..agent.trace(step, Some(&format!("layers.{of}")), stage, took)
                 }
             };
-            let stages = [("forward", forward), ("backward", backward)];
-            let places = (0..STEPS).flat_map(|step| (0..6).flat_map(move |of| stages.map(|stage| (step, of, stage))));
+            let stages = [Some(("forward", forward)), backward.map(|times| ("backward", times))];
+            let places = (0..STEPS).flat_map(|step| {
+                (0..6).flat_map(move |of| stages.into_iter().flatten().map(move |stage| (step, of, stage)))
+            });
             let rows: Vec<_> = places.map(|(step, of, stage)| row(agent, step, of, stage)).collect();
             agent.send(store, rows);
         }
     };
     let of = |forward, backward| of_rule("odd-sibling", STEPS, |_| (), blocks(forward, backward));
-    begins(&of(2.0, 1.0), "found: layers.3 takes 2 times as long in forward");
-    begins(&of(2.0, 2.2), "silent");
-    begins(&of(8.0, 8.0), "found: layers.3 takes 8 times as long in ");
+    begins(&of(2.5, Some(1.0)), "found: layers.3 takes 2.50 times as long in forward");
+    begins(&of(2.0, Some(2.2)), "silent");
+    begins(&of(1.8, Some(1.3)), "silent");
+    begins(&of(8.0, Some(8.0)), "found: layers.3 takes 8 times as long in ");
+    // Where nothing learns, that it takes longer for both is not to be seen.
+    begins(&of(2.5, None), "silent");
+    begins(&of(8.0, None), "found: layers.3 takes 8 times as long in forward");
+}
+
+#[test]
+fn steps_in_which_a_policy_plays_are_told_from_stalls() {
+    let of = |calls: i32| {
+        let plays = |row: &mut steps::Row| {
+            if row.step % 16 == 0 {
+                row.other_time += 0.014;
+                row.micro_steps = calls;
+            }
+        };
+        of_rule("periodic-stall", STEPS, plays, |_, _| ())
+    };
+    begins(&of(4), "found: every rank: every 16 steps, other takes 14.0 ms longer");
+    begins(&of(64), "silent");
+}
+
+#[test]
+fn steps_with_more_calls_of_a_model_are_told_from_those_with_larger_inputs() {
+    // Each eighth step calls the model for small batches, too, and each of these calls takes a while.
+    let of = |small: i32| {
+        let plays = move |row: &mut steps::Row| {
+            if row.step % 8 == 0 {
+                row.micro_steps = 1 + small;
+            } else {
+                row.micro_steps = 1;
+            }
+        };
+        let shapes = move |agent: &mut Agent, store: &Store| {
+            for step in 0..STEPS {
+                let size = if step % 8 == 0 { 256 } else { 64 };
+                let took = if step % 8 == 0 { 0.016 } else { 0.002 };
+                let shape = Some(agent.strings.id(&format!("[{size}, 4]")));
+                let root = torch_trace::Row { input_shape: shape, ..agent.trace(step, Some("Net"), "forward", 0.0001) };
+                let inner = agent.trace(step, Some("layers.1"), "forward", took);
+                agent.send(store, [root, inner]);
+            }
+        };
+        of_rule("grows-beyond-input", STEPS, plays, shapes)
+    };
+    begins(&of(0), "found: every rank: the own time of Linear grows");
+    begins(&of(64), "silent");
 }
 
 #[test]

@@ -57,6 +57,47 @@ fn a_loader_that_does_not_keep_up_is_told_from_waits_that_are_not_its_own() {
 }
 
 #[test]
+fn batches_that_are_there_and_not_sent_yet_are_told_from_a_loop_that_has_no_processor() {
+    // Each second batch comes late, though nearly all are counted as ready.
+    let said = |delay: f64| {
+        let late = |step: i64| if step % 2 == 1 { 0.01 } else { 0.0005 };
+        let batches = move |agent: &mut Agent, store: &Store| batches(agent, store, |_| 7, late);
+        let waits = move |row: &mut probe_proto::tables::steps::Row| {
+            row.data_time = late(row.step);
+            row.run_delay = Some(if row.step % 2 == 1 { delay } else { 0.0 });
+        };
+        of_rule("loader-starved", STEPS, waits, batches)
+    };
+    begins(&said(0.0), "found: every rank: the loader does not keep up");
+    begins(&said(0.009), "silent");
+}
+
+#[test]
+fn a_batch_that_counts_and_is_never_sent_in_time_is_no_measure_of_one_that_is_there() {
+    // Of two that are requested of one worker, one counts as ready, and each is waited for.
+    let said = |ready: i32| {
+        let batches = move |agent: &mut Agent, store: &Store| {
+            let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
+            let row = |(step, row): (i64, data_trace::Row)| data_trace::Row {
+                step,
+                batch_index: Some(step),
+                num_workers: Some(1),
+                prefetch_factor: Some(2),
+                queue_depth: Some(ready),
+                tasks_outstanding: Some(2),
+                wait: 0.015,
+                ..row
+            };
+            agent.send(store, (0..STEPS).zip(rows).map(row));
+        };
+        of_rule("loader-starved", STEPS, |row| row.data_time = 0.015, batches)
+    };
+    begins(&said(1), "found: every rank: the loader does not keep up");
+    // Both are there: handing them over takes so long.
+    begins(&said(2), "silent");
+}
+
+#[test]
 fn one_worker_that_is_slow_is_told_from_two_whose_turns_differ() {
     let said = |ready: i32| {
         let batches = move |agent: &mut Agent, store: &Store| {

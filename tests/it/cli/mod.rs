@@ -4,6 +4,7 @@ pub(crate) mod support;
 
 mod across;
 mod alarms;
+mod causes;
 mod compare;
 mod counts_of_steps;
 mod crashes;

@@ -1,6 +1,6 @@
 //! What `probe diagnose` makes of samples of the stack: the line of a finding, and a lock that another thread holds.
 
-use probe_proto::tables::{stack_samples, steps};
+use probe_proto::tables::{environment, stack_samples, steps};
 use probe_store::Store;
 use serde_json::Value;
 
@@ -130,11 +130,32 @@ fn a_lock_that_another_thread_holds_is_told_from_one_that_is_free_and_from_too_f
          pump.py:5 in pump (sampled)",
     );
     begins(&answer(&sampled(1, held(10))), "silent");
-    begins(&answer(&sampled(4, held(4))), "open: 30 rows of python.stack_samples in these steps are too few");
+    // Few samples are enough where all of them say so.
+    begins(&answer(&sampled(10, held(10))), "found: every rank: while the main thread was not running, Pump held");
+    begins(&answer(&sampled(20, held(20))), "open: 6 rows of python.stack_samples in these steps are too few");
     // A main thread that runs waits for no lock: an operator has let it go.
     let runs = |agent: &mut Agent, row: &mut stack_samples::Row| {
         held(1)(agent, row);
         row.running = true;
     };
     begins(&answer(&sampled(1, runs)), "silent");
+    // It is measured how long the thread of a program on the host is blocked, which is more than half of a step here. That it runs in most samples
+    // says nothing then, and the few others decide.
+    let blocked = |others: i64| {
+        let device = move |agent: &mut Agent, store: &Store| {
+            let row = environment::Row { device: Some(agent.strings.id("cpu")), ..agent.environment() };
+            agent.send(store, [row]);
+            let idle = move |agent: &mut Agent, row: &mut stack_samples::Row| {
+                held(12)(agent, row);
+                row.running = row.step % 12 != 0 && row.step % 12 != others;
+            };
+            sampled(1, idle)(agent, store);
+        };
+        answer(&device)
+    };
+    begins(
+        &blocked(0),
+        "found: every rank: while the main thread was not running, Pump held the GIL in 8 % of 120 samples",
+    );
+    begins(&blocked(3), "silent");
 }

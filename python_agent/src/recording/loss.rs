@@ -1,0 +1,73 @@
+//! The number that `backward()` begins from, in one step of 16: that it is no longer finite is seen where the program logs
+//! nothing. A tensor on a device is left alone, since its value would have to be waited for.
+
+use std::sync::atomic::Ordering;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::libtorch::Unheard;
+use super::shape;
+use super::spans;
+use crate::shared::STEP;
+
+/// Its name in `python.metrics`.
+const NAME: &[u8] = b"torch.loss";
+/// One step of so many, and which: not the first ones, which many programs have only a few of.
+const EVERY: i64 = 16;
+const AT: i64 = 8;
+
+/// Notes it of a call of the engine with these arguments.
+pub(super) fn record(args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) {
+    let step = STEP.load(Ordering::Relaxed);
+    if step % EVERY != AT || !spans::records_metrics() {
+        return;
+    }
+    // grad() collects gradients of anything; backward() accumulates those of a loss.
+    let accumulates = kwargs.get_item(intern!(args.py(), "accumulate_grad")).ok().flatten();
+    if !accumulates.is_some_and(|of| of.extract().unwrap_or(false)) {
+        return;
+    }
+    let Ok(tensors) = args.get_item(0).and_then(|of| Ok(of.cast_into::<PyTuple>()?)) else { return };
+    if tensors.len() != 1 {
+        return;
+    }
+    if let Some(value) = tensors.get_item(0).ok().and_then(|tensor| value(&tensor)) {
+        spans::log_metric(NAME, value, step);
+    }
+}
+
+/// The one number of a plain tensor in host memory. It is read where it lies: an operation would be seen by the program's
+/// profilers and modes.
+fn value(tensor: &Bound<'_, PyAny>) -> Option<f64> {
+    let py = tensor.py();
+    // SAFETY: a living object.
+    if !unsafe { shape::is_tensor(tensor.as_ptr()) } {
+        return None;
+    }
+    let _unheard = Unheard::new();
+    let is_on_host: bool = tensor.getattr(intern!(py, "is_cpu")).ok()?.extract().ok()?;
+    let count: u64 = tensor.call_method0(intern!(py, "numel")).ok()?.extract().ok()?;
+    if !is_on_host || count != 1 {
+        return None;
+    }
+    let kind = tensor.getattr(intern!(py, "dtype")).ok()?.to_string();
+    let place: usize = tensor.call_method0(intern!(py, "data_ptr")).ok()?.extract().ok()?;
+    if place == 0 {
+        return None;
+    }
+    // SAFETY: `data_ptr` is where a tensor in host memory, which is alive, has its one element of that type.
+    unsafe {
+        match kind.as_str() {
+            "torch.float32" => Some(f64::from((place as *const f32).read_unaligned())),
+            "torch.float64" => Some((place as *const f64).read_unaligned()),
+            // The upper half of a float32.
+            "torch.bfloat16" => {
+                let bits = u32::from((place as *const u16).read_unaligned()) << 16;
+                Some(f64::from(f32::from_bits(bits)))
+            }
+            _ => None,
+        }
+    }
+}

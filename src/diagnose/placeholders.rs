@@ -1,0 +1,59 @@
+//! What stands in the SQL of a rule for the steps that are looked at, and for the size of their inputs.
+
+use std::collections::BTreeSet;
+
+use super::steps::Steps;
+
+/// `$input_size`: pid, step, size: elements of the first tensors that the model was called with in that step. Steps whose
+/// modules were not recorded have none. A shape is text, `[64, 3, 224, 224]`; what is beyond four dimensions counts once.
+const INPUT_SIZE: &str = "(
+    SELECT pid, step, SUM(COALESCE(TRY_CAST(split_part(sizes, ',', 1) AS DOUBLE), 1) * COALESCE(TRY_CAST(split_part(sizes, ',', 2) AS DOUBLE), 1)
+        * COALESCE(TRY_CAST(split_part(sizes, ',', 3) AS DOUBLE), 1) * COALESCE(TRY_CAST(split_part(sizes, ',', 4) AS DOUBLE), 1)) AS size
+    FROM (SELECT pid, step, replace(btrim(input_shape, '[]'), ' ', '') AS sizes FROM python.torch_trace
+        WHERE $window AND depth = 0 AND stage = 'forward' AND input_shape IS NOT NULL)
+    GROUP BY pid, step
+)";
+
+/// `$larger_inputs`: pid of those whose inputs become larger and larger: that takes more and more time and memory, as it should.
+const LARGER_INPUTS: &str = "(
+    SELECT pid FROM $input_size AS input_size WHERE size > 0 GROUP BY pid
+    HAVING COUNT(*) >= 20 AND corr(step, size) >= 0.7 AND MAX(size) >= 1.2 * MIN(size)
+)";
+
+impl Steps {
+    /// SQL with what stands for something put in: $larger_inputs, $input_size, $window, $first, $last, $pids. Its steps are
+    /// those of the shared count.
+    pub(crate) fn fill(&self, sql: &str) -> String {
+        let (first, last) = (self.numbers.first().copied().unwrap_or(0), self.numbers.last().copied().unwrap_or(-1));
+        let pids: BTreeSet<i64> = self.processes.iter().map(|process| process.pid).collect();
+        let pids = pids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+        let pids = if pids.is_empty() { "NULL".to_owned() } else { pids };
+        // In this order: each may hold those after it.
+        let sql = sql
+            .replace("$larger_inputs", LARGER_INPUTS)
+            .replace("$input_size", INPUT_SIZE)
+            .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
+            .replace("$first", &first.to_string())
+            .replace("$last", &last.to_string())
+            .replace("$pids", &pids);
+        self.shared.rewrite(&sql)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_that_stands_for_something() {
+        let steps = Steps { numbers: vec![4, 5, 9], ..Steps::default() };
+        let sql = steps.fill(
+            "SELECT $first, $last FROM $input_size AS s WHERE pid IN $larger_inputs AND pid IN ($pids) AND $window",
+        );
+        assert!(!sql.contains('$'), "{sql}");
+        assert!(
+            sql.starts_with("SELECT 4, 9 FROM (") && sql.ends_with("step BETWEEN 4 AND 9 AND pid IN (NULL)"),
+            "{sql}"
+        );
+    }
+}

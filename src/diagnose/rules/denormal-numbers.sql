@@ -1,0 +1,40 @@
+-- rule: denormal-numbers
+-- family: numerics
+-- kind: time
+-- part: forward
+-- confidence: likely
+-- needs: python.torch_trace.module_type
+-- least: 20
+-- persistence: 0.25
+-- gate: times >= 10
+-- levels: 5, 10, 25
+-- explains: odd-sibling, slower-and-slower, slower-than-reference
+-- also: denormals, denormal, subnormal, subnormals, flush_denormal
+-- says: {who}: the forward of {module} ({module_type}) takes {took:ms} of computing and its backward {back:ms}, and they need about as many operations: numbers below 1e-38 (denormals) take a processor a hundred times longer
+-- do: torch.set_flush_denormal(True) at the start, as a try; if it helps, look at what makes weights or inputs of {module} so small (decay, initialization, a scale), else at what its hooks do
+-- record: probe config detail=every-step
+WITH e AS (
+    SELECT pid FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid HAVING bool_and(device = 'cpu')
+), s AS (
+    -- Where the thread sleeps, or waits for a lock or a processor, it does not compute.
+    SELECT pid, rank, step, LEAST(cpu_time / duration, 1.0) AS computes FROM python.steps
+    WHERE $window AND cpu_time IS NOT NULL AND duration > 0 AND pid IN (SELECT pid FROM e)
+), m AS (
+    -- The multiplications of a module of torch's own are as many backward as forward, and twice as many where its input has a gradient.
+    SELECT pid, step, module, module_type, SUM(CASE WHEN stage = 'forward' THEN duration END) AS forward,
+        SUM(CASE WHEN stage = 'backward' THEN duration END) AS backward
+    FROM python.torch_trace WHERE $window AND stage IN ('forward', 'backward')
+        AND module_type IN ('Linear', 'Conv1d', 'Conv2d', 'Conv3d', 'ConvTranspose1d', 'ConvTranspose2d', 'ConvTranspose3d')
+    GROUP BY pid, step, module, module_type
+), usual AS (
+    SELECT pid, module, median(backward) AS backward FROM m GROUP BY pid, module HAVING median(backward) > 0
+), waits AS (
+    SELECT s.pid FROM python.steps s JOIN python.environment e ON s.pid = e.pid
+    WHERE s.step BETWEEN $first AND $last AND s.pid IN ($pids) AND e.torch_threads > 1 AND s.run_delay IS NOT NULL
+    GROUP BY s.pid HAVING SUM(s.run_delay) >= 0.1 * SUM(s.duration)
+)
+SELECT s.step, s.rank, m.module, m.module_type, m.forward AS cost, usual.backward AS ref,
+    m.forward * s.computes / usual.backward AS times, m.forward * s.computes AS took, usual.backward AS back
+FROM s JOIN m ON s.pid = m.pid AND s.step = m.step JOIN usual ON m.pid = usual.pid AND m.module = usual.module
+-- Threads that compute together wait for one another where neighbours have processors.
+WHERE m.forward IS NOT NULL AND s.pid NOT IN (SELECT pid FROM waits)

@@ -1,0 +1,32 @@
+-- rule: rank-has-more-data
+-- family: communication
+-- kind: time
+-- parts: together
+-- confidence: likely
+-- needs: python.steps.samples
+-- persistence: 0.75
+-- reduce: typical
+-- explains: rank-slow, slower-than-reference
+-- also: uneven data, uneven batches, more data, more samples, imbalance, straggler, stragglers
+-- says: {who} trains with {samples} samples in a step, and the ranks have {mean} in the mean: the others wait for it
+-- do: spread samples evenly: the same batch size on every rank, DistributedSampler(drop_last=True), or a sampler that gives each rank as much to do
+-- record: it is known of inputs whose first dimension is the batch
+WITH n AS (
+    SELECT pid, rank, median(samples) AS samples FROM python.steps WHERE $window AND rank IS NOT NULL GROUP BY pid, rank
+), whole AS (
+    SELECT AVG(samples) AS mean FROM n HAVING COUNT(*) = COUNT(samples)
+), more AS (
+    SELECT n.pid, n.samples, whole.mean FROM n CROSS JOIN whole WHERE n.samples >= 1.1 * whole.mean
+), part AS (
+    SELECT pid, rank, step, p.name AS part, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time ELSE backward_time END AS cost,
+        -- Share of its own time in which it had a processor.
+        1 - LEAST(COALESCE(run_delay, 0) / GREATEST(duration - comm_time, 1e-9), 0.98) AS had
+    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward')) AS p(name) WHERE $window AND rank IS NOT NULL
+), others AS (
+    SELECT a.pid, a.step, a.part, median(b.cost) AS cost FROM part a JOIN part b ON a.step = b.step AND a.part = b.part AND a.rank <> b.rank
+    WHERE a.pid IN (SELECT pid FROM more) GROUP BY a.pid, a.step, a.part
+)
+-- With as many samples as the ranks have in the mean it would take so much less, though not less than the others do.
+SELECT part.step, part.rank, part.part, part.cost, GREATEST(LEAST(part.cost, others.cost), part.cost - part.cost * part.had * (1 - more.mean / more.samples)) AS ref,
+    more.samples, more.mean
+FROM part JOIN more ON part.pid = more.pid JOIN others ON part.pid = others.pid AND part.step = others.step AND part.part = others.part
