@@ -4,14 +4,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
-use arrow_flight::FlightInfo;
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use futures::{StreamExt, TryStreamExt};
 use hyper_util::rt::TokioIo;
-use probe_collector::server::flight;
+use probe_collector::server::flight::{self, Question};
 use probe_common::error::{Error, Kind, Result};
 use probe_proto::credentials::{Credentials, Problem, Way};
 use probe_proto::v1::{self, control_client::ControlClient};
@@ -77,30 +75,12 @@ impl Live {
         // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); whose rows these are is trusted anyway.
         let service = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         let mut client = FlightSqlServiceClient::new_from_inner(service);
-        if let Some(pid) = self.pid {
-            client.set_header(flight::PID, pid.to_string());
-        }
-        let asked = [
-            (flight::TIMEOUT, bounds.timeout.map(|timeout| timeout.as_millis().to_string())),
-            (flight::ROWS, bounds.rows.map(|rows| rows.to_string())),
-            (flight::BYTES, bounds.bytes.map(|bytes| bytes.to_string())),
-        ];
-        for (key, value) in asked {
-            if let Some(value) = value {
-                client.set_header(key, value);
-            }
-        }
         if let Some(value) = &self.authorization {
             client.set_header("authorization", value.to_str().unwrap_or_default());
         }
-        let asked = match parameters.to_batch()? {
-            None => client.execute(sql.to_owned(), None).await,
-            Some(values) => bound(&mut client, sql, values).await,
-        };
-        let info = asked.map_err(|error| self.hinted(flight_error(error)))?;
-        let ticket = info.endpoint.into_iter().next().and_then(|endpoint| endpoint.ticket);
-        let ticket = ticket.ok_or_else(|| Error::failed("the collector gave no ticket for this query"))?;
-        let mut stream = client.do_get(ticket).await.map_err(flight_error)?;
+        let Bounds { timeout, rows, bytes } = bounds;
+        let ticket = flight::ticket(&Question { sql, pid: self.pid, timeout, rows, bytes, parameters })?;
+        let mut stream = client.do_get(ticket).await.map_err(|error| self.hinted(flight_error(error)))?;
         // The schema comes with the first message; peeking for it here keeps an empty answer's columns.
         let first = stream.try_next().await.map_err(flight_error)?;
         let schema = match (&first, stream.schema()) {
@@ -174,17 +154,6 @@ impl Live {
         }
         request
     }
-}
-
-/// Asks with values for the query's parameters.
-async fn bound(
-    client: &mut FlightSqlServiceClient<Channel>,
-    sql: &str,
-    values: RecordBatch,
-) -> std::result::Result<FlightInfo, FlightError> {
-    let mut statement = client.prepare(sql.to_owned(), None).await?;
-    statement.set_parameters(values)?;
-    statement.execute().await
 }
 
 fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials, Way)> {

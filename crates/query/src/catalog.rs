@@ -48,7 +48,7 @@ pub fn is_taken(name: &str) -> bool {
 pub(super) struct Catalog {
     tables: Arc<Vec<(&'static Table, Arc<RowsTable>)>>,
     /// What a view is planned with.
-    state: SessionState,
+    state: Arc<SessionState>,
 }
 
 impl Catalog {
@@ -59,19 +59,19 @@ impl Catalog {
         system: &[Arc<dyn SystemTable>],
         pid: Option<i32>,
         scans: &Running,
-        state: &SessionState,
+        state: &Arc<SessionState>,
     ) -> Self {
         let table = |(table, snapshot): (&&'static Table, _)| {
             let filled = system.iter().find(|filled| std::ptr::eq(filled.table(), *table)).cloned();
             (*table, Arc::new(RowsTable::new(table, snapshot, filled, pid, scans.clone())))
         };
         let tables = store.tables().iter().zip(store.snapshot()).map(table).collect();
-        Self { tables: Arc::new(tables), state: state.clone() }
+        Self { tables: Arc::new(tables), state: Arc::clone(state) }
     }
 
     /// What a view over these tables, and no others, is planned with.
     fn planner(&self) -> SessionState {
-        let mut state = self.state.clone();
+        let mut state = self.state.as_ref().clone();
         state.register_catalog_list(Arc::new(Catalogs { own: self.clone(), others: Arc::from([]) }));
         state
     }

@@ -64,7 +64,7 @@ struct Planner {
     /// Tables of other runs, by the names that queries have for them.
     others: Arc<[Named]>,
     /// What every query begins with; only the tables differ.
-    state: SessionState,
+    state: Arc<SessionState>,
     scans: Running,
 }
 
@@ -108,7 +108,13 @@ impl Engine {
         or_say(state.register_udaf(Arc::new(AggregateUDF::from(ApproxPercentile::default()))))?;
         let running = limits.running;
         Ok(Self {
-            planner: Arc::new(Planner { store, system, others: Arc::from([]), state, scans: Running::default() }),
+            planner: Arc::new(Planner {
+                store,
+                system,
+                others: Arc::from([]),
+                state: Arc::new(state),
+                scans: Running::default(),
+            }),
             admission: Arc::new(Admission::new(&limits)),
             memory: Arc::new(Budget::new(&limits)),
             limits: Arc::new(limits),
@@ -122,7 +128,7 @@ impl Engine {
     #[must_use]
     pub fn with_catalogs(self, others: Vec<(String, Arc<dyn CatalogProvider>)>) -> Self {
         let Planner { store, system, state, scans, .. } = &*self.planner;
-        let (store, system, state, scans) = (Arc::clone(store), system.clone(), state.clone(), scans.clone());
+        let (store, system, state, scans) = (Arc::clone(store), system.clone(), Arc::clone(state), scans.clone());
         Self { planner: Arc::new(Planner { store, system, others: others.into(), state, scans }), ..self }
     }
 
@@ -277,9 +283,8 @@ impl Planner {
             state.query_planner().create_physical_plan(&plan, &state).await
         };
         let plan = planned.await.map_err(|error| within(&error, bounds))?;
-        let context = TaskContext::from(&state);
-        let runtime = RuntimeEnv { memory_pool: memory, ..context.runtime_env().as_ref().clone() };
-        Ok((schema, plan, Arc::new(context.with_runtime(Arc::new(runtime)))))
+        let runtime = RuntimeEnv { memory_pool: memory, ..state.runtime_env().as_ref().clone() };
+        Ok((schema, plan, Arc::new(context(&state, runtime))))
     }
 
     async fn logical(
@@ -311,7 +316,7 @@ impl Planner {
     ) -> Result<(SessionState, LogicalPlan)> {
         let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
-        let mut state = self.state.clone();
+        let mut state = self.state.as_ref().clone();
         state.register_catalog_list(Arc::clone(&catalogs));
         table_functions::bind(&mut state, values);
         for reference in or_say(state.resolve_table_references(&statement))? {
@@ -328,6 +333,14 @@ impl Planner {
         guard::verify(&plan)?;
         Ok((state, plan))
     }
+}
+
+/// What a plan runs with. Its functions are in the plan: only plans that come as bytes look them up by name, and copying all
+/// of them takes longer than a short query runs.
+fn context(state: &SessionState, runtime: RuntimeEnv) -> TaskContext {
+    let (id, config) = (state.session_id().to_owned(), state.config().clone());
+    let (scalar, higher_order, aggregate, window) = Default::default();
+    TaskContext::new(None, id, config, scalar, higher_order, aggregate, window, Arc::new(runtime))
 }
 
 /// One query, and the names of its parameters.

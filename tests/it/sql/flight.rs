@@ -1,6 +1,7 @@
 //! Flight SQL, asked by arrow-flight's own client over a unix socket.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::DataType;
@@ -8,12 +9,14 @@ use arrow_flight::FlightInfo;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{CommandGetDbSchemas, CommandGetTables, SqlInfo};
+use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
 use hyper_util::rt::TokioIo;
+use probe_collector::server::flight::Question;
 use probe_collector::server::{Audit, flight};
 use probe_common::error::{Error, Kind};
 use probe_proto::tables::TABLES;
-use probe_query::Engine;
+use probe_query::{Engine, Parameters};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
@@ -93,6 +96,44 @@ async fn metadata_limits_a_query_to_a_process() {
     served.client.set_header(flight::PID, "all");
     let error = ours(served.client.execute("SELECT 1".into(), None).await.unwrap_err());
     assert_eq!(error.kind(), Kind::Usage);
+}
+
+#[tokio::test]
+async fn a_ticket_that_the_client_makes_is_the_one_that_it_would_be_given() {
+    let audit = Arc::new(Audit::default());
+    let mut system = data::system();
+    system.retain(|table| table.table().name != "queries");
+    system.push(Arc::clone(&audit) as _);
+    let mut served = serve_audited(Engine::new(data::store(), system).unwrap(), audit).await;
+    let parameters = Parameters::default();
+    let sql = "SELECT DISTINCT pid FROM python.steps";
+    let timeout = Some(Duration::from_secs(9));
+    let question =
+        Question { sql, pid: Some(101), timeout, rows: Some(8), bytes: Some(1 << 20), parameters: &parameters };
+    let said = [(flight::PID, "101"), (flight::TIMEOUT, "9000"), (flight::ROWS, "8"), (flight::BYTES, "1048576")];
+    for (key, value) in said {
+        served.client.set_header(key, value);
+    }
+    let given = served.client.execute(sql.into(), None).await.unwrap().endpoint[0].ticket.clone().unwrap();
+    let made = flight::ticket(&question).unwrap();
+    assert_eq!(made, given);
+    let mut ask = async |question: &Question<'_>| -> Result<Vec<Vec<String>>, FlightError> {
+        let rows = served.client.do_get(flight::ticket(question).unwrap()).await?;
+        Ok(cells(&rows.try_collect::<Vec<_>>().await?))
+    };
+    assert_eq!(ask(&question).await.unwrap(), [["101"]]);
+    // Its limits hold, and so does what queries may do, each said once.
+    let narrow = Question { sql: "SELECT step FROM python.steps", rows: Some(1), ..question };
+    assert_eq!(ours(ask(&narrow).await.unwrap_err()).kind(), Kind::Limit);
+    let writes = Question { sql: "DROP TABLE python.steps", ..question };
+    assert_eq!(ours(ask(&writes).await.unwrap_err()).kind(), Kind::Denied);
+    // Values go with it.
+    let values = Parameters::new(vec![("pid".into(), ScalarValue::Int64(Some(100)))]).unwrap();
+    let sql = "SELECT COUNT(DISTINCT pid) FROM python.steps WHERE pid = $pid";
+    assert_eq!(ask(&Question { sql, pid: None, parameters: &values, ..question }).await.unwrap(), [["1"]]);
+    let sql = "SELECT status, only_pid FROM probe.queries WHERE status <> 'running' ORDER BY id";
+    let seen = ask(&Question { sql, pid: None, rows: None, ..question }).await.unwrap();
+    assert_eq!(seen, [["ok", "101"], ["limit", "101"], ["denied", "101"], ["ok", "NULL"]]);
 }
 
 #[tokio::test]

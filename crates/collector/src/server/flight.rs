@@ -1,7 +1,8 @@
 //! Flight SQL: how clients ask queries, ours and everyone's (ADBC, JDBC, Grafana).
 //!
-//! Nothing is kept between calls. A ticket, or the handle of a prepared statement, is the query itself with its scope;
-//! planning it once for its schema and again to run it costs less than a millisecond.
+//! Nothing is kept between calls. A ticket, or the handle of a prepared statement, is the query itself with its scope. Drivers
+//! have it planned for its schema, and again to run it. Our own client makes the ticket itself ([`ticket`]): one call, and
+//! planned once.
 
 use std::pin::Pin;
 use std::str::FromStr;
@@ -133,6 +134,42 @@ impl Query {
     fn handle(&self) -> Bytes {
         self.encode_to_vec().into()
     }
+}
+
+/// What a ticket is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The query.
+    pub sql: &'a str,
+    /// Only this process's rows.
+    pub pid: Option<u32>,
+    /// How long the answer may take.
+    pub timeout: Option<Duration>,
+    /// How many rows it may have.
+    pub rows: Option<u64>,
+    /// How many bytes it may have.
+    pub bytes: Option<u64>,
+    /// What stands for the query's $names.
+    pub parameters: &'a Parameters,
+}
+
+/// The ticket of a question, as GetFlightInfo gives it: whoever has it may ask for the rows at once. Who may, how much of
+/// the machine it may take and what is written down of it is decided when they are asked for. Collectors of other versions
+/// read it too: the numbers of its fields ([`Query`]) stay.
+///
+/// # Errors
+/// A value that no array can have.
+pub fn ticket(question: &Question<'_>) -> probe_common::error::Result<Ticket> {
+    let query = Query {
+        sql: question.sql.to_owned(),
+        pid: question.pid.map(|pid| pid as i32),
+        timeout_ms: question.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+        rows: question.rows,
+        bytes: question.bytes,
+        memory: None,
+        parameters: question.parameters.encode()?,
+    };
+    Ok(Ticket::new(TicketStatementQuery { statement_handle: query.handle() }.as_any().encode_to_vec()))
 }
 
 fn said<T: FromStr>(metadata: &MetadataMap, key: &str, what: &str) -> Result<Option<T>, Status> {
