@@ -29,9 +29,9 @@ const MAX_GROWTH: u64 = BUDGET / 4 * 5;
 /// How long a plain question with an acknowledged batch of rows may take. It is within a second on a machine with a load of
 /// six for each processor; tests run on any.
 const MAX_PLAIN: Duration = Duration::from_secs(4);
-/// Processor time that a question may still take when it has been answered. A busy machine spreads it over seconds, the more
-/// so as long questions have a lower priority.
-const MAX_WORK_AFTER: Duration = Duration::from_secs(1);
+/// Processor time that a question may still take when it has been answered. A busy machine spreads it over more seconds, the
+/// more so as long questions have a lower priority.
+const MAX_WORK_AFTER: Duration = Duration::from_secs(4);
 /// How long rows may wait for their acknowledgement while a processor is there for them.
 const MAX_INGEST_WAIT: Duration = Duration::from_millis(200);
 /// How long a question may take.
