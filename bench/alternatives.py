@@ -29,7 +29,7 @@ BOUNDS = {
     ("gpt", "auto"): 1.01, ("tiny", "auto"): 1.01, ("resnet", "auto"): 1.01, ("ddp", "auto"): 1.01,
 }  # fmt: skip
 EVENT_NS, MEMORY_MIB, IMPORT = 40, 32, 1.02
-THINNER = 64  # operators are watched in one of so many steps with detail (recording/thin.rs)
+THINNER = 64  # operators are watched in one of this many steps with detail (recording/thin.rs)
 GOVERNED = 200  # looks at the governor, of a tenth of a second
 
 
@@ -69,7 +69,7 @@ class Agent(Plain):
 
 
 class Fast(Agent):
-    """The same, and modules are called directly where that is the same."""
+    """The agent, and modules are called directly where that has the same effect."""
 
     def __enter__(self) -> None:
         self.native.use_fast_calls(True)
@@ -110,19 +110,19 @@ def governed_stride(step) -> int:
 
     _native.enable(True)
     probe_agent.configure(detail="auto")
-    seen = _native.stride()
+    stride = _native.stride()
     same = 0
     for _ in range(GOVERNED):
         until = time.monotonic() + 0.1
         while time.monotonic() < until:
             step()
         now = _native.stride()
-        same = same + 1 if now == seen else 0
-        seen = now
+        same = same + 1 if now == stride else 0
+        stride = now
         if same >= 30:
             break
     probe_agent.configure(detail="every-step")
-    return seen
+    return stride
 
 
 def worker(kind: str, rounds: int) -> None:
@@ -134,7 +134,7 @@ def worker(kind: str, rounds: int) -> None:
 
     if kind == "ddp":
         torch.distributed.init_process_group("gloo")
-    _native.use_fast_calls(False)  # Only where it is measured.
+    _native.use_fast_calls(False)  # On only while it is measured.
     model, step = make_model(kind)
     steps = STEPS[kind]
 
@@ -146,7 +146,7 @@ def worker(kind: str, rounds: int) -> None:
 
     block()
     if kind == "ddp":
-        # Both ranks must do the same number of steps: the stride is the tiny layers', which these are.
+        # Both ranks must do the same number of steps: the stride is that of the tiny layers, which this model is.
         stride = int(os.environ["BENCH_STRIDE"])
     else:
         stride = governed_stride(step)
@@ -158,7 +158,7 @@ def worker(kind: str, rounds: int) -> None:
         "backward-hooks": Hooks(model),
     }
     ratios: dict[str, list[float]] = {name: [] for name in [*VARIANTS, "plain again"]}
-    # Before torch.profiler has run in this process.
+    # These blocks come before torch.profiler has run in this process.
     long = max(steps, stride * THINNER)
     with plain:
         before = block(long)
@@ -172,7 +172,7 @@ def worker(kind: str, rounds: int) -> None:
     with plain:
         before = block()
     for _ in range(rounds):
-        for name, of in ratios.items():
+        for name, values in ratios.items():
             if name == "auto":
                 continue
             if name == "profiler":
@@ -186,7 +186,7 @@ def worker(kind: str, rounds: int) -> None:
                     seconds = block()
             with plain:
                 after = block()
-            of.append(2 * seconds / (before + after))
+            values.append(2 * seconds / (before + after))
             before = after
     if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
         print(json.dumps({"ratios": ratios, "stride": stride, "ms": 1000 * before / steps}))
@@ -195,7 +195,7 @@ def worker(kind: str, rounds: int) -> None:
 
 
 def worker_event() -> None:
-    """One event of the slot in a tight loop, in nanoseconds: half of what a call of a module takes longer with detail."""
+    """Prints the cost of an event in a tight loop, in ns: half of what a call of a module takes longer with detail."""
     import torch
     from probe_agent import _native
 
@@ -239,7 +239,7 @@ def memory_mib(probe: str, collector) -> float:
 
 
 def import_ratio(environment: dict[str, str], rounds: int) -> list[float]:
-    """CPU time of `import torch` with the agent over the same without, pairwise."""
+    """Pairwise ratios of the CPU time of `import torch` with the agent to that without."""
 
     def seconds(environment: dict[str, str]) -> float:
         before = os.times()
@@ -289,25 +289,25 @@ def main() -> None:
         stride = 8
         for kind in args.kind or STEPS:
             ranks = 2 if kind == "ddp" else 1
-            # Only a run of one process asks the governor: two would be two runs of different lengths.
+            # Only a run of one process asks the governor: two processes would take different numbers of steps.
             more = dict(environment, BENCH_STRIDE=str(stride), PROBE_LAYERS="all,forward=fast_call")
-            seen = run(["--worker", "blocks", "--kind", kind, "--rounds", str(args.rounds)], more, ranks)
-            stride = seen["stride"] if kind == "tiny" else stride
-            print(f"{kind}: {seen['ms']:.1f} ms of CPU a step; auto records one step of {seen['stride']}")
-            rows = {name: median_ratio(ratios, [1.0] * len(ratios)) for name, ratios in seen["ratios"].items()}
+            measured = run(["--worker", "blocks", "--kind", kind, "--rounds", str(args.rounds)], more, ranks)
+            stride = measured["stride"] if kind == "tiny" else stride
+            print(f"{kind}: {measured['ms']:.1f} ms of CPU a step; auto records one step of {measured['stride']}")
+            rows = {name: median_ratio(ratios, [1.0] * len(ratios)) for name, ratios in measured["ratios"].items()}
             for name, (ratio, low, high) in rows.items():
                 bound = BOUNDS.get((kind, name))
-                said = "" if bound is None else f"   bound {bound}{missed if ratio > bound else ''}"
-                print(f"  {name:15} {ratio:.4f}  [{low:.4f}, {high:.4f}]{said}", flush=True)
-            figures[kind] = {"ms": seen["ms"], "stride": seen["stride"], **rows}
+                note = "" if bound is None else f"   bound {bound}{missed if ratio > bound else ''}"
+                print(f"  {name:15} {ratio:.4f}  [{low:.4f}, {high:.4f}]{note}", flush=True)
+            figures[kind] = {"ms": measured["ms"], "stride": measured["stride"], **rows}
         event = run(["--worker", "event"], environment)
         print(f"an event in a tight loop  {event:.1f} ns   bound {EVENT_NS}{missed if event > EVENT_NS else ''}")
         memory = memory_mib(args.probe, collector)
         print(f"memory of an agent        {memory:.1f} MiB   bound {MEMORY_MIB}{missed if memory > MEMORY_MIB else ''}")
         pairs = import_ratio(environment, args.rounds)
         ratio, low, high = median_ratio(pairs, [1.0] * len(pairs))
-        said = missed if ratio > IMPORT else ""
-        print(f"import torch              {ratio:.4f}  [{low:.4f}, {high:.4f}]   bound {IMPORT}{said}")
+        note = missed if ratio > IMPORT else ""
+        print(f"import torch              {ratio:.4f}  [{low:.4f}, {high:.4f}]   bound {IMPORT}{note}")
         figures |= {"event_ns": event, "memory_mib": memory, "import": (ratio, low, high)}
     finally:
         collector.stop()

@@ -108,7 +108,7 @@ def main() -> None:
         said_steps = said.read_text().split()
         steps = rows("SELECT step, cpu_time * 1e3 AS cpu FROM python.steps WHERE NOT warmup AND cpu_time IS NOT NULL")
     cpu = {row["step"]: row["cpu"] for row in steps}
-    # Without the first of each, in which the profiler starts.
+    # The first step of each capture is left out: the profiler starts in it.
     kinds = {
         "captured": [step for one in captures[::2] for step in range(one["first_step"] + 1, one["last_step"] + 1)],
         "captured with modules": [
@@ -121,10 +121,10 @@ def main() -> None:
     }
     ends = {int(end) - each for end in said_steps for each in (0, STEPS)}
     touched = ends.union(*kinds.values())
-    plain = [of for step, of in cpu.items() if step not in touched]
+    plain = [milliseconds for step, milliseconds in cpu.items() if step not in touched]
     print(f"{'plain':32} {interval(plain)}")
-    for kind, of in kinds.items():
-        values = [cpu[step] for step in of if step in cpu]
+    for kind, captured in kinds.items():
+        values = [cpu[step] for step in captured if step in cpu]
         print(f"{kind:32} {interval(values)}: {statistics.median(values) / statistics.median(plain):.3f}")
     print(f"{'training stood still':32} {interval([1000 * one['waited'] for one in captures])}")
 

@@ -54,13 +54,13 @@ def lines(probe: str, endpoint: str, count: int) -> list[float]:
 
 
 def completions(probe: str, endpoint: str, count: int) -> tuple[list[float], int]:
-    """From the key to the completed word, and how often there was none."""
+    """Seconds from the key to the completed word, and how often none came."""
     console = Terminal([probe, endpoint], {**os.environ, "NO_COLOR": "1"})
     console.until("> ")
     samples: list[float] = []
     given_up = 0
     for number in range(count):
-        # In turn, since an answer that came too late is kept for when the same is asked again.
+        # Two names in turn, since a late answer is kept for the next press of the key at the same name.
         begun, whole = (("named_par", "named_parameters"), ("named_mod", "named_modules"))[number % 2]
         console.type(f">>> print(model.{begun}")
         console.until(begun)
@@ -80,7 +80,7 @@ def completions(probe: str, endpoint: str, count: int) -> tuple[list[float], int
 
 
 def commands(probe: str, endpoint: str, count: int) -> list[float]:
-    """Whole commands."""
+    """Measures whole commands."""
     samples = []
     for _ in range(count):
         began = time.perf_counter()
@@ -101,7 +101,7 @@ def newest(probe: str, endpoint: str) -> int:
 
 
 def speed_beside_a_snippet(probe: str, endpoint: str, rounds: int) -> list[float]:
-    """Of each round, training's speed with the snippet over that without."""
+    """The ratios of training's speed with the snippet to that without, one a round."""
     ratios = []
     for _ in range(rounds):
         first = newest(probe, endpoint)
@@ -131,7 +131,7 @@ while True:
 
 @contextmanager
 def own_training(probe: str) -> Iterator[str]:
-    """A run of this benchmark's own that trains; its name."""
+    """Starts a training run for this benchmark; returns its name."""
     with tempfile.TemporaryDirectory(prefix="probe-bench-") as home:
         os.environ.update(PROBE_HOME=home, PROBE_RUNTIME_DIR=f"{home}/run")
         command = [probe, "run", "--name", "bench-run", "--", sys.executable, "-c", TRAINING, str(HERE)]

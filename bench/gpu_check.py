@@ -28,7 +28,7 @@ from torch import nn
 
 STEPS = 20
 WITHIN, ABOVE = 0.05, 50e-6
-#: Cycles of the device's, some 100 ms.
+#: Cycles for which the device is kept busy, some 100 ms.
 QUEUED = 2 * 10**8
 
 
@@ -50,7 +50,7 @@ def training(hidden: int, batch: int, length: int) -> tuple[nn.Module, Callable[
 
 @contextmanager
 def around_modules(model: nn.Module, before: Callable[[str], None], after: Callable[[str], None]) -> Iterator[None]:
-    """Calls both with a module's name, before and after each of its calls."""
+    """Calls `before` and `after` with a module's name around each of its calls."""
     handles = []
     for name, module in model.named_modules():
         name = name or type(model).__name__
@@ -61,7 +61,7 @@ def around_modules(model: nn.Module, before: Callable[[str], None], after: Calla
         handle.remove()
 
 
-def of_both(model: nn.Module, step: Callable[[], None]) -> tuple[dict[str, float], dict[str, float]]:
+def forward_times(model: nn.Module, step: Callable[[], None]) -> tuple[dict[str, float], dict[str, float]]:
     """Mean total device time in forward by module, in seconds: the agent's, and torch.profiler's of the same steps, by ranges
     that hooks put around modules."""
     from probe_agent import _native as native
@@ -80,7 +80,7 @@ def of_both(model: nn.Module, step: Callable[[], None]) -> tuple[dict[str, float
     native.take_rows()
     with around_modules(model, before, after), profile(activities=activities) as profiler:
         for _ in range(STEPS):
-            # A step is queued before the device comes to it, so that no time in which it waits for the host is in between.
+            # The device is busy until the step is queued, so that the times have no wait for the host.
             torch.cuda.synchronize()
             torch.cuda._sleep(QUEUED)
             step()
@@ -96,15 +96,15 @@ def of_both(model: nn.Module, step: Callable[[], None]) -> tuple[dict[str, float
     print(f"{known} of {len(rows)} rows have a device time")
     on_device = [e for e in profiler.key_averages() if e.key.startswith("module:") and e.device_time_total > 0]
     theirs = {e.key.removeprefix("module:"): e.device_time_total / e.count * 1e-6 for e in on_device}
-    return {module: statistics.mean(of) for module, of in times.items()}, theirs
+    return {module: statistics.mean(durations) for module, durations in times.items()}, theirs
 
 
 def differently_allocated(model: nn.Module, step: Callable[[], None]) -> list[str]:
-    """Modules whose `allocated_delta` is not what `torch.cuda.memory_allocated` says before and after them, less the
-    modules within; of 64 steps one has it."""
+    """Modules whose `allocated_delta` differs from `torch.cuda.memory_allocated` after less before them, without the modules
+    within. One of 64 steps has the column."""
     from probe_agent import _native as native
 
-    seen: dict[str, list[int]] = defaultdict(list)
+    by_hooks: dict[str, list[int]] = defaultdict(list)
     within: list[int] = [0]
     began: list[int] = []
 
@@ -115,13 +115,13 @@ def differently_allocated(model: nn.Module, step: Callable[[], None]) -> list[st
     def after(name: str) -> None:
         delta, inner = torch.cuda.memory_allocated() - began.pop(), within.pop()
         within[-1] += delta
-        seen[name].append(delta - inner)
+        by_hooks[name].append(delta - inner)
 
     native.take_rows()
     rows: list[dict[str, Any]] = []
     with around_modules(model, before, after):
         for _ in range(65):
-            seen.clear()
+            by_hooks.clear()
             step()
             native.analyse()
             taken = [row for row in native.take_rows()["python.torch_trace"] if row["stage"] == "forward"]
@@ -131,11 +131,12 @@ def differently_allocated(model: nn.Module, step: Callable[[], None]) -> list[st
     mine: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         mine[row["module"]].append(round(row["allocated_delta"] * 1e6))
-    print(f"{len(rows)} forward rows of a step have allocated_delta, of {sum(map(len, seen.values()))} calls")
-    return [f"{name}: {mine.get(name)} bytes, hooks say {of}" for name, of in seen.items() if mine.get(name) != of]
+    print(f"{len(rows)} forward rows of a step have allocated_delta, of {sum(map(len, by_hooks.values()))} calls")
+    differing = ((name, sizes) for name, sizes in by_hooks.items() if mine.get(name) != sizes)
+    return [f"{name}: {mine.get(name)} bytes, hooks say {sizes}" for name, sizes in differing]
 
 
-def of_nccl() -> tuple[float | None, float]:
+def nccl_times() -> tuple[float | None, float]:
     """Median time of a synchronous all_gather, in ms: the agent's, and that of events around the call."""
     from probe_agent import _native as native
 
@@ -146,9 +147,7 @@ def of_nccl() -> tuple[float | None, float]:
     theirs = []
     for _ in range(STEPS):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(
-            10**7
-        )  # So that all is queued before the device comes to it: no time of the host's is in between.
+        torch.cuda._sleep(10**7)  # The device is busy until all is queued, so that the times have no wait for the host.
         begin.record()
         dist.all_gather_into_tensor(gathered, given)
         end.record()
@@ -163,7 +162,7 @@ def of_nccl() -> tuple[float | None, float]:
 
 
 def analyse_until(over: threading.Event) -> None:
-    """What the agent's own thread does, and as often."""
+    """Analyses as often as the agent's own thread does."""
     from probe_agent import _native as native
 
     while not over.wait(0.1):
@@ -171,8 +170,8 @@ def analyse_until(over: threading.Event) -> None:
 
 
 def costs(step: Callable[[], None], blocks: int) -> dict[str, tuple[float, float, float]]:
-    """Blocks of steps on the device's clock, over plain ones of the same round: with the agent at each detail, and, of every
-    fifth round, under torch.profiler, which is what people would otherwise leave on. A block's first step is not timed."""
+    """Ratios of blocks of steps on the device's clock to plain ones of the same round: with the agent at each detail and, in
+    every fifth round, under torch.profiler, which people would otherwise leave on. A block's first step is not timed."""
     import probe_agent.torch as agent
     from probe_agent import _native as native
     from torch.profiler import ProfilerActivity, profile
@@ -207,16 +206,16 @@ def costs(step: Callable[[], None], blocks: int) -> dict[str, tuple[float, float
         return taken
 
     kinds = ["plain", "plain again", "off", "every-step"]
-    seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    pairs_by_kind: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for number in range(blocks):
         among = kinds if number % 5 else [*kinds, "torch.profiler"]
         turn = number % len(among)
         took = {kind: block(kind) for kind in among[turn:] + among[:turn]}
         for kind in among[1:]:
-            seen[kind].append((took[kind], took["plain"]))
-    plain = statistics.median(took for _, took in seen["plain again"]) / STEPS
+            pairs_by_kind[kind].append((took[kind], took["plain"]))
+    plain = statistics.median(took for _, took in pairs_by_kind["plain again"]) / STEPS
     print(f"a plain step takes {plain:.2f} ms")
-    return {kind: median_ratio([a for a, _ in pairs], [b for _, b in pairs]) for kind, pairs in seen.items()}
+    return {kind: median_ratio([a for a, _ in pairs], [b for _, b in pairs]) for kind, pairs in pairs_by_kind.items()}
 
 
 def compare(model: nn.Module, mine: dict[str, float], theirs: dict[str, float]) -> int:
@@ -254,10 +253,10 @@ def main() -> int:
     agent.install()
     native.analyse()  # Finds the driver and makes events.
     step()
-    missed = compare(model, *of_both(model, step))
+    missed = compare(model, *forward_times(model, step))
     different = differently_allocated(model, step)
     print("\n".join(different) or "allocated_delta is what hooks see")
-    gathering, around = of_nccl()
+    gathering, around = nccl_times()
     same = gathering is not None and abs(gathering / around - 1) <= WITHIN
     print(
         f"NCCL, a synchronous all_gather: {gathering} ms, events {around:.3f} ms{'' if same else ' MISSED'}", flush=True
@@ -266,12 +265,12 @@ def main() -> int:
     small = training(256, 1, 32)[1]
     for _ in range(5):
         small()
-    for what, of, blocks in (
+    for what, measured_step, blocks in (
         ("8 x 512 tokens, 6 layers of 1024", step, 20),
         ("1 x 32 tokens, 6 layers of 256", small, 40),
     ):
         print(f"time of a step over that of a plain one, {what}:")
-        for kind, (ratio, low, high) in costs(of, blocks).items():
+        for kind, (ratio, low, high) in costs(measured_step, blocks).items():
             print(f"  {kind:15} {ratio:.3f} [{low:.3f}, {high:.3f}]", flush=True)
     return 1 if missed or different or not same else 0
 

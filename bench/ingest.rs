@@ -1,7 +1,7 @@
-//! What a collector takes in, and what that takes: `make bench-ingest`.
+//! How many rows a collector takes in, and the memory it needs: `make bench-ingest`.
 //!
 //! Rows a second over one connection, until every one is acknowledged (journal and files are written), alone and while
-//! the document's question is asked every 100 ms; collector and client share the machine's cores. Then a flood of three
+//! the query of the performance document runs every 100 ms; collector and client share the machine's cores. Then a flood of three
 //! times what fits into a `probe serve` with a small memory budget, that is asked the whole time: its resident memory at
 //! most. PROBE_HOME and PROBE_RUNTIME_DIR must name throw-away directories, as the make target does.
 
@@ -27,15 +27,15 @@ use process::{Served, probe};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// As that of the command, whose counting is part of what is measured.
+/// The allocator of the command, whose counting is part of what is measured.
 #[global_allocator]
 static ALLOCATOR: probe_query::CountingAllocator = probe_query::CountingAllocator;
 
 const BATCHES: u64 = 2000;
-/// Of the collector that is flooded, in MiB.
+/// Memory budget of the flooded collector, in MiB.
 const BUDGET: u64 = 512;
-/// A row takes this much in memory, about.
-const ROW: u64 = 35;
+/// Bytes of a row in memory, about.
+const ROW_BYTES: u64 = 35;
 
 fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "MISSED" }
@@ -53,12 +53,12 @@ async fn flood() -> Result<()> {
                 .stderr(Stdio::null())
                 .kill_on_drop(true)
                 .status();
-            // One that fails shows in the figures of nobody; the next one is asked all the same.
+            // A query that fails is not counted; the next one runs all the same.
             let _ = asked.await;
         }
     });
     let idle = served.usage()?.most_resident;
-    let rows = send(&served.socket, 3 * (BUDGET << 20) / ROW / 8192).await?;
+    let rows = send(&served.socket, 3 * (BUDGET << 20) / ROW_BYTES / 8192).await?;
     asking.abort();
     let most = served.usage()?.most_resident;
     let ratio = most / BUDGET as f64;
@@ -75,7 +75,7 @@ async fn all() -> Result<()> {
     if std::env::args().any(|word| word == "flood") {
         return flood().await;
     }
-    // The first one takes memory that the process did not have yet.
+    // The first measurement allocates memory that the later ones reuse.
     measure(BATCHES / 4, None).await?;
     let (alone, _) = measure(BATCHES, None).await?;
     println!("one connection: {:.2} M rows/s (bound 5: {})", alone / 1e6, verdict(alone >= 5e6));

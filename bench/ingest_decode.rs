@@ -51,7 +51,7 @@ fn main() {
     for number in 0..count {
         let started = Instant::now();
         let mut batch = v1::Batch::decode(frames[number % frames.len()].clone()).unwrap();
-        // Frames are sent again and again, each time as later steps.
+        // The frames are repeated, each time as later steps.
         batch.columns[0].base += (number / frames.len() * frames.len() * rows / STEP) as i64;
         let decoded = Rows::decode(&mapping, &batch, &mut strings).unwrap();
         let halfway = Instant::now();

@@ -27,12 +27,12 @@ BOUNDS = {"gpt": 1.005, "tiny": 1.08, "ddp": 1.08}
 
 
 def worker(kind: str, blocks: int, plain: bool) -> None:
-    """In the training process: says when a block is about to begin and when it has ended, and waits for the answer."""
+    """In the training process: prints when a block begins and when it has ended, and waits for the answer each time."""
     import torch
     from models import make
 
     torch.set_num_threads(1)
-    if kind == "ddp":  # One rank: its operations have all that others' have, but nobody to wait for.
+    if kind == "ddp":  # One rank: its operations do all that those of several ranks do, but wait for no other rank.
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     step = make(kind)
     if not plain:
@@ -79,8 +79,8 @@ class Counted:
             sys.exit(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
 
     def counted(self) -> int:
-        """Instructions since it was last asked."""
-        # No switching off and on: callgrind's sums are wrong after it.
+        """Instructions since the last call."""
+        # Callgrind is not switched off and on: its sums are wrong after that.
         self.control("--dump")
         self.dumps += 1
         text = (self.directory / f"counts.{self.dumps}").read_text()
@@ -113,7 +113,7 @@ class Counted:
 def count(
     kind: str, blocks: int, environment: dict[str, str], plain: bool
 ) -> tuple[dict[str, list[int]], dict[str, str]]:
-    """See `Counted.run`, of a worker of its own."""
+    """Runs a worker of its own as `Counted.run` does."""
     with tempfile.TemporaryDirectory() as directory:
         counted = Counted(kind, blocks, environment, directory, plain)
         try:

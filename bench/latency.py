@@ -39,7 +39,7 @@ time.sleep(3600)
 
 
 def stacks(probe: str, runs: int) -> None:
-    """Whole commands that read one process, which finds its interpreter anew each time."""
+    """Measures whole commands that read one process, each of which finds the interpreter anew."""
     child = subprocess.Popen(
         [sys.executable, "-c", TWO_THREADS], env=dict(os.environ, PROBE="0"), stdout=subprocess.PIPE
     )
@@ -74,7 +74,7 @@ while True:
 
 
 def attaches(probe: str, runs: int, environment: dict[str, str]) -> None:
-    """Whole commands that put the agent into a training process that knows nothing of it."""
+    """Measures whole commands that put the agent into a training process without one."""
     unaware = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
     child = subprocess.Popen([sys.executable, "-c", TRAINING], env=unaware, stdout=subprocess.PIPE)
     try:

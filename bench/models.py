@@ -70,7 +70,7 @@ def make(kind: str):
 
 
 def make_model(kind: str):
-    """The model and that function. "ddp" is the tiny layers on the ranks of the default process group."""
+    """The model and a function that takes one step of it. "ddp" is the tiny layers on the ranks of the default process group."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     if kind == "gpt":

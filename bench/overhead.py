@@ -84,7 +84,7 @@ def worker_whole(kind: str, blocks: int) -> None:
 
 
 class Collector:
-    """A `probe serve` of this benchmark's own."""
+    """A `probe serve` for this benchmark."""
 
     def __init__(self, probe: str) -> None:
         self.directory = tempfile.mkdtemp(prefix="probe-bench-")
@@ -139,8 +139,8 @@ def main() -> None:
     collector = Collector(args.probe)
     try:
         for kind in [args.kind] if args.kind else ["gpt", "tiny"]:
-            seen = run("alternating", kind, args.blocks, collector.agent_environment())
-            ratio, low, high = median_ratio(seen["every-step"], seen["off"])
+            measured = run("alternating", kind, args.blocks, collector.agent_environment())
+            ratio, low, high = median_ratio(measured["every-step"], measured["off"])
             plain = dict(os.environ, PROBE="0")
             variants = {
                 "plain": plain,
@@ -155,12 +155,12 @@ def main() -> None:
             base = statistics.median(whole["plain"])
             against = {name: statistics.median(values) / base for name, values in whole.items() if name != "plain"}
             figures[kind] = {
-                "step_ms": seen["ms"], "on_off": ratio, "low": low, "high": high, "bound": BOUNDS[kind],
-                "collector_core_share": seen["collector"], "against_plain": against, "layers": seen["layers"],
+                "step_ms": measured["ms"], "on_off": ratio, "low": low, "high": high, "bound": BOUNDS[kind],
+                "collector_core_share": measured["collector"], "against_plain": against, "layers": measured["layers"],
             }  # fmt: skip
-            print(f"{kind}: {seen['ms']:.1f} ms a step, layers {seen['layers']}")
+            print(f"{kind}: {measured['ms']:.1f} ms a step, layers {measured['layers']}")
             print(f"  every-step / off   {ratio:.4f}  [{low:.4f}, {high:.4f}]   bound {BOUNDS[kind]}")
-            print(f"  collector          {100 * seen['collector']:.2f} % of a core   bound 3 %")
+            print(f"  collector          {100 * measured['collector']:.2f} % of a core   bound 3 %")
             for name, value in against.items():
                 # Two processes differ by themselves: against a plain one 5 % more is allowed than within one.
                 bound = f"{BOUNDS[kind] * 1.05:.3f}" if name == "every-step" else "-"

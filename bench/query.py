@@ -33,12 +33,12 @@ def peer(directory: str, rounds: int, database: str) -> dict[str, float]:
     times = {}
     for question in QUESTIONS:
         sql = question.get("duckdb", question["sql"])
-        seen = []
+        samples = []
         for _ in range(rounds + 3):
             began = time.perf_counter()
             con.execute(sql).fetchall()
-            seen.append(time.perf_counter() - began)
-        times[question["name"]] = statistics.median(seen[3:]) * 1e3
+            samples.append(time.perf_counter() - began)
+        times[question["name"]] = statistics.median(samples[3:]) * 1e3
     con.close()
     return times
 
@@ -70,12 +70,12 @@ def main() -> None:
         memory, half = ours["memory", name], ours["half on disk", name]
         duck = min(in_file[name], in_memory[name])
         if ratio := question.get("ratio"):
-            said = f"{memory / duck:.2f} x DuckDB's better one (bound {ratio}: {verdict(memory / duck, ratio)})"
+            note = f"{memory / duck:.2f} x DuckDB's better one (bound {ratio}: {verdict(memory / duck, ratio)})"
         else:
             bound = question["milliseconds"]
-            said = f"bound {bound} ms: {verdict(max(memory, half), bound)}"
-        said += f"; half on disk {half / memory:.2f} x memory (bound 2: {verdict(half / memory, 2)})"
-        print(f"{name:16} {memory:9.2f} {half:9.2f} {in_file[name]:11.2f} {in_memory[name]:9.2f}   {said}")
+            note = f"bound {bound} ms: {verdict(max(memory, half), bound)}"
+        note += f"; half on disk {half / memory:.2f} x memory (bound 2: {verdict(half / memory, 2)})"
+        print(f"{name:16} {memory:9.2f} {half:9.2f} {in_file[name]:11.2f} {in_memory[name]:9.2f}   {note}")
     if args.last_ten_before:
         growth = ours["memory", "last ten steps"] / args.last_ten_before
         print(f"last ten steps: {growth:.2f} x its time at 10 M rows (bound 1.5: {verdict(growth, 1.5)})")
@@ -89,8 +89,8 @@ def main() -> None:
         ("rows a second, beside a generate_series bomb", None),
     ):
         value = ours["ingest", name] / 1e6
-        said = f" (bound {bound}: {verdict(value, bound, less=False)})" if bound else ""
-        print(f"ingest, M {name}: {value:.2f}{said}")
+        note = f" (bound {bound}: {verdict(value, bound, less=False)})" if bound else ""
+        print(f"ingest, M {name}: {value:.2f}{note}")
 
 
 if __name__ == "__main__":

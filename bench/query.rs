@@ -1,11 +1,11 @@
-//! How long questions take over many `python.torch_trace` rows: the half of `make bench-query` that is ours.
+//! How long queries take over many `python.torch_trace` rows: our half of `make bench-query`.
 //!
 //! Makes the rows (8 ranks, 128 modules, forward, backward and optimizer, as agents send them), asks over them in
 //! memory, then with the first half of them on disk, and takes in rows while a question is asked every 100 ms. Prints
 //! a JSON object a line for bench/query.py, which asks DuckDB the same over the same rows.
 //!
 //! `query ROWS DIRECTORY [ROUNDS [QUESTION]]`: a throw-away directory, and one question instead of all and of ingest. `query strings`:
-//! the layouts that text could have (see there).
+//! the layouts that text could have (`strings`).
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
@@ -33,7 +33,7 @@ use run::Run;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// As that of the command, whose counting is part of what is measured.
+/// The allocator of the command, whose counting is part of what is measured.
 #[global_allocator]
 static ALLOCATOR: probe_query::CountingAllocator = probe_query::CountingAllocator;
 
@@ -49,7 +49,7 @@ struct Question {
     sql: String,
 }
 
-/// All of them, or the one that the command line names.
+/// All questions, or the one that the command line names.
 fn questions() -> Result<Vec<Question>> {
     let mut questions: Vec<Question> = serde_json::from_str(QUESTIONS)?;
     if let Some(only) = std::env::args().nth(4) {
@@ -107,7 +107,7 @@ async fn measure(rows: usize, directory: &Path, rounds: usize) -> Result<()> {
     let began = Instant::now();
     run.fill(&store, half);
     let first = began.elapsed();
-    // The first half as files; DuckDB's copy of the rows too.
+    // The first half is written to files, and so are all rows at the end, for DuckDB.
     let files = directory.join("half");
     let began = Instant::now();
     store.write(&files, &[])?;
@@ -144,7 +144,7 @@ fn main() -> Result<()> {
     if arguments.next().is_some() {
         return Ok(());
     }
-    // The first one takes memory that the process did not have yet.
+    // The first measurement allocates memory that the later ones reuse.
     runtime.block_on(ingest::measure(BATCHES / 4, None))?;
     let alone = runtime.block_on(ingest::measure(BATCHES, None))?.0;
     say("ingest", "rows a second", alone);

@@ -30,11 +30,11 @@ def measure(questions: dict[str, Callable[[], object]], runs: int) -> None:
             began = time.perf_counter()
             answer = question()
             took = time.perf_counter() - began
-            del answer  # What it takes to free it belongs to the next one's round, not to its time.
+            del answer  # Freeing it must not count as a part of the next question's time.
             if round:  # The first round imports what the others use.
                 samples[name].append(took)
-    for name, seen in samples.items():
-        ordered = sorted(1000 * s for s in seen)
+    for name, times in samples.items():
+        ordered = sorted(1000 * s for s in times)
         print(f"{name:44} {statistics.median(ordered):8.1f} ms   [{ordered[0]:.1f}, {ordered[-1]:.1f}]", flush=True)
 
 

@@ -38,7 +38,7 @@ def worker(kind: str) -> None:
 
 
 class Training:
-    """A worker of its own."""
+    """A training process without an agent."""
 
     def __init__(self, kind: str) -> None:
         command = [sys.executable, str(HERE / "sampling.py"), "--worker", kind]
@@ -77,7 +77,7 @@ class Sampler:
         self.began = time.monotonic()
 
     def rate(self) -> float:
-        """Samples a second of the time in which it was let run, once it has ended."""
+        """Samples a second of the time in which the sampler ran, once it has ended."""
         self.go_on()
         page = self.process.communicate()[0]
         self.running += self.ends - self.began
@@ -108,8 +108,8 @@ def measure(probe: str, kind: str, seconds: int) -> None:
                 on.append(training.block())
                 sampler.stand_still()
         rate = sampler.rate()
-        for place, what in enumerate(("time", "CPU time")):
-            ratio, low, high = median_ratio([block[place] for block in on], [block[place] for block in off])
+        for index, what in enumerate(("time", "CPU time")):
+            ratio, low, high = median_ratio([block[index] for block in on], [block[index] for block in off])
             missed = "   MISSED" if ratio > BOUND else ""
             print(f"{kind}, {what:8} sampled / alone   {ratio:.4f}  [{low:.4f}, {high:.4f}]   bound {BOUND}{missed}")
         print(f"{kind}, samples a second   {rate:.1f} of {RATE}; {len(on)} pairs of blocks", flush=True)

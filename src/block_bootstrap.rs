@@ -4,7 +4,7 @@
 //! random would promise more certainty than there is. Blocks of neighbouring steps are drawn instead, of the cube root
 //! of their number in length (Künsch 1989; Politis and Romano 1992 for the circle).
 
-/// How often steps are drawn anew.
+/// Number of times that the steps of a side are drawn.
 const REPLICATES: usize = 1000;
 
 /// The middle value; the mean of the two middle ones where their number is even.
@@ -18,27 +18,27 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// The bounds of the middle 95 % of `values`; None of nothing.
+/// The bounds of the middle 95 % of `values`; None without values.
 pub(crate) fn middle95(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_unstable_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
     let at = |part: f64| {
-        let place = part * last as f64;
-        let below = place as usize;
+        let position = part * last as f64;
+        let below = position as usize;
         let above = (below + 1).min(last);
-        values[below] + (values[above] - values[below]) * (place - below as f64)
+        values[below] + (values[above] - values[below]) * (position - below as f64)
     };
     Some((at(0.025), at(0.975)))
 }
 
-/// How often each step of a side was drawn, over and over: the same draws for everything that was measured there.
+/// How often each step of a side was drawn in each replicate. Everything that was measured there shares the draws.
 pub(crate) struct Draws {
-    /// By replicate and step.
+    /// Counts by replicate and step.
     counts: Vec<Vec<u32>>,
 }
 
 impl Draws {
-    /// Of `steps` steps in the order of time.
+    /// Draws of `steps` steps in the order of time.
     pub(crate) fn new(steps: usize, seed: u64) -> Self {
         Self::in_blocks(steps, (steps as f64).cbrt().ceil() as usize, seed)
     }
@@ -80,20 +80,20 @@ fn weighted_median(order: &[(f64, usize)], counts: &[u32]) -> Option<f64> {
     let total: u32 = order.iter().map(|(_, step)| counts[*step]).sum();
     let (lower, upper) = (total.checked_sub(1)? / 2, total / 2);
     let mut below = None;
-    let mut seen = 0;
+    let mut cumulative = 0;
     for (value, step) in order {
-        seen += counts[*step];
-        if seen > lower && below.is_none() {
+        cumulative += counts[*step];
+        if cumulative > lower && below.is_none() {
             below = Some(*value);
         }
-        if seen > upper {
+        if cumulative > upper {
             return below.map(|below| f64::midpoint(below, *value));
         }
     }
     None
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
+/// SplitMix64 (Steele, Lea, Flood 2014): a small generator with the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -105,7 +105,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Of 0..bound; that some are likelier by one part in 2^64 / bound does not matter here.
+    /// A number of 0..bound. Some are likelier by one part in 2^64 / bound, which does not matter here.
     fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }

@@ -1,6 +1,6 @@
 //! The `probe` command.
 
-/// Counts what questions allocate, and nothing else.
+/// Counts the allocations of queries, and nothing else.
 #[global_allocator]
 static ALLOCATOR: probe_query::CountingAllocator = probe_query::CountingAllocator;
 

@@ -26,7 +26,7 @@ struct Process {
 /// How the steps of a run's processes are counted together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SharedSteps {
-    /// None where the same number is the same step on all, as far as is known.
+    /// None where a number is the same step on all processes, as far as is known.
     processes: Option<Vec<Process>>,
     /// Ranks that are left out, because nothing shows which of their steps are those of the others.
     pub(crate) unknown: Vec<i32>,
@@ -34,8 +34,8 @@ pub(crate) struct SharedSteps {
     pub(crate) earlier: usize,
 }
 
-/// Tables and views in which a row belongs to a step of a process. What the collector says of a process (`probe.agents`) is not
-/// among them: of a process that is left out it still says how that one ended.
+/// Tables and views in which a row belongs to a step of a process. `probe.agents` is not among
+/// them: it has how a process ended, also of one that is left out.
 static WITH_STEPS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let has = |columns: &[probe_proto::table::Column], name: &str| columns.iter().any(|column| column.name == name);
     let with_steps = relations().filter(|table| has(table.columns, "step"));
@@ -47,7 +47,7 @@ static WITH_STEPS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 impl SharedSteps {
-    /// Asks the run.
+    /// Reads the offsets of the processes of a run.
     ///
     /// # Errors
     /// The query's.
@@ -70,7 +70,7 @@ impl SharedSteps {
         Ok(shared)
     }
 
-    /// `sql` with the shared count of steps in the place of each process's own.
+    /// `sql` with the shared count of steps instead of each process's own.
     pub(crate) fn rewrite(&self, sql: &str) -> String {
         let Some(processes) = &self.processes else { return sql.to_owned() };
         let is_name = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(byte));
@@ -108,7 +108,7 @@ impl SharedSteps {
         Some(rank.step + processes.iter().find(is_this)?.offset)
     }
 
-    /// Which ranks' steps are not known to be those of the others, for people; None where all are.
+    /// The ranks whose steps are not known to be those of the others, for people; None where all are known.
     pub(crate) fn not_shared(&self) -> Option<String> {
         let ranks = names(&self.unknown.iter().map(|rank| Owner::Rank(*rank)).collect::<Vec<_>>());
         let whose = if self.unknown.len() == 1 { "its" } else { "their" };
@@ -119,7 +119,7 @@ impl SharedSteps {
         })
     }
 
-    /// What is left out, for people; None for nothing.
+    /// The processes that are left out, for people; None without any.
     pub(crate) fn left_out(&self) -> Option<String> {
         let mut parts: Vec<String> = self.not_shared().into_iter().collect();
         match self.earlier {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     fn shared(offsets: &[i64]) -> SharedSteps {
-        let process = |(place, offset): (usize, &i64)| Process { host: "n".into(), pid: place as i64, offset: *offset };
+        let process = |(index, offset): (usize, &i64)| Process { host: "n".into(), pid: index as i64, offset: *offset };
         SharedSteps { processes: Some(offsets.iter().enumerate().map(process).collect()), ..SharedSteps::default() }
     }
 

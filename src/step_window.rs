@@ -1,4 +1,4 @@
-//! A window of steps, as it is written and as SQL says it.
+//! A window of steps, as text and in SQL.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ impl fmt::Display for Window {
 }
 
 impl Window {
-    /// The same steps by a count of which the shared one is `offset` more.
+    /// This window by a process's own count: the shared count is `offset` more.
     pub(crate) fn before(self, offset: i64) -> Self {
         let end = |end: Option<i64>| end.map(|step| step.saturating_sub(offset));
         Self { first: end(self.first), last: end(self.last) }

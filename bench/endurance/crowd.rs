@@ -17,7 +17,7 @@ const AGENTS: u32 = 512;
 const ROWS: usize = 2048;
 const SECONDS: u64 = 60;
 
-/// Each connects, and sends a batch and a status a second.
+/// Connects all agents, of which each sends a batch and a status a second.
 pub(crate) async fn agents() -> Result<()> {
     println!("\n{AGENTS} agents, each with {ROWS} rows and a status a second ({SECONDS} s)\n");
     let served = Served::start("crowd", &[]).await?;

@@ -1,4 +1,4 @@
-//! A day of a run. The clock is that of its agents: what they say of a day comes as fast as the collector takes it.
+//! A day of a run, by the clock of its agents: they send the records of the day as fast as the collector takes them.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ const DAY: u64 = 86_400;
 const AGENTS: u32 = 8;
 /// Seconds of a step of the quiet run.
 const STEP: u64 = 10;
-/// The busy run's disk is full after a part of this.
+/// Rows of the busy run: its disk is full after a part of them.
 const BUSY_ROWS: u64 = 1_500_000_000;
 const BUSY_DISK: u64 = 2 << 30;
 /// When each day began, in nanoseconds since 1970.
@@ -28,7 +28,7 @@ fn at(second: u64) -> i64 {
     MORNING + second as i64 * 1_000_000_000
 }
 
-/// A line of what the collector has by now.
+/// Prints a line with what the collector uses now.
 fn say(served: &Served, name: &str, what: &str) -> Result<()> {
     let usage = served.usage()?;
     let directory = Places::from_environment()?.runs().join(format!("{name}@1"));
@@ -93,8 +93,7 @@ fn of_a_step(step: i64, ts: i64, clock: Text) -> steps::Row {
     steps::Row { ts: Time(ts), duration: STEP as f64, clock, ..steps::Row::of_a_second(step) }
 }
 
-/// One agent with 1 M rows a second: the disk is full early in the day, and what comes later takes the place of the
-/// oldest rows.
+/// One agent with 1 M rows a second: the disk is full early in the day, and later rows replace the oldest ones.
 pub(crate) async fn busy() -> Result<()> {
     let share = BUSY_ROWS as f64 / (DAY as f64 * 1e6);
     head(&format!(

@@ -14,7 +14,7 @@ use super::sender::Sender;
 /// Files of the large run: links to one file, so that they take no disk.
 const LARGE_FILES: usize = 10_000;
 
-/// A run of that name with `batches` of rows, which ends or is killed.
+/// Records a run called `name` with `batches` of rows, which ends or whose collector is killed.
 async fn record(name: &str, batches: u64, killed: bool) -> Result<()> {
     let served = Served::start(name, &[]).await?;
     let mut sender = Sender::connect(&served.socket, name).await?;
@@ -25,36 +25,36 @@ async fn record(name: &str, batches: u64, killed: bool) -> Result<()> {
     if killed { Ok(()) } else { served.stop() }
 }
 
-/// Copies of the run's directory as runs 2 to `count` of its name.
+/// Makes copies of the run's directory as runs 2 to `count` of its name.
 fn multiply(name: &str, count: usize) -> Result<()> {
     let runs = Places::from_environment()?.runs();
     let first = format!("{name}@1");
     for number in 2..=count {
         let (run, copy) = (format!("{name}@{number}"), runs.join(format!("{name}@{number}")));
         link(&runs.join(&first), &copy)?;
-        let said = fs::read_to_string(runs.join(&first).join("run.json"))?.replace(&first, &run);
+        let info = fs::read_to_string(runs.join(&first).join("run.json"))?.replace(&first, &run);
         fs::remove_file(copy.join("run.json"))?;
-        fs::write(copy.join("run.json"), said)?;
+        fs::write(copy.join("run.json"), info)?;
     }
     Ok(())
 }
 
-/// The same tree with other names for the same files.
+/// Makes the tree of `from` at `to`, with hard links to its files.
 fn link(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let place = to.join(entry.file_name());
+        let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            link(&entry.path(), &place)?;
+            link(&entry.path(), &target)?;
         } else {
-            fs::hard_link(entry.path(), place)?;
+            fs::hard_link(entry.path(), target)?;
         }
     }
     Ok(())
 }
 
-/// Runs a command of `probe`, and says how long it took and what it had at most.
+/// Runs a command of `probe`, and prints how long it took and what it used at most.
 fn say(arguments: &[&str]) -> Result<()> {
     let began = Instant::now();
     let mut child = Command::new(probe()?).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -67,7 +67,7 @@ fn say(arguments: &[&str]) -> Result<()> {
     });
     let (mut resident, mut files, mut threads) = (0.0_f64, 0, 0);
     let status = loop {
-        // It may end between the two looks.
+        // The process may end before its usage is read.
         if let Ok(usage) = usage(id) {
             resident = resident.max(usage.most_resident);
             (files, threads) = (files.max(usage.files), threads.max(usage.threads));

@@ -46,7 +46,7 @@ impl Numbers {
     }
 }
 
-/// One rank's agent.
+/// The agent of one rank.
 struct Agent {
     instance: Arc<str>,
     identity: Arc<Identity>,
@@ -55,7 +55,7 @@ struct Agent {
     stages: [Text; 3],
     optimizer: Text,
     device: Text,
-    /// What a module takes forward, in nanoseconds.
+    /// Typical time of each module in forward, in nanoseconds.
     typical: Vec<f64>,
     numbers: Numbers,
     now: i64,
@@ -108,7 +108,7 @@ impl Agent {
     fn row(&mut self, step: i64, module: Option<usize>, stage: usize) {
         let typical = module.map_or(3e6, |module| self.typical[module] * [1.0, 1.9, 1.0][stage]);
         let own = typical * (0.15 * self.numbers.normal()).exp();
-        // Whole multiples of the smallest time there is, as the agent's are.
+        // Times are whole multiples of the smallest unit, as the agent's are.
         let seconds =
             |nanoseconds: f64| (nanoseconds * 1e-9 * TIMES_PER_SECOND as f64).round() / TIMES_PER_SECOND as f64;
         let whole = module.is_some_and(|module| module % KINDS.len() == 7);
@@ -150,7 +150,7 @@ impl Agent {
     }
 }
 
-/// All ranks.
+/// The rows of all ranks.
 pub(crate) struct Run {
     agents: Vec<Agent>,
     step: i64,
@@ -162,12 +162,12 @@ impl Run {
         Self { agents: (0..RANKS).map(Agent::new).collect(), step: 0, rows: 0 }
     }
 
-    /// Appends about `rows` more.
+    /// Appends about `rows` more rows.
     pub(crate) fn fill(&mut self, store: &Store, rows: usize) {
         self.also_fill(&[store], rows);
     }
 
-    /// Appends the same to all stores.
+    /// Appends about `rows` more rows to all stores, the same to each.
     pub(crate) fn also_fill(&mut self, stores: &[&Store], rows: usize) {
         let end = self.rows + rows;
         while self.rows < end {

@@ -26,7 +26,7 @@ enum Layout {
     Dictionaries,
 }
 
-/// A column whose row `n` is `words[of(n)]`. A scan makes either from ids, once a batch: that is measured too.
+/// A column whose row `n` is `words[ids[n]]`. A scan makes either layout from ids, once a batch: that is measured too.
 fn text(layout: Layout, words: &[String], ids: &[u16]) -> Result<ArrayRef> {
     Ok(match layout {
         Layout::Views => {
@@ -45,16 +45,16 @@ fn text(layout: Layout, words: &[String], ids: &[u16]) -> Result<ArrayRef> {
 fn batches(layout: Layout, schema: &Arc<Schema>) -> Result<Vec<RecordBatch>> {
     let modules: Vec<String> = (0..128).map(|n| format!("transformer.h.{}.mlp.c_{}", n / 8, n % 8)).collect();
     let stages: Vec<String> = ["forward", "backward", "step"].map(str::to_owned).to_vec();
-    let mut made = Vec::with_capacity(ROWS / BATCH + 1);
+    let mut batches = Vec::with_capacity(ROWS / BATCH + 1);
     for first in (0..ROWS).step_by(BATCH) {
         let rows = first..(first + BATCH).min(ROWS);
         let module: Vec<u16> = rows.clone().map(|row| (row % 128) as u16).collect();
         let stage: Vec<u16> = rows.clone().map(|row| (row / 128 % 2) as u16).collect();
         let duration = Float64Array::from_iter_values(rows.map(|row| (row % 1000) as f64 * 1e-6));
         let columns = vec![text(layout, &modules, &module)?, text(layout, &stages, &stage)?, Arc::new(duration)];
-        made.push(RecordBatch::try_new(Arc::clone(schema), columns)?);
+        batches.push(RecordBatch::try_new(Arc::clone(schema), columns)?);
     }
-    Ok(made)
+    Ok(batches)
 }
 
 async fn context(layout: Layout) -> Result<(SessionContext, usize)> {
@@ -83,7 +83,7 @@ async fn seconds(context: &SessionContext, sql: &str) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Asks both ways, in turn, and prints the medians.
+/// Asks the queries over both layouts in turn, and prints the medians.
 pub(crate) async fn measure() -> Result<()> {
     let (views, view_bytes) = context(Layout::Views).await?;
     let (dictionaries, dictionary_bytes) = context(Layout::Dictionaries).await?;

@@ -12,7 +12,7 @@ use super::Result;
 /// The newest batch that was acknowledged, or why there will be none.
 type Acknowledged = std::result::Result<u64, String>;
 
-/// A session with a collector.
+/// A session of a made-up agent with a collector.
 pub(crate) struct Agent {
     frames: mpsc::Sender<v1::AgentFrame>,
     acknowledged: watch::Receiver<Acknowledged>,
@@ -26,7 +26,7 @@ pub(crate) async fn channel(socket: &Path) -> Result<Channel> {
     Ok(endpoint.connect().await?)
 }
 
-/// What an agent of that name and pid says first.
+/// The first message of an agent called `instance` with that pid.
 pub(crate) fn hello(instance: &str, pid: u32, tables: Vec<v1::TableSchema>) -> v1::Hello {
     v1::Hello {
         protocol: probe_proto::PROTOCOL,
@@ -45,12 +45,12 @@ impl Agent {
         let (frames, outgoing) = mpsc::channel(8);
         frames.send(v1::AgentFrame { frame: Some(agent_frame::Frame::Hello(hello)) }).await?;
         let mut incoming = client.session(tokio_stream::wrappers::ReceiverStream::new(outgoing)).await?.into_inner();
-        let (told, acknowledged) = watch::channel(Ok(0));
+        let (newest, acknowledged) = watch::channel(Ok(0));
         tokio::spawn(async move {
             let ended = loop {
                 match incoming.message().await {
                     Ok(Some(frame)) => match frame.frame {
-                        Some(collector_frame::Frame::Ack(ack)) => drop(told.send(Ok(ack.seq))),
+                        Some(collector_frame::Frame::Ack(ack)) => drop(newest.send(Ok(ack.seq))),
                         Some(collector_frame::Frame::Refused(refused)) => break refused.message,
                         _ => {}
                     },
@@ -58,7 +58,7 @@ impl Agent {
                     Err(error) => break error.to_string(),
                 }
             };
-            let _ = told.send(Err(ended));
+            let _ = newest.send(Err(ended));
         });
         Ok(Self { frames, acknowledged })
     }
@@ -67,7 +67,7 @@ impl Agent {
         Ok(self.frames.send(v1::AgentFrame { frame: Some(frame) }).await?)
     }
 
-    /// Waits until the batch of that number is stored.
+    /// Waits until the batch with the number `seq` is stored.
     pub(crate) async fn acknowledged(&mut self, seq: u64) -> Result<()> {
         let stored = self.acknowledged.wait_for(|newest| newest.as_ref().map_or(true, |newest| *newest >= seq));
         let newest = tokio::time::timeout(Duration::from_secs(120), stored).await??;

@@ -12,14 +12,14 @@ use probe_collector::{Collector, Options};
 use super::Result;
 use super::sender::{ROWS, Sender};
 
-/// The document's question.
+/// The query of the performance document: time by module and stage in the last steps.
 pub(crate) const LAST_STEPS: &str = "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec,
     SUM(duration) AS total_time_sec, SUM(duration) * 100.0 / SUM(SUM(duration)) OVER () AS pct_time
     FROM python.torch_trace WHERE step > (SELECT MAX(step) - 10 FROM python.torch_trace)
     GROUP BY module, stage ORDER BY total_time_sec DESC";
 
-/// Sends `batches` to a collector in this process. Rows a second until the last is acknowledged, which means on disk, and
-/// how many answers came meanwhile: `asked` every so often, the next only when the one before is answered.
+/// Sends `batches` to a collector in this process. Returns rows a second until the last one is acknowledged, which means on
+/// disk, and how many answers came meanwhile: `asked` is a query and its interval, the next one only after the answer.
 pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)>) -> Result<(f64, u64)> {
     let socket = probe_common::paths::runtime_dir()?.join("bench.sock");
     let options = Options {
@@ -50,7 +50,7 @@ pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)
     let rows_a_second = send(&socket, batches).await;
     done.store(true, Ordering::Relaxed);
     if let Some(asking) = asking {
-        // A bomb's answer never comes.
+        // The answer of a bomb never comes.
         asking.abort();
         let _ = asking.await;
     }
@@ -58,8 +58,8 @@ pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)
     Ok((rows_a_second?, answers.load(Ordering::Relaxed)))
 }
 
-/// Sends `count` batches as fast as the stream takes them to the collector at `socket`. Rows a second until the last is
-/// acknowledged.
+/// Sends `count` batches as fast as the stream takes them to the collector at `socket`. Returns rows a second until the last
+/// one is acknowledged.
 pub(crate) async fn send(socket: &Path, count: u64) -> Result<f64> {
     let mut sender = Sender::connect(socket, "bench").await?;
     let began = Instant::now();

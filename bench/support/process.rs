@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::Result;
 
-/// A `probe serve` that is killed when this goes.
+/// A `probe serve`, which is killed on drop.
 pub(crate) struct Served {
     child: Child,
     pub(crate) socket: PathBuf,
 }
 
-/// What a process has and has had.
+/// What a process uses, and has used at most.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     /// Resident memory now and at most, in MiB.
@@ -25,12 +25,12 @@ pub(crate) struct Usage {
 }
 
 impl Served {
-    /// Starts one for the first run of that name; `environment` is added to this process's.
+    /// Starts a collector for the first run called `name`; `environment` is added to this process's.
     pub(crate) async fn start(name: &str, environment: &[(&str, String)]) -> Result<Self> {
         Self::serve(name, &["--name", name], environment).await
     }
 
-    /// Starts one that goes on with the first run of that name, whose collector was killed.
+    /// Starts a collector that resumes the first run called `name`, whose collector was killed.
     pub(crate) async fn resume(name: &str, environment: &[(&str, String)]) -> Result<Self> {
         Self::serve(name, &["--resume", &format!("{name}@1")], environment).await
     }
@@ -57,7 +57,7 @@ impl Served {
         usage(self.child.id())
     }
 
-    /// Ends it by SIGTERM, and waits until it has written what it has.
+    /// Ends the collector by SIGTERM, and waits until it has written its rows.
     pub(crate) fn stop(mut self) -> Result<()> {
         Command::new("kill").arg(self.child.id().to_string()).status()?;
         self.child.wait()?;
@@ -77,7 +77,7 @@ pub(crate) fn probe() -> Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name("probe"))
 }
 
-/// What the process takes now.
+/// What the process uses now, and has used at most.
 pub(crate) fn usage(pid: u32) -> Result<Usage> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| -> Result<f64> {
@@ -85,7 +85,7 @@ pub(crate) fn usage(pid: u32) -> Result<Usage> {
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     };
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // Behind the name, which may have blanks: utime and stime are the 12th and 13th.
+    // The fields behind the name, which may have blanks: utime and stime are the 12th and 13th.
     let times = stat.rsplit(") ").next().ok_or("no times")?.split(' ').skip(11).take(2);
     let ticks: f64 = times.map(str::parse::<f64>).sum::<std::result::Result<_, _>>()?;
     Ok(Usage {

@@ -10,7 +10,7 @@ const STAGES: [&str; 3] = ["forward", "backward", "step"];
 /// Rows of a step.
 pub(crate) const STEP: usize = MODULES * STAGES.len();
 
-/// One of `rows` rows, from `first_step` on.
+/// A batch of `rows` rows, from `first_step` on.
 pub(crate) fn batch(strings: &mut StringTable, rows: usize, first_step: i64) -> v1::Batch {
     let mut builder = BatchBuilder::new(&TABLE);
     let cpu = strings.id("cpu");

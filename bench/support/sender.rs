@@ -14,7 +14,7 @@ use super::rows::{STEP, batch};
 pub(crate) const ROWS: usize = 8192;
 /// Steps of a batch.
 const STEPS: i64 = (ROWS / STEP) as i64;
-/// Batches that are packed.
+/// Number of packed batches.
 const PACKED: usize = 16;
 
 /// Sends batches that are numbered from 1.
@@ -34,16 +34,16 @@ impl Sender {
         Ok(Self { agent, batches })
     }
 
-    /// Sends the batch of that number: the packed ones in turn, as later steps each time around.
+    /// Sends the batch with the number `seq`: the packed ones in turn, as later steps in each round.
     pub(crate) async fn send(&self, seq: u64) -> Result<()> {
-        let (around, place) = (seq as usize / PACKED, seq as usize % PACKED);
-        let mut batch = self.batches[place].clone();
+        let (round, index) = (seq as usize / PACKED, seq as usize % PACKED);
+        let mut batch = self.batches[index].clone();
         (batch.seq, batch.recorded) = (seq, seq * ROWS as u64);
-        batch.columns[0].base += (around * PACKED) as i64 * STEPS;
+        batch.columns[0].base += (round * PACKED) as i64 * STEPS;
         self.agent.send(Frame::Batch(batch)).await
     }
 
-    /// Waits until the batch of that number is stored.
+    /// Waits until the batch with the number `seq` is stored.
     pub(crate) async fn acknowledged(&mut self, seq: u64) -> Result<()> {
         self.agent.acknowledged(seq).await
     }

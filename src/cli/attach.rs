@@ -11,7 +11,7 @@ use probe_common::paths;
 use probe_inspect::attach::{self, Desk, Method, Report, Settings};
 use probe_proto::config;
 
-use self::collector::{Found, Known};
+use self::collector::{KnownProcess, RunCollector};
 use self::targets::AttachTarget;
 use super::status::Status;
 use super::{connect, report};
@@ -54,28 +54,28 @@ pub(super) struct Args {
     agent: Option<PathBuf>,
 }
 
-/// What a process that began may take beyond what it was told: imports on a busy machine.
-const MORE: Duration = Duration::from_secs(60);
+/// How much longer than its timeout a process that has begun may take: imports take long on a busy machine.
+const EXTRA_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: Args) -> Result<Status> {
     let finding = connect::one_thread()?;
     let known = finding.block_on(collector::known())?;
-    let everyone = targets::find(args.pid)?;
-    let mut to_do = Vec::new();
-    let asked = Instant::now();
-    for one in everyone {
+    let candidates = targets::find(args.pid)?;
+    let mut pending = Vec::new();
+    let asked_at = Instant::now();
+    for one in candidates {
         match known.iter().find(|known| known.live && known.pid == one.pid) {
-            Some(Known { pid, run, .. }) => {
+            Some(KnownProcess { pid, run, .. }) => {
                 report::note(format_args!("process {pid} has an agent already, in run {run}"));
                 report::hint(format_args!("probe {run} query …"));
             }
-            None if one.has_uplink(asked) => {
+            None if one.has_uplink(asked_at) => {
                 report::note(format_args!(
                     "process {} has an agent already, of a collector that is not known here",
                     one.pid
                 ));
             }
-            None => to_do.push(one),
+            None => pending.push(one),
         }
     }
     if let Some(name) = &args.name {
@@ -84,26 +84,26 @@ pub(super) fn run(args: Args) -> Result<Status> {
     if let Some(detail) = &args.detail {
         config::check(config::DETAIL, detail).map_err(|why| Error::usage(format!("--detail {detail}: {why}")))?;
     }
-    if to_do.is_empty() {
+    if pending.is_empty() {
         return Ok(0);
     }
-    to_do.iter().try_for_each(AttachTarget::check)?;
-    for one in &to_do {
+    pending.iter().try_for_each(AttachTarget::check)?;
+    for one in &pending {
         report::note(one.plan(args.dry_run));
     }
     if args.dry_run {
         return Ok(0);
     }
-    let mut found = finding.block_on(collector::find_or_start(args.name.as_deref(), &to_do, &known))?;
+    let mut found = finding.block_on(collector::find_or_start(args.name.as_deref(), &pending, &known))?;
     let packages: Vec<PathBuf> = args.agent.clone().map_or_else(targets::packages, |directory| vec![directory]);
     let mut failed = None;
     let mut attached = Vec::new();
-    for one in &to_do {
+    for one in &pending {
         match attach_to(one, &found, &args, &packages) {
             Ok(state) => attached.push((one.pid, state)),
             // The others are attached to all the same: half a run is better than none.
             Err(error) => {
-                if to_do.len() > 1 {
+                if pending.len() > 1 {
                     report::note(format_args!("process {} is not attached to: {error}", one.pid));
                 }
                 failed = Some(error);
@@ -124,15 +124,15 @@ pub(super) fn run(args: Args) -> Result<Status> {
     failed.map_or(Ok(0), Err)
 }
 
-/// What became of a process.
+/// How attaching to a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Recorded,
-    /// It has no torch, or an agent of another user.
+    /// It has no torch yet, or has an agent already.
     Other,
 }
 
-fn attach_to(one: &AttachTarget, found: &Found, args: &Args, packages: &[PathBuf]) -> Result<State> {
+fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[PathBuf]) -> Result<State> {
     let pid = one.pid as i32;
     let desk = Desk::set_up(&paths::runtime_dir()?, pid)?;
     let patience_s = args.timeout.as_secs_f64();
@@ -144,8 +144,8 @@ fn attach_to(one: &AttachTarget, found: &Found, args: &Args, packages: &[PathBuf
         packages,
     })?;
     let sent = attach::send(pid, &one.interpreter, &statement, &desk.script())?;
-    // It may be at a good place late twice: when it begins, and when hooks are put in.
-    let Some(report) = desk.wait(pid, args.timeout, args.timeout + MORE)? else {
+    // The main thread may reach a safe point late twice: at the beginning, and when hooks are put in.
+    let Some(report) = desk.wait(pid, args.timeout, args.timeout + EXTRA_PATIENCE)? else {
         return Err(Error::limit(format!(
             "the main thread of process {pid} ran no Python code within {patience_s} s, so nothing was done"
         ))
@@ -155,8 +155,8 @@ fn attach_to(one: &AttachTarget, found: &Found, args: &Args, packages: &[PathBuf
     tell(one, &report, &sent, found)
 }
 
-/// Says how it went.
-fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &Found) -> Result<State> {
+/// Prints how attaching went.
+fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCollector) -> Result<State> {
     let pid = one.pid;
     if let Some(error) = &report.error {
         let hint = match error.contains("probe_agent") {
@@ -214,7 +214,7 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 impl AttachTarget {
-    /// What would be done with it, or is about to be.
+    /// How the process would be attached to (`dry`), or is attached to now, for people.
     fn plan(&self, dry: bool) -> String {
         let Self { pid, interpreter, .. } = self;
         let how = match interpreter.method() {

@@ -13,7 +13,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, At, eval_event::Event};
 use serde_json::json;
 
-use self::answer::{Answer, Found, Output};
+use self::answer::{Answer, Evaluation, Output};
 use super::connect::{Connection, with_client};
 use super::eval::printer::Printer;
 use super::eval::{Rank, before_deadline, call};
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
             let call = call(code, At::Step, rank.map(Rank::One), args.timeout, MAX_OUTPUT);
             let Some(found) = evaluate(&mut client, call).await? else { return Ok(1) };
             if let Answer::Timed(timed) = found.answer {
-                let figures = figures::of(&timed, &expressions);
+                let figures = figures::compute(&timed, &expressions);
                 let text = if args.json {
                     format!("{}\n", page::json(&figures, &timed, found.rank, found.step, found.waited))
                 } else {
@@ -110,8 +110,8 @@ async fn lowest_rank(client: &mut Client) -> Result<Option<i32>> {
     Ok(found.first().and_then(|row| row.int(0)).and_then(|rank| i32::try_from(rank).ok()))
 }
 
-/// Runs the snippet. None where the expression raised something, which was shown.
-async fn evaluate(client: &mut Client, call: v1::EvalCall) -> Result<Option<Found>> {
+/// Runs the snippet. None where the expression raised an exception, which was shown.
+async fn evaluate(client: &mut Client, call: v1::EvalCall) -> Result<Option<Evaluation>> {
     before_deadline(call.timeout_s, async {
         let mut events = client.eval(call).await?;
         let mut printed = Output::default();
@@ -119,10 +119,10 @@ async fn evaluate(client: &mut Client, call: v1::EvalCall) -> Result<Option<Foun
         let mut rank = None;
         while let Some(event) = events.next().await {
             match event?.event {
-                Some(Event::Output(of)) => printed.take(&of.output.unwrap_or_default()),
-                Some(Event::RankDone(of)) => {
-                    let done = of.done.unwrap_or_default();
-                    (rank, step) = (of.rank, done.step);
+                Some(Event::Output(piece)) => printed.take(&piece.output.unwrap_or_default()),
+                Some(Event::RankDone(rank_done)) => {
+                    let done = rank_done.done.unwrap_or_default();
+                    (rank, step) = (rank_done.rank, done.step);
                     printed.raised(&done);
                 }
                 Some(Event::Finished(finished)) => return printed.finish(&finished, rank, step),

@@ -140,7 +140,7 @@ async fn receive<E: Into<Error>>(
                 }
             }
             Some(Event::Captured(captured)) => return Ok(captured),
-            // Of a newer collector.
+            // An event of a newer collector.
             None => {}
         }
     }

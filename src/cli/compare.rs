@@ -11,7 +11,7 @@ use crate::compare::{self, FEWEST, LAST_STEPS, Row, Side, Verdict};
 use crate::output::{Format, rows};
 use crate::step_window::Window;
 
-/// Rows of modules that a table shows where --top does not say.
+/// Rows of modules that a table shows without --top.
 const TOP: usize = 20;
 
 /// Compare two runs, or two windows of one
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         let (mut client_b, target_b) = connect::open(other, &args.connection).await?;
         let (a, name_a) = side(&mut client_a, &target_a, args.steps).await?;
         let (b, name_b) = side(&mut client_b, &target_b, args.against.or(args.steps)).await?;
-        // Drawing steps takes its time, and Ctrl-C is to be heard meanwhile.
+        // Drawing steps takes time, and Ctrl-C must work meanwhile.
         let compared = tokio::task::spawn_blocking(move || (compare::compare(&a, &b), a, b)).await;
         let (compared, a, b) = compared.map_err(Error::caused)?;
         say("A", &name_a, &a);
@@ -88,7 +88,7 @@ async fn side(client: &mut Client, target: &Target, window: Option<Window>) -> R
     Ok((compare::read(client, &name, window).await?, name))
 }
 
-/// What stands behind A or B.
+/// Prints what A or B stands for.
 fn say(which: &str, name: &str, side: &Side) {
     let (first, last) =
         (side.steps.first().copied().unwrap_or_default(), side.steps.last().copied().unwrap_or_default());
@@ -127,8 +127,10 @@ fn show(mut compared: Vec<Row>, args: &Args) -> Result<Status> {
         Format::Table => (value * per_unit).round() / per_unit,
         _ => value,
     };
-    let ms = |of: fn(&Row) -> Option<f64>| rows::floats(compared.iter().map(|row| Some(rounded(of(row)?, 1000.0))));
-    let percent = |of: fn(&Row) -> Option<f64>| rows::floats(compared.iter().map(|row| Some(rounded(of(row)?, 10.0))));
+    let ms =
+        |field: fn(&Row) -> Option<f64>| rows::floats(compared.iter().map(|row| Some(rounded(field(row)?, 1000.0))));
+    let percent =
+        |field: fn(&Row) -> Option<f64>| rows::floats(compared.iter().map(|row| Some(rounded(field(row)?, 10.0))));
     let verdict = |row: &Row| match row.verdict {
         Verdict::TooFewSteps if args.format == Format::Table => {
             format!("too few steps: {}", row.steps_a.min(row.steps_b))

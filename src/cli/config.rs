@@ -62,24 +62,24 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
 }
 
 fn show(agents: &[AgentConfig], shown: &[&str], format: Format) -> Result<()> {
-    let mut found: Vec<(&AgentConfig, &str, &str)> = Vec::new();
+    let mut settings: Vec<(&AgentConfig, &str, &str)> = Vec::new();
     for agent in agents {
         let pairs = agent.values.iter().map(|(key, value)| (agent, key.as_str(), value.as_str()));
-        found.extend(pairs.filter(|(_, key, _)| shown.is_empty() || shown.contains(key)));
+        settings.extend(pairs.filter(|(_, key, _)| shown.is_empty() || shown.contains(key)));
     }
-    if found.is_empty() && format == Format::Table {
+    if settings.is_empty() && format == Format::Table {
         report::note("no live process has said what is in force");
         return Ok(());
     }
-    found.sort_by_key(|(agent, key, _)| (agent.rank, agent.pid, *key));
+    settings.sort_by_key(|(agent, key, _)| (agent.rank, agent.pid, *key));
     let doc = |name: &str| KEYS.iter().find(|key| key.name == name).map(|key| key.doc);
     rows::show(
         vec![
-            ("rank", rows::integers(found.iter().map(|(agent, ..)| agent.rank.map(i64::from)))),
-            ("pid", rows::integers(found.iter().map(|(agent, ..)| Some(i64::from(agent.pid))))),
-            ("key", rows::text(found.iter().map(|(_, key, _)| Some(key)))),
-            ("value", rows::text(found.iter().map(|(.., value)| Some(value)))),
-            ("what", rows::text(found.iter().map(|(_, key, _)| doc(key)))),
+            ("rank", rows::integers(settings.iter().map(|(agent, ..)| agent.rank.map(i64::from)))),
+            ("pid", rows::integers(settings.iter().map(|(agent, ..)| Some(i64::from(agent.pid))))),
+            ("key", rows::text(settings.iter().map(|(_, key, _)| Some(key)))),
+            ("value", rows::text(settings.iter().map(|(.., value)| Some(value)))),
+            ("what", rows::text(settings.iter().map(|(_, key, _)| doc(key)))),
         ],
         format,
     )

@@ -1,4 +1,4 @@
-//! What `query`, `eval` and `config` share: finding ENDPOINT, connecting, and being interrupted.
+//! Finding ENDPOINT, connecting, and Ctrl-C, for all commands that ask a run.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
@@ -51,7 +51,7 @@ where
         let client = Client::open(&target, connection.token_file.as_deref()).await?;
         work(client, &target).await
     }));
-    // Not waiting for a file that is still being read for an answer that is not needed any more.
+    // A file may still be read for an answer that is not needed any more: this does not wait for it.
     runtime.shutdown_background();
     status
 }
@@ -79,11 +79,11 @@ pub(super) async fn open_with(
     connection: &Connection,
 ) -> Result<(Client, Target)> {
     let target = discover::find(endpoint).await?;
-    let mut found = Vec::new();
+    let mut other_targets = Vec::new();
     for (name, other) in others {
-        found.push((name.clone(), discover::find(Some(other)).await?));
+        other_targets.push((name.clone(), discover::find(Some(other)).await?));
     }
-    let client = Client::open_with(&target, &found, connection.token_file.as_deref()).await?;
+    let client = Client::open_with(&target, &other_targets, connection.token_file.as_deref()).await?;
     Ok((client, target))
 }
 
@@ -96,8 +96,8 @@ pub(super) fn interruptible(interrupted: Status, work: impl Future<Output = Resu
     status
 }
 
-/// Drops the work when Ctrl-C comes. Listened for before the work begins, so that it is never too early: what the work
-/// has to take away when it is dropped (a file half written) is taken away.
+/// Does work, and drops it when Ctrl-C comes. Ctrl-C is listened for before the work begins, so that it is never too early:
+/// dropping the work takes away what it has to (a file half written).
 async fn unless_interrupted(interrupted: Status, work: impl Future<Output = Result<Status>>) -> Result<Status> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(unless(&mut interrupt, work).await?.unwrap_or(interrupted))
@@ -112,7 +112,8 @@ pub(super) async fn unless<T>(interrupt: &mut Signal, work: impl Future<Output =
     }
 }
 
-/// What is asked knows the time it may take, and says so when that is over: this is for where nothing at all comes.
+/// How much longer than its timeout a request is waited for. The engine that is asked ends a request at its timeout and says
+/// so; this is for one from which nothing comes.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Waits for `asked`, but ends with an error soon after `timeout`.
@@ -127,10 +128,10 @@ pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Outp
 /// Resolves when standard output is a pipe that has no reader any more, and never otherwise.
 pub(super) async fn unread() {
     let is_pipe = std::fs::metadata("/proc/self/fd/1").is_ok_and(|stdout| stdout.file_type().is_fifo());
-    // Only watched: it stays one that waits while it is written to.
+    // The pipe is only watched: writes to it still wait.
     let watched = || Sender::from_owned_fd_unchecked(std::io::stdout().as_fd().try_clone_to_owned()?);
     if is_pipe && let Ok(stdout) = watched() {
-        // What is written to has no error but this one.
+        // The writing end of a pipe has no error but the loss of its reader.
         if stdout.ready(Interest::ERROR).await.is_ok() {
             return;
         }

@@ -53,14 +53,16 @@ fn show(answer: &Crash, format: Format) -> Result<()> {
     let module = |account: &Account| account.module.clone();
     let collective = |account: &Account| account.collective.clone();
     let exception = |account: &Account| account.exception().cloned();
-    // What there are several of is JSON; nothing of it is NULL.
+    // A list is JSON; an empty one is NULL.
     let several = |value: serde_json::Value| {
         let is_empty = value.as_array().is_none_or(Vec::is_empty);
         (!is_empty).then(|| value.to_string())
     };
     let memory = |account: &Account| {
-        several(account.memory.iter().map(|of| {
-            json!({ "device": of.device, "first": of.first, "minute_before": of.before, "last": of.last, "peak": of.peak })
+        several(account.memory.iter().map(|used| {
+            json!({
+                "device": used.device, "first": used.first, "minute_before": used.before, "last": used.last, "peak": used.peak,
+            })
         }).collect())
     };
     let kept = |account: &Account| {
@@ -102,21 +104,21 @@ fn show(answer: &Crash, format: Format) -> Result<()> {
             ("steps", rows::integers(each().map(|one| Some(one.steps)))),
             ("last_step", rows::times(each().map(|one| one.last_step))),
             ("last_seen", rows::times(each().map(|one| Some(one.last_seen)))),
-            ("module", rows::text(each().map(|one| module(one).map(|of| of.module)))),
-            ("stage", rows::text(each().map(|one| module(one).map(|of| of.stage)))),
-            ("inside", rows::text(each().map(|one| module(one).map(|of| of.inside.to_string())))),
-            ("operation_type", rows::text(each().map(|one| collective(one).map(|of| of.operation_type)))),
-            ("group_name", rows::text(each().map(|one| collective(one).map(|of| of.group)))),
-            ("seq", rows::integers(each().map(|one| collective(one).map(|of| of.seq)))),
-            ("status", rows::text(each().map(|one| collective(one).map(|of| of.status)))),
+            ("module", rows::text(each().map(|one| module(one).map(|interval| interval.module)))),
+            ("stage", rows::text(each().map(|one| module(one).map(|interval| interval.stage)))),
+            ("inside", rows::text(each().map(|one| module(one).map(|interval| interval.inside.to_string())))),
+            ("operation_type", rows::text(each().map(|one| collective(one).map(|issued| issued.operation_type)))),
+            ("group_name", rows::text(each().map(|one| collective(one).map(|issued| issued.group)))),
+            ("seq", rows::integers(each().map(|one| collective(one).map(|issued| issued.seq)))),
+            ("status", rows::text(each().map(|one| collective(one).map(|issued| issued.status)))),
             ("memory", rows::text(each().map(memory))),
             ("kept", rows::text(each().map(kept))),
             ("metrics", rows::text(each().map(metrics))),
             ("spans", rows::text(each().map(spans))),
-            ("exception", rows::text(each().map(|one| exception(one).map(|of| of.exception)))),
-            ("message", rows::text(each().map(|one| exception(one).map(|of| of.message)))),
-            ("uncaught", rows::text(each().map(|one| exception(one).map(|of| of.uncaught.to_string())))),
-            ("traceback", rows::text(each().map(|one| exception(one).map(|of| of.traceback)))),
+            ("exception", rows::text(each().map(|one| exception(one).map(|raised| raised.exception)))),
+            ("message", rows::text(each().map(|one| exception(one).map(|raised| raised.message)))),
+            ("uncaught", rows::text(each().map(|one| exception(one).map(|raised| raised.uncaught.to_string())))),
+            ("traceback", rows::text(each().map(|one| exception(one).map(|raised| raised.traceback)))),
             ("stack", rows::text(each().map(|one| several(json!(one.stack))))),
         ],
         format,

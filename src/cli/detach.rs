@@ -33,8 +33,9 @@ pub(super) struct Args {
     connection: Connection,
 }
 
-const MOST: u64 = 1 << 16;
-/// Between two looks whether an agent has gone, and how long it may take: it sends what it has first.
+/// Bytes that the snippet may print.
+const MAX_OUTPUT: u64 = 1 << 16;
+/// The interval of checks whether an agent has gone, and how long it may take: it sends its rows first.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const TO_GO: Duration = Duration::from_secs(15);
 
@@ -65,18 +66,18 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     })
 }
 
-/// Processes with a live agent: this one, or all.
+/// Live agents: that of the process `only`, or all.
 async fn live(client: &mut Client, only: Option<u32>) -> Result<Vec<v1::AgentInfo>> {
     let agents = client.describe().await?.agents.into_iter();
     Ok(agents.filter(|agent| agent.state == "live" && only.is_none_or(|pid| pid == agent.pid)).collect())
 }
 
-/// Detaches one; for how many milliseconds its main thread stood still.
+/// Detaches one agent. Returns for how many milliseconds its main thread stood still.
 async fn detach(client: &mut Client, agent: &v1::AgentInfo, args: &Args) -> Result<f64> {
     let pid = agent.pid;
     let patience = args.timeout.as_secs_f64();
     let code = format!("__import__('probe_agent.attaching', fromlist=['detach']).detach({patience})");
-    let mut call = eval::call(code, At::Now, None, args.timeout + Duration::from_secs(30), MOST);
+    let mut call = eval::call(code, At::Now, None, args.timeout + Duration::from_secs(30), MAX_OUTPUT);
     call.pid = Some(pid);
     let (printed, finished) = printed(client.eval(call).await?).await?;
     let finished = finished.unwrap_or_default();

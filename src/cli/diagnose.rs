@@ -139,14 +139,14 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 }
 
 impl Args {
-    /// Whether a person waits for the page of all that is found, and may have the run asked for more.
+    /// Whether a person waits for the page of all findings, so that the run may be asked for more.
     fn asks_by_itself(&self) -> bool {
         let plain = self.steps.is_none() && self.suspect.is_none() && self.against.is_none() && self.verify.is_none();
         let page = self.sql.is_none() && !self.json && self.format == Format::Table;
         plain && page && self.only.is_empty() && !self.no_ask && io::stdout().is_terminal()
     }
 
-    /// How one answer looks.
+    /// One answer in the requested format.
     fn shown(&self, page: impl FnOnce() -> String, json: impl FnOnce() -> serde_json::Value) -> String {
         match if self.json { Format::Json } else { self.format } {
             Format::Table => page(),
@@ -197,7 +197,7 @@ fn name(target: &Target) -> String {
 }
 
 fn sql(done: &Diagnosis, number: usize) -> Result<String> {
-    let finding = number.checked_sub(1).and_then(|place| done.findings.get(place));
+    let finding = number.checked_sub(1).and_then(|index| done.findings.get(index));
     finding.map(|finding| format!("{}\n", finding.sql)).ok_or_else(|| {
         let count = done.findings.len();
         Error::usage(format!("there is no finding {number}")).hint(match count {
@@ -207,10 +207,10 @@ fn sql(done: &Diagnosis, number: usize) -> Result<String> {
     })
 }
 
-/// What is only possible never fails a build.
+/// The exit status. A finding that is only possible never fails a build.
 fn status(done: &Diagnosis, fail_on: Option<Severity>) -> Status {
     let Some(least) = fail_on else { return 0 };
-    if done.findings.iter().any(|of| of.severity >= least && of.confidence != "possible") {
+    if done.findings.iter().any(|finding| finding.severity >= least && finding.confidence != "possible") {
         FOUND
     } else if done.steps.count() < FEWEST || !done.fits() {
         TOO_LITTLE

@@ -27,12 +27,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Status> {
-    let mut found = checks::all();
-    found.extend(python::all());
+    let mut findings = checks::all();
+    findings.extend(python::all());
     if args.format == Format::Table {
-        output::unless_closed(write!(io::stdout(), "{}", page(&found)))?;
+        output::unless_closed(write!(io::stdout(), "{}", page(&findings)))?;
     } else {
-        let each = || found.iter();
+        let each = || findings.iter();
         let columns = vec![
             ("check", rows::text(each().map(|finding| Some(finding.check)))),
             ("state", rows::text(each().map(|finding| Some(finding.state.as_str())))),
@@ -41,13 +41,13 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         ];
         rows::show(columns, args.format)?;
     }
-    Ok(u8::from(found.iter().any(|finding| finding.needed && finding.state == checks::State::Missing)))
+    Ok(u8::from(findings.iter().any(|finding| finding.needed && finding.state == checks::State::Missing)))
 }
 
-fn page(found: &[Finding]) -> String {
+fn page(findings: &[Finding]) -> String {
     let mut page = String::new();
-    let widest = found.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
-    for finding in found {
+    let widest = findings.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
+    for finding in findings {
         let _ = writeln!(page, "{:<8} {:<widest$}  {}", finding.state.as_str(), finding.check, finding.what);
         if let Some(remedy) = &finding.remedy {
             let _ = writeln!(page, "{:<8} {:<widest$}  hint: {remedy}", "", "");

@@ -90,7 +90,7 @@ fn commands(root: &clap::Command) -> Vec<String> {
     named.chain([String::from("help")]).collect()
 }
 
-/// What to say where a command should have stood: was it mistyped, or left out?
+/// The error where a command is missing: it was mistyped, or left out.
 fn no_command(first: &str, second: Option<&str>, commands: &[String]) -> Error {
     let live = endpoint::live_hint;
     if let Some(second) = second {

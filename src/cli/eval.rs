@@ -84,7 +84,7 @@ pub(super) enum Rank {
     All,
 }
 
-/// Reads the words of the contract, and shows them in help with what they mean.
+/// Reads the protocol's words, and shows them in help with what they mean.
 fn at_parser() -> impl TypedValueParser<Value = At> {
     let words = At::ALL.map(|at| PossibleValue::new(at.as_str()).help(at.meaning()));
     PossibleValuesParser::new(words).map(|word| At::parse(&word).unwrap_or_default())
@@ -93,7 +93,7 @@ fn at_parser() -> impl TypedValueParser<Value = At> {
 /// The snippet that lists frames: the process knows which are the training code's.
 pub(super) const FRAMES: &str = "__import__('probe_agent.eval.frames', fromlist=['show']).show()";
 
-/// How much longer than its deadline a snippet may take to be reported on.
+/// How long after a snippet's deadline its end is waited for.
 const GRACE: Duration = Duration::from_secs(15);
 
 pub(super) fn rank(text: &str) -> Result<Rank, String> {
@@ -123,7 +123,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     with_client(endpoint, &args.connection, async |mut client, _| show_by(&mut client, call, printer).await)
 }
 
-/// What is asked of a collector, in no session.
+/// A request to a collector, in no session.
 pub(super) fn call(code: String, at: At, rank: Option<Rank>, timeout: Duration, max_output: u64) -> v1::EvalCall {
     v1::EvalCall {
         code,
@@ -150,7 +150,7 @@ async fn show_by(client: &mut Client, call: v1::EvalCall, printer: Printer) -> R
     before_deadline(call.timeout_s, evaluate(client, call, printer)).await
 }
 
-/// Waits for the end of a snippet that may take so many seconds.
+/// Waits for the end of a snippet that may take `timeout_s` seconds.
 pub(super) async fn before_deadline<T>(timeout_s: f64, evaluated: impl Future<Output = Result<T>>) -> Result<T> {
     let deadline = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX).saturating_add(GRACE);
     tokio::time::timeout(deadline, evaluated).await.unwrap_or_else(|_| {
@@ -167,7 +167,7 @@ async fn evaluate(client: &mut Client, call: v1::EvalCall, mut printer: Printer)
             Some(Event::RankDone(done)) => printer.rank_done(done.rank, done.done.unwrap_or_default())?,
             Some(Event::Finished(finished)) => return printer.finished(finished),
             Some(Event::Notice(notice)) => Printer::notice(&notice),
-            // Of a newer collector.
+            // An event of a newer collector.
             None => {}
         }
     }

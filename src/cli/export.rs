@@ -54,7 +54,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
-    // What can be said before anything is read.
+    // Errors that can be found before anything is read.
     let shape = match &args.output {
         Some(path) => Some(files::check_file(path, args.format, args.force)?),
         None => None,
@@ -94,19 +94,19 @@ fn name(target: &Target) -> String {
 
 async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: Directory) -> Result<()> {
     let mut total = Written::default();
-    for place in 0..choice.processes.len() {
-        let one = choice.of_process(place);
+    for index in 0..choice.processes.len() {
+        let one = choice.of_process(index);
         let process = &one.processes[0];
         let plan = match Plan::new(client, &one).await {
             Ok(plan) => plan,
-            // A process that had not begun, or has ended, by these steps.
+            // The process had not begun by these steps, or has ended.
             Err(error) if choice.processes.len() > 1 => {
                 report::note(format_args!("{}: {error}", process.name()));
                 continue;
             }
             Err(error) => return Err(error),
         };
-        let rank = process.rank.unwrap_or(place as i64);
+        let rank = process.rank.unwrap_or(index as i64);
         let world = process.world_size.map(|size| format!(", \"world_size\": {size}")).unwrap_or_default();
         let about = [
             ("distributedInfo", format!("{{\"rank\": {rank}{world}}}")),
@@ -114,7 +114,7 @@ async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: D
             ("probe", format!("{{\"run\": {}}}", serde_json::json!(name))),
         ];
         let base = plan.base / 1_000_000;
-        let path = directory.file(&format!("rank{rank}"), place, base);
+        let path = directory.file(&format!("rank{rank}"), index, base);
         let written = save(client, plan, &path, Shape::ChromeGzip, &about).await?;
         total.slices += written.slices;
         total.arrows += written.arrows;

@@ -121,13 +121,13 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         }
         let drawn = draw(&answer, shape, Choice { by_rank: args.by_rank, idle: args.idle }, target.name())?;
         let samples: u64 = answer.processes.iter().map(|process| process.samples).sum();
-        give(&args, &drawn, &format!("{samples} samples"))?;
+        deliver(&args, &drawn, &format!("{samples} samples"))?;
         Ok(0)
     })
 }
 
-/// Writes what was drawn to where it was asked for.
-fn give(args: &Args, drawn: &[u8], what: &str) -> Result<()> {
+/// Writes what was drawn to the requested file or to standard output.
+fn deliver(args: &Args, drawn: &[u8], what: &str) -> Result<()> {
     match &args.output {
         Some(path) => {
             write(path, drawn)?;
@@ -138,7 +138,7 @@ fn give(args: &Args, drawn: &[u8], what: &str) -> Result<()> {
     Ok(())
 }
 
-/// The operators of captures.
+/// Draws the operators of captures.
 fn operators(args: &Args, endpoint: Option<&str>, shape: Shape) -> Result<Status> {
     let selection = Selection { steps: args.steps, ranks: args.rank.map(|rank| vec![i64::from(rank)]) };
     connect::with_client(endpoint, &args.connection, async |mut client, target| {
@@ -152,7 +152,7 @@ fn operators(args: &Args, endpoint: Option<&str>, shape: Shape) -> Result<Status
             Shape::Speedscope => writeln!(drawn, "{}", flame::speedscope_of_stacks(&folded, &name, "nanoseconds"))?,
         }
         let on = if args.weight == Weight::Host { "the host" } else { "devices" };
-        give(args, &drawn, &format!("{:.3} s on {on} in {} stacks of operators", sum as f64 / 1e9, folded.len()))?;
+        deliver(args, &drawn, &format!("{:.3} s on {on} in {} stacks of operators", sum as f64 / 1e9, folded.len()))?;
         Ok(0)
     })
 }
@@ -171,7 +171,7 @@ fn draw(answer: &StacksAnswer, shape: Shape, choice: Choice, name: &str) -> Resu
     Ok(drawn)
 }
 
-/// Beside the file under another name first, so that it is there whole or as it was.
+/// Writes under another name beside the file first, so that the file is whole or as it was.
 fn write(path: &Path, drawn: &[u8]) -> Result<()> {
     let named = |error: io::Error| Error::failed(path.display().to_string()).because(error);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
             }
         }
         let answer = client.hang().await?;
-        // One process counts as it counts.
+        // A single process has its own count of steps.
         let shared = match answer.ranks.len() {
             0 | 1 => SharedSteps::default(),
             _ => SharedSteps::read(&mut client).await?,
@@ -74,8 +74,8 @@ fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()>
     let collective = answer.collective.as_ref();
     let entered = |rank: &RankState| {
         let (collective, rank) = (collective?, rank.rank?);
-        let of = |ranks: &[i32]| ranks.contains(&rank);
-        match (of(&collective.entered), of(&collective.missing)) {
+        let contains = |ranks: &[i32]| ranks.contains(&rank);
+        match (contains(&collective.entered), contains(&collective.missing)) {
             (true, _) => Some("entered"),
             (_, true) => Some("missing"),
             _ => None,
@@ -113,12 +113,17 @@ fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()>
     )
 }
 
-/// By dumps: a row a rank of each group that waits, the group of the verdict first.
+/// Prints a verdict by dumps: a row for each rank of each group that waits, the group of the verdict first.
 fn show_dumps(verdict: &Verdict<'_>, format: Format) -> Result<()> {
     let ranks = |stop: &Stop<'_>| {
-        let of = |ranks: &[i32], how: &'static str| ranks.iter().map(move |rank| (*rank, how)).collect::<Vec<_>>();
-        let mut all =
-            [of(&stop.entered, "entered"), of(&stop.missing, "missing"), of(&stop.unknown, "no dump")].concat();
+        let with_state =
+            |ranks: &[i32], how: &'static str| ranks.iter().map(move |rank| (*rank, how)).collect::<Vec<_>>();
+        let mut all = [
+            with_state(&stop.entered, "entered"),
+            with_state(&stop.missing, "missing"),
+            with_state(&stop.unknown, "no dump"),
+        ]
+        .concat();
         all.sort_unstable();
         all
     };

@@ -51,8 +51,8 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     let step_range = args.step_range.as_deref().map(StepRange::parse).transpose()?;
     let forced = args.format.as_deref().map(Format::named).transpose()?;
     let Found { files, unknown, unreadable } = probe_import::find(&args.paths, forced)?;
-    let places = Places::from_environment()?;
-    let reservation = Reservation::take(&places, &args.name)?;
+    let directories = Places::from_environment()?;
+    let reservation = Reservation::take(&directories, &args.name)?;
     let name = reservation.name().to_string();
     match fill(&files, &reservation, step_range.as_ref(), args) {
         Ok(imported) => {
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
             Ok(0)
         }
         Err(error) => {
-            // Nothing but what was just written is in it.
+            // The directory holds only what was just written.
             let _ = std::fs::remove_dir_all(reservation.directory());
             Err(error)
         }
@@ -144,7 +144,7 @@ fn tell_of_unknown(files: &[PathBuf]) {
     }
 }
 
-/// How far it is, on a line of a terminal.
+/// The progress of an import, on a line of a terminal.
 struct Bar {
     files: usize,
     shown: Option<std::time::Instant>,

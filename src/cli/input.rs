@@ -1,4 +1,4 @@
-//! Where SQL and snippets come from: the argument, a file, or standard input.
+//! The text of SQL and snippets, from the argument, a file, or standard input.
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;

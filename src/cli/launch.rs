@@ -1,4 +1,4 @@
-//! What `probe run` starts: what to call it, and whether it is there.
+//! The command that `probe run` starts: the run's name, and whether the program exists.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -18,9 +18,9 @@ pub(super) fn name_of(command: &[OsString]) -> String {
     let module = module.and_then(|module| module.rsplit('.').find(|part| *part != "__main__"));
     let program = command.first().map(Path::new);
     let stem = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let found =
+    let name =
         script.and_then(|script| stem(Path::new(script))).or(module.map(str::to_owned)).or(program.and_then(stem));
-    allowed(&found.unwrap_or_default())
+    allowed(&name.unwrap_or_default())
 }
 
 /// The nearest name that a run may have.
@@ -38,9 +38,9 @@ fn allowed(name: &str) -> String {
 /// Why a program can't be started.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// There is none. Shells say 127.
+    /// There is no such program. Shells say 127.
     NotFound,
-    /// There is something, which may not be executed. Shells say 126.
+    /// The file may not be executed. Shells say 126.
     NotExecutable(PathBuf),
 }
 
@@ -48,17 +48,17 @@ pub(super) enum Missing {
 pub(super) fn look_for(program: &OsStr) -> Result<(), Missing> {
     let executable =
         |path: &Path| path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
-    let places: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
+    let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
         vec![program.into()]
     } else {
         let path = env::var_os("PATH").unwrap_or_default();
         env::split_paths(&path).map(|directory| directory.join(program)).collect()
     };
-    if places.iter().any(|place| executable(place)) {
+    if candidates.iter().any(|path| executable(path)) {
         return Ok(());
     }
-    let there = places.into_iter().find(|place| place.exists());
-    Err(there.map_or(Missing::NotFound, Missing::NotExecutable))
+    let existing = candidates.into_iter().find(|path| path.exists());
+    Err(existing.map_or(Missing::NotFound, Missing::NotExecutable))
 }
 
 /// A command line as a person would type it.

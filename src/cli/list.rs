@@ -17,7 +17,7 @@ use super::status::Status;
 use super::{connect, report};
 use crate::output::{Format, rows};
 
-/// How long a collector may take to say who is there.
+/// How long a collector may take to list its processes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// List live runs and their processes
@@ -41,12 +41,12 @@ pub(super) struct Args {
 
 /// A process, or a collector that has none.
 struct Row {
-    /// None of a process that no collector knows.
+    /// None for a process that no collector knows.
     run: Option<String>,
     pid: Option<u32>,
     agent: Option<v1::AgentInfo>,
     command: String,
-    /// GPUs that it computes on; None where the driver tells of none.
+    /// GPUs that the process computes on; None where the driver names none.
     gpu: Option<String>,
 }
 

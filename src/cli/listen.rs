@@ -1,4 +1,4 @@
-//! Where a collector listens beside its own socket: `--listen unix:PATH` or `--listen HOST:PORT`.
+//! The addresses of a collector beside its own socket: `--listen unix:PATH` or `--listen HOST:PORT`.
 
 use std::ffi::OsString;
 use std::net::ToSocketAddrs;
@@ -35,7 +35,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// What a collector is started with.
+    /// The options of a collector.
     pub(super) fn options(self, run: String, command: String) -> Result<Options> {
         let memory = memory_limit()?;
         let disk = disk_limit()?;
@@ -51,7 +51,7 @@ impl Listening {
 }
 
 impl Listening {
-    /// The words of a command line that say the same.
+    /// The words of a command line that parse to these options.
     pub(super) fn words(&self) -> Vec<OsString> {
         let listen = self.listen.iter().flat_map(|listen| ["--listen".into(), listen.to_string().into()]);
         let files = [("--tls-cert", &self.tls_cert), ("--tls-key", &self.tls_key)];
@@ -66,7 +66,7 @@ impl Listening {
     }
 }
 
-/// Says what clients over TCP need to know.
+/// Prints the pin, which clients over TCP need.
 pub(super) fn say_pin(collector: &Collector) {
     if let Some(pin) = collector.pin() {
         report::note(format_args!("TCP is encrypted; clients need the pin: {pin}"));

@@ -1,4 +1,4 @@
-//! What a collector has to say about itself while it runs, on standard error in the words of a command.
+//! Messages of a running collector, on standard error in the form of a command's messages.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(super) fn to_stderr() {
     let words = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .event_format(Words)
-        // If standard error is closed, it would report that on standard error, and panic.
+        // The layer would report a closed standard error on standard error, and panic.
         .log_internal_errors(false);
     let _ = tracing_subscriber::registry().with(words.with_filter(filter)).try_init();
 }

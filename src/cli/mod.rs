@@ -1,7 +1,8 @@
 //! The command line: `probe [ENDPOINT] COMMAND …`, one file a command.
 //!
 //! A new command is a file here with its `Args` and its `run`, a variant of [`Command`] and an arm in [`dispatch`]. No
-//! command names this module: what several of them need is in a file of its own (`status`, `amounts`, `ask`, `report`).
+//! command names this module: what several of them need is in a file of its own (`status`, `amounts`, `connect`,
+//! `report`).
 
 mod amounts;
 mod attach;

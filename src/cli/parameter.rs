@@ -14,7 +14,7 @@ const TYPES: &str = "the types are int, float, bool, text and timestamp";
 pub(super) fn parameter(text: &str) -> Result<(String, ScalarValue), String> {
     let (name, value) = text.split_once('=').ok_or(FORM)?;
     let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
-    // A number is the place of a ? or of a $1.
+    // A number is the position of a ? or of a $1.
     let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -16,7 +16,7 @@ use crate::output::{self, Format, rows};
 use crate::profile::{self, By, Profile, Selection};
 use crate::step_window::Window;
 
-/// Rows of a table where --top does not say.
+/// Rows of a table without --top.
 const TOP: usize = 20;
 /// Characters of a name that the page shows; the other formats have it whole.
 const MAX_NAME: usize = 80;
@@ -110,9 +110,9 @@ fn show(profile: &Profile, name: &str, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What stands above the rows.
+/// The text above the rows.
 fn heading(profile: &Profile, name: &str) -> String {
-    let count = |count: i64, of: &str| if count == 1 { format!("1 {of}") } else { format!("{count} {of}s") };
+    let count = |count: i64, noun: &str| if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") };
     let mut out = format!("{name}: ");
     if profile.ranks > 0 {
         let _ = write!(out, "{}, ", count(profile.ranks, "rank"));
@@ -138,7 +138,7 @@ fn heading(profile: &Profile, name: &str) -> String {
     out
 }
 
-/// Milliseconds with three digits that say something.
+/// Milliseconds with three significant digits.
 fn ms(seconds: f64) -> String {
     let ms = seconds * 1000.0;
     match ms.abs() {
@@ -149,7 +149,7 @@ fn ms(seconds: f64) -> String {
     }
 }
 
-/// Names of kernels may have kilobytes of templates.
+/// A name cut to [`MAX_NAME`] characters: those of kernels may have kilobytes of templates.
 fn shortened(name: &str) -> String {
     match name.char_indices().nth(MAX_NAME) {
         Some((end, _)) => format!("{}…", &name[..end]),

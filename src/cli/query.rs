@@ -93,8 +93,8 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
         None => format.default_rows(),
     };
     if let Some(name) =
-        args.with.iter().enumerate().find_map(|(place, (name, _))| {
-            args.with[..place].iter().any(|(earlier, _)| earlier == name).then_some(name)
+        args.with.iter().enumerate().find_map(|(index, (name, _))| {
+            args.with[..index].iter().any(|(earlier, _)| earlier == name).then_some(name)
         })
     {
         return Err(Error::usage(format!("--with names two runs '{name}'")));
@@ -112,11 +112,11 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
         };
         tokio::select! {
             status = asked => status,
-            // A query that nobody reads any more need not go on until it has something to write, nor one be asked again.
+            // Once the reader of the output is gone, a query need not go on until it has something to write, nor be repeated.
             () = connect::unread() => Ok(0),
         }
     };
-    // Watching has no end of its own: to interrupt it is to end it well.
+    // Watching has no end of its own: an interrupt is its normal end.
     let interrupted = if watch.is_some() { 0 } else { INTERRUPTED };
     if args.with.is_empty() {
         return connect::until(interrupted, endpoint, &args.connection, work);

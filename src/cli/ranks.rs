@@ -1,8 +1,8 @@
-//! `--rank 0,3|all`: which ranks a command is about.
+//! `--rank 0,3|all`: the ranks of a command.
 
 use std::str::FromStr;
 
-/// Ranks; none named means all.
+/// Ranks; None for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ranks(pub(super) Option<Vec<i64>>);
 

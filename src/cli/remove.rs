@@ -1,4 +1,4 @@
-//! `probe runs rm`: recorded runs are taken away, by name or by age.
+//! `probe runs rm`: removes recorded runs, by name or by age.
 
 use std::time::Duration;
 
@@ -34,17 +34,17 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Status> {
-    let places = Places::from_environment()?;
+    let directories = Places::from_environment()?;
     let chosen = match args.older_than {
-        Some(age) => older_than(&places, age)?,
-        None => by_name(&places, &args.names)?,
+        Some(age) => older_than(&directories, age)?,
+        None => by_name(&directories, &args.names)?,
     };
     if chosen.is_empty() {
         report::note("no recorded run ended that long ago");
     }
     let mut done = Done::default();
     if !args.dry_run {
-        done.bytes += runs::sweep(&places);
+        done.bytes += runs::sweep(&directories);
     }
     for run in &chosen {
         done.one(run, args.dry_run);
@@ -52,16 +52,16 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     done.say(args.dry_run)
 }
 
-/// All of them or none: a list with a wrong name in it was not meant so.
-fn by_name(places: &Places, names: &[String]) -> Result<Vec<Run>> {
-    let chosen = runs::named_runs(places, names).map_err(|error| {
+/// The named runs. One wrong name is an error, and nothing is removed: the list was not meant so.
+fn by_name(directories: &Places, names: &[String]) -> Result<Vec<Run>> {
+    let chosen = runs::named_runs(directories, names).map_err(|error| {
         let kind = if error.kind() == Kind::Unreachable { Kind::Failed } else { error.kind() };
         let hint = error.hint_text().map(str::to_owned);
         let error = Error::new(kind, format!("{error}; nothing was removed"));
         hint.map_or(error.clone(), |hint| error.hint(hint))
     })?;
     for run in &chosen {
-        if let Some(why) = runs::why_it_stays(places, run) {
+        if let Some(why) = runs::why_it_stays(directories, run) {
             let hint = match run.info.state {
                 State::Live => "it can be removed when it has ended".to_owned(),
                 _ => format!("if you are certain that no process writes to it: rm -r {}", run.directory.display()),
@@ -72,13 +72,13 @@ fn by_name(places: &Places, names: &[String]) -> Result<Vec<Run>> {
     Ok(chosen)
 }
 
-fn older_than(places: &Places, age: Duration) -> Result<Vec<Run>> {
+fn older_than(directories: &Places, age: Duration) -> Result<Vec<Run>> {
     let too_long = || Error::usage("--older-than goes back further than there were computers");
     let age = SignedDuration::try_from(age).map_err(|_| too_long())?;
     let before = Timestamp::now().checked_sub(age).map_err(|_| too_long())?;
-    let mut all = runs::list_runs_in(places)?;
+    let mut all = runs::list_runs_in(directories)?;
     all.retain(|run| runs::ended(run).is_some_and(|ended| ended < before));
-    all.retain(|run| match runs::why_it_stays(places, run) {
+    all.retain(|run| match runs::why_it_stays(directories, run) {
         Some(why) => {
             report::note(format_args!("{why}, and stays"));
             false
@@ -88,7 +88,7 @@ fn older_than(places: &Places, age: Duration) -> Result<Vec<Run>> {
     Ok(all)
 }
 
-/// What has been removed so far.
+/// Counts of what was removed so far.
 #[derive(Default)]
 struct Done {
     removed: usize,

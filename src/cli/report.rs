@@ -1,4 +1,4 @@
-//! What commands print on standard error. Nothing here fails, even when standard error is closed.
+//! Messages of commands on standard error. Nothing here fails, even when standard error is closed.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -11,7 +11,7 @@ use super::status::Status;
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
 
-/// An error and its hint; what it ends the process with.
+/// Prints an error and its hint. Returns the exit status of the process.
 pub(super) fn error(error: &Error) -> Status {
     line(&format!("{ERROR}error:{ERROR:#} {error}"));
     if let Some(text) = error.hint_text() {
@@ -20,24 +20,24 @@ pub(super) fn error(error: &Error) -> Status {
     error.kind() as Status
 }
 
-/// What to do about it.
+/// Prints what to do about an error or a note.
 pub(super) fn hint(text: impl Display) {
     line(&format!("{HINT}hint:{HINT:#} {text}"));
 }
 
-/// Something worth knowing beside the output.
+/// Prints something worth knowing beside the output.
 pub(super) fn note(text: impl Display) {
     line(&format!("probe: {text}"));
 }
 
-/// Columns that a narrow terminal has no room for.
+/// Prints which columns a narrow terminal has no room for.
 pub(super) fn left_out(columns: &[&str]) {
     if !columns.is_empty() {
         note(format_args!("no room here for {} (a wider terminal or another --format has it)", columns.join(", ")));
     }
 }
 
-/// In one piece, because the command that is run writes to the same place.
+/// Writes a line in one piece, because the command that is run writes to the same standard error.
 fn line(text: &str) {
     let _ = anstream::stderr().lock().write_all(format!("{text}\n").as_bytes());
 }

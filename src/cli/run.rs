@@ -29,14 +29,14 @@ use super::signals::{Signals, child_had_it};
 use super::status::Status;
 use super::{connect, report};
 
-/// What to do where no process was heard of.
+/// The hint where no process has reported to this launcher.
 const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show trainprobe, with the Python that trains, says whether it has; in a container or on another machine it needs PROBE, PROBE_COLLECTOR and PROBE_RUN too";
-/// What to do where the agent's variables did not arrive.
+/// The hint where the agent's variables did not arrive.
 const NONE_REACHED: &str = "pass on PROBE, PROBE_COLLECTOR and PROBE_RUN (sudo --preserve-env=PROBE,PROBE_COLLECTOR,PROBE_RUN …), or put probe run behind what drops them: env -i … probe run -- python train.py";
-/// What to do where some were, and none became an agent.
+/// The hint where processes imported torch, and none became an agent.
 const NONE_TRAINED: &str = "a process is recorded from its first call of a module, step of an optimizer or process group on; probe_agent.start() begins at once";
 
-/// Signals that come so long after the command has ended were sent before.
+/// Signals that come this soon after the end of the command were meant for the command.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Start training with the agent in it and a collector beside it
@@ -68,8 +68,8 @@ pub(super) fn run(args: Args) -> Result<Status> {
         return Ok(not_started(program, &missing));
     }
     // A run within a run has its own name, not its parent's, which has a number.
-    let told = || std::env::var(env::PROBE_RUN).ok().filter(|name| !name.is_empty() && !name.contains('@'));
-    let name = args.name.or_else(told).unwrap_or_else(|| launch::name_of(&args.command));
+    let from_environment = || std::env::var(env::PROBE_RUN).ok().filter(|name| !name.is_empty() && !name.contains('@'));
+    let name = args.name.or_else(from_environment).unwrap_or_else(|| launch::name_of(&args.command));
     connect::one_thread()?.block_on(async {
         let mut signals = Signals::listen()?;
         let mut collector = Collector::start(&name, launch::shown(&args.command), args.listening.words()).await?;
@@ -114,21 +114,21 @@ pub(super) fn run(args: Args) -> Result<Status> {
     })
 }
 
-/// Waits for the child, handing on what others send us meanwhile.
+/// Waits for the child, and hands on signals that this process gets meanwhile.
 async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus> {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
     loop {
         tokio::select! {
             ended = child.wait() => return ended,
             signal = signals.next() => if let Some(pid) = pid && !child_had_it(signal) {
-                // It may have ended just now.
+                // The child may have ended just now.
                 let _ = kill(pid, signal);
             },
         }
     }
 }
 
-/// Has the run written, and says what of it a person should know. Whatever comes of it, the command's status is its own.
+/// Has the collector write the run, and prints what a person should know of it. The command's exit status stays its own.
 async fn finish(
     collector: &mut Collector,
     call: FinishCall,
@@ -137,7 +137,7 @@ async fn finish(
 ) {
     let run = collector.run().to_owned();
     let impatient = async {
-        // One that came with the command's end was meant for the command.
+        // A signal that came with the command's end was meant for the command.
         let together = Instant::now() + TOGETHER;
         while Instant::now() < together {
             let _ = timeout_at(together, signals.next()).await;
@@ -179,7 +179,7 @@ async fn finish(
     }
 }
 
-/// What was seen of the processes that were started, and what to do.
+/// What is known of the processes that were started, in sentences, and a hint.
 fn why_none(seen: &Seen, pythons: &Pythons) -> (Vec<String>, &'static str) {
     if !seen.is_empty() {
         return (seen.sentences(), NONE_TRAINED);

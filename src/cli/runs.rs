@@ -17,7 +17,7 @@ use super::status::Status;
 use super::{connect, remove, report};
 use crate::output::{Format, rows};
 
-/// How long a live run is waited for, which knows better than its file how far it is.
+/// How long the answer of a live run is waited for, which is newer than its file.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Live runs that are asked at a time.
 const MAX_ASKED: usize = 4;
@@ -65,15 +65,16 @@ fn list(format: Format) -> Result<Status> {
         report::hint("probe run -- python train.py records one");
         return Ok(0);
     }
-    // Live ones first: nothing that takes long is done here while one has so long to answer.
+    // Live runs are asked first: nothing that takes long is done while they may answer.
     let is_live = |run: &&Run| run.info.state == State::Live;
     let asking = futures::stream::iter(all.iter().filter(is_live).map(live)).buffered(MAX_ASKED).collect();
-    let live: Vec<Known> = connect::one_thread()?.block_on(asking);
+    let live: Vec<Progress> = connect::one_thread()?.block_on(asking);
     let mut live = live.into_iter();
-    let known: Vec<Known> = all.iter().map(|run| recorded(run).or_else(|| live.next()).unwrap_or_default()).collect();
+    let known: Vec<Progress> =
+        all.iter().map(|run| recorded(run).or_else(|| live.next()).unwrap_or_default()).collect();
     let nanoseconds = |time: Timestamp| i64::try_from(time.as_nanosecond()).ok();
     let started = || all.iter().map(|run| run.info.started);
-    // People get times that they can take in at a glance; programs get all of them.
+    // People get short times; programs get exact ones.
     let people = format == Format::Table;
     let started = match people {
         true => rows::coarse_times(started().map(Timestamp::as_second)),
@@ -95,7 +96,7 @@ fn list(format: Format) -> Result<Status> {
     Ok(0)
 }
 
-/// How long it took; of a live one so far. It is not known when a lost one ended.
+/// How long a run took (s), so far if it is live; None for a lost one, whose end is not known.
 fn seconds(run: &Run) -> Option<f64> {
     let ended = match run.info.state {
         State::Live => Timestamp::now(),
@@ -105,49 +106,49 @@ fn seconds(run: &Run) -> Option<f64> {
     Some(ended.duration_since(run.info.started).as_secs_f64())
 }
 
-/// What a run's file says only when it has ended.
+/// Columns of a run that its file has only once the run has ended.
 #[derive(Default)]
-struct Known {
+struct Progress {
     last_step: Option<i64>,
     ranks: Option<i64>,
 }
 
-/// Of one that is not live. One at a time, since of a lost run the journal is read.
-fn recorded(run: &Run) -> Option<Known> {
+/// The columns of a run that is not live. Not in parallel, since the journal of a lost run is read.
+fn recorded(run: &Run) -> Option<Progress> {
     match run.info.state {
-        State::Ended => Some(Known {
+        State::Ended => Some(Progress {
             last_step: run.info.last_step.or_else(|| runs::last_step(&run.directory)),
             ranks: Some(ranks(run.info.ranks.len(), run.info.agents)),
         }),
         State::Lost => {
             let Reached { last_step, ranks: numbered } = runs::reached(&run.directory);
-            Some(Known { last_step, ranks: Some(ranks(numbered.len(), usize::from(last_step.is_some()))) })
+            Some(Progress { last_step, ranks: Some(ranks(numbered.len(), usize::from(last_step.is_some()))) })
         }
         State::Live => None,
     }
 }
 
-/// One that does not answer in time is listed with what is known without it.
-async fn live(run: &Run) -> Known {
+/// The columns of a live run, by its collector; empty if it does not answer in time.
+async fn live(run: &Run) -> Progress {
     tokio::time::timeout(PATIENCE, ask_live(run)).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// An ended run does not change: what it took then need not be added up from all its files.
+/// Bytes of a run on disk. An ended run does not change: its file has the sum over all its files.
 fn bytes(run: &Run) -> u64 {
     run.info.bytes.unwrap_or_else(|| runs::size(&run.directory))
 }
 
-/// Without a process group there is one rank, which has no number.
+/// The number of ranks. Without a process group there is one rank, which has no number.
 fn ranks(numbered: usize, agents: usize) -> i64 {
     numbered.max(usize::from(agents > 0)) as i64
 }
 
-async fn ask_live(run: &Run) -> Result<Known> {
-    let place = Place::Socket(Places::from_environment()?.socket_for(&run.name.to_string()));
-    let mut client = Client::open(&Target { place, pid: None }, None).await?;
+async fn ask_live(run: &Run) -> Result<Progress> {
+    let socket = Places::from_environment()?.socket_for(&run.name.to_string());
+    let mut client = Client::open(&Target { place: Place::Socket(socket), pid: None }, None).await?;
     let agents = client.describe().await?.agents;
     let numbered: BTreeSet<i32> = agents.iter().filter_map(|agent| agent.rank).collect();
     let (_, batches) = collect(client.query("SELECT MAX(step) AS last_step FROM python.steps").await?).await?;
     let last_step = batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().iter()).next();
-    Ok(Known { ranks: Some(ranks(numbered.len(), agents.len())), last_step: last_step.flatten() })
+    Ok(Progress { ranks: Some(ranks(numbered.len(), agents.len())), last_step: last_step.flatten() })
 }

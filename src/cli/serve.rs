@@ -18,11 +18,11 @@ use super::{connect, report};
 
 /// How long the first process is waited for where the collector is to end when it is idle.
 const FIRST_AGENT: Duration = Duration::from_secs(60);
-/// A collector whose launcher is gone ends when no process has been connected for so long.
+/// A collector whose launcher is gone ends when no process has been connected for this long.
 const QUIET: Duration = Duration::from_secs(10);
-/// What the kernel adds to the memory of this process where it looks for one to end, in thousandths of all that there is,
-/// which is that of the control group where its limit was reached. This is the most it takes, and the only number that
-/// puts a collector first whatever it has: with 500, training that has half of the memory more than the collector goes first.
+/// What the kernel adds to the memory of this process when it chooses a process to end, in thousandths of all memory: that of
+/// the control group, if its limit was reached. This is the largest value, and the only one that puts a collector first
+/// whatever its memory: with 500, training that has half of the memory more than the collector goes first.
 const OOM_SCORE: &str = "1000";
 
 /// Run a collector by itself
@@ -76,14 +76,14 @@ pub(super) fn run(args: Args) -> Result<Status> {
         let exit_status = until_over(&collector, signals, args.exit_when_idle, args.launched).await?;
         drop(findings);
         match collector.stop(exit_status).await {
-            // The launcher has heard it, and says it.
+            // The launcher has got the error, and prints it.
             Err(error) if exit_status.is_some() => Ok(error.kind() as Status),
             stopped => stopped.map(|()| 0),
         }
     })
 }
 
-/// Waits until the collector is to end; with the command's exit status where its launcher says that.
+/// Waits until the collector has to end. Returns the command's exit status where the launcher has sent it.
 async fn until_over(
     collector: &Collector,
     mut signals: Signals,
@@ -116,20 +116,20 @@ async fn until_over(
     }
 }
 
-/// Away from the launcher's terminal, whose Ctrl-C is for the command.
+/// Leaves the launcher's terminal, whose Ctrl-C is for the command, and reads the launcher's message.
 fn launched() -> Result<Launch> {
-    // The leader of a process group was started in its own group, and cannot.
+    // This fails for the leader of a process group, which was started in a group of its own.
     let _ = setsid();
     Launch::read()
 }
 
-/// Where memory runs out, the kernel ends a collector rather than training: another one takes the run up.
+/// Has the kernel end a collector rather than training when memory runs out: another collector takes over the run.
 fn end_before_training() {
-    // Everybody may raise it.
+    // Raising the score needs no privilege.
     let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
 }
 
-/// Where it listens, and how to train with it.
+/// Prints where the collector listens, and how to train with it.
 fn say(collector: &Collector) {
     let endpoint = collector.endpoint();
     // The run's own socket comes first.

@@ -1,7 +1,7 @@
 //! Signals of the processes that stay: `run` hands them to its child, `serve` ends by them.
 //!
 //! A signal that this process was started to ignore (`nohup`, a shell's `&` in a script) stays ignored. A handler would take
-//! that away, here and for the command that `run` starts: what a handler is set for has its default in a new program.
+//! that away, here and for the command that `run` starts: a signal with a handler gets its default in a new program.
 
 use std::fs::{self, File};
 
@@ -19,7 +19,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From now on they come here.
+    /// Starts to receive the signals.
     pub(super) fn listen() -> Result<Self> {
         let ignored = ignored();
         let listen = |number: Signal, kind| match ignored & 1 << (number as u64 - 1) {
@@ -34,7 +34,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) -> Signal {
         tokio::select! {
             () = next_of(&mut self.interrupt) => Signal::SIGINT,

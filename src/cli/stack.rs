@@ -87,7 +87,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         rate: args.rate,
         ..StacksCall::default()
     };
-    // Watching has no end of its own: to interrupt it is to end it well.
+    // Watching has no end of its own: an interrupt is its normal end.
     let interrupted = if args.watch.is_some() { 0 } else { INTERRUPTED };
     connect::interruptible_alone(interrupted, async {
         let mut target = StackTarget::find(endpoint, &args.connection).await?;
@@ -126,7 +126,7 @@ fn show(answer: &StacksAnswer, target: &StackTarget, format: Format) -> Result<(
     output::unless_closed(write!(io::stdout(), "{page}")).map(|_| ())
 }
 
-/// An answer that says of nobody where it is has failed, for the first one's reason.
+/// The exit status. An answer without a thread of any process has failed: denied if a process may not be read.
 pub(super) fn status(answer: &StacksAnswer) -> Result<Status> {
     if answer.processes.iter().any(|process| !process.threads.is_empty()) {
         return Ok(0);

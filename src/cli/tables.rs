@@ -1,4 +1,4 @@
-//! `probe [ENDPOINT] tables [NAME]`: what can be asked, from the declarations in the contract crate.
+//! `probe [ENDPOINT] tables [NAME]`: tables and views, from the declarations in `probe-proto` and `probe-query`.
 
 use std::fmt::Write;
 
@@ -53,18 +53,17 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     }
 }
 
-/// A table by its full name, or by its own where only one has it.
-/// `own` are the tables of the run's program.
+/// A table by its full name, or by its own name where only one table has it. `own` are the tables of the run's program.
 pub(super) fn find_by(name: &str, own: &[&'static Table]) -> Result<&'static Table> {
-    let wanted = name.to_lowercase();
+    let requested = name.to_lowercase();
     let relations = || relations().chain(own.iter().copied());
     let found = relations()
-        .find(|table| table.full_name() == wanted)
-        .or_else(|| relations().find(|table| table.name == wanted));
+        .find(|table| table.full_name() == requested)
+        .or_else(|| relations().find(|table| table.name == requested));
     found.ok_or_else(|| {
         let near = |table: &&Table| {
-            strsim::damerau_levenshtein(&table.full_name(), &wanted)
-                .min(strsim::damerau_levenshtein(table.name, &wanted))
+            strsim::damerau_levenshtein(&table.full_name(), &requested)
+                .min(strsim::damerau_levenshtein(table.name, &requested))
         };
         let nearest = relations().min_by_key(near).filter(|table| near(table) <= 5);
         let hint = match nearest {
@@ -75,13 +74,13 @@ pub(super) fn find_by(name: &str, own: &[&'static Table]) -> Result<&'static Tab
     })
 }
 
-/// Rows of every table, of ours first.
+/// The number of rows of every table: the declared ones first, then `own`.
 pub(super) async fn count(client: &mut Client, own: &[&'static Table]) -> Result<Vec<i64>> {
     let counts = TABLES
         .iter()
         .chain(own)
         .enumerate()
-        .map(|(place, table)| format!("SELECT {place} AS place, COUNT(*) AS rows FROM {}", table.full_name()));
+        .map(|(index, table)| format!("SELECT {index} AS place, COUNT(*) AS rows FROM {}", table.full_name()));
     let sql = format!("{} ORDER BY place", counts.collect::<Vec<_>>().join(" UNION ALL "));
     let (_, batches) = collect(client.query(&sql).await?).await?;
     let counted = |batch: &arrow::array::RecordBatch| batch.column(1).as_primitive::<Int64Type>().values().to_vec();
@@ -99,8 +98,8 @@ pub(super) fn listed(counts: Option<Vec<i64>>, own: &[&'static Table]) -> Vec<(&
     let relations = || relations().take(ours).chain(own.iter().copied()).chain(relations().skip(ours));
     let mut columns = vec![("table", rows::text(relations().map(|table| Some(table.full_name()))))];
     if let Some(counts) = counts {
-        // To count a view's rows is to run it.
-        let counts = relations().enumerate().map(|(place, _)| counts.get(place).copied());
+        // The rows of a view are not counted: counting them would run it.
+        let counts = relations().enumerate().map(|(index, _)| counts.get(index).copied());
         columns.push(("rows", std::sync::Arc::new(counts.collect::<Int64Array>())));
     }
     columns.push(("what", rows::text(relations().map(|table| Some(table.doc)))));
@@ -136,8 +135,8 @@ fn one(table: &'static Table, format: Format) -> Result<()> {
 
 /// A table as people read it: its sentence, and a line a column, the sentences wrapped to `width`.
 pub(super) fn describe(table: &'static Table, width: Option<usize>) -> String {
-    let longest = |of: fn(&'static Column) -> &'static str| {
-        table.all_columns().map(|column| of(column).len()).max().unwrap_or_default()
+    let longest = |field: fn(&'static Column) -> &'static str| {
+        table.all_columns().map(|column| field(column).len()).max().unwrap_or_default()
     };
     let (names, types, units) = (longest(|column| column.name), longest(type_name), longest(|column| column.unit));
     let before = names + types + units + 6;
@@ -158,7 +157,7 @@ pub(super) fn describe(table: &'static Table, width: Option<usize>) -> String {
     out
 }
 
-/// Text in lines of at most `width`, whole where there is none.
+/// Text in lines of at most `width`; one line without a width.
 fn wrap(text: &str, width: Option<usize>) -> Vec<String> {
     let Some(width) = width else { return vec![text.to_owned()] };
     let mut lines = vec![String::new()];

@@ -1,4 +1,4 @@
-//! `probe token`: who gets in over TCP.
+//! `probe token`: the tokens for access over TCP.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -76,10 +76,10 @@ struct Revoke {
 }
 
 pub(super) fn run(args: Args) -> Result<Status> {
-    let places = Places::from_environment()?;
-    let file = TokenFile::of(&places);
+    let directories = Places::from_environment()?;
+    let file = TokenFile::of(&directories);
     match args.action {
-        Action::Make(args) => make(&places, &file, args),
+        Action::Make(args) => make(&directories, &file, args),
         Action::List(args) => list(&file, args.format),
         Action::Revoke(args) => {
             for name in &args.names {
@@ -91,10 +91,10 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
 }
 
-fn make(places: &Places, file: &TokenFile, args: Make) -> Result<Status> {
+fn make(directories: &Places, file: &TokenFile, args: Make) -> Result<Status> {
     let pin = match args.tls_pin {
         Some(pin) => Some(pin),
-        None => self_signed_pin(places, args.tls_self_signed)?,
+        None => self_signed_pin(directories, args.tls_self_signed)?,
     };
     let output = args.output.unwrap_or_else(|| format!("{}.token", args.name).into());
     if output == Path::new("-") {
@@ -102,7 +102,7 @@ fn make(places: &Places, file: &TokenFile, args: Make) -> Result<Status> {
         io::stdout().write_all(Credentials::text(&token, pin.as_ref()).as_bytes())?;
         return Ok(0);
     }
-    // Made first: a token whose file can't be written would be lost. Never one that is there.
+    // The file is made first: a token whose file can't be written would be lost. An existing file is never overwritten.
     let failed = |error: io::Error| {
         let hint = if error.kind() == io::ErrorKind::AlreadyExists {
             "name another file with -o"

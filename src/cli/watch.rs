@@ -1,5 +1,4 @@
-//! `query --watch`: the same question again and again. A terminal is redrawn in place; anything else gets one answer
-//! after another.
+//! `query --watch`: repeats a query. A terminal is redrawn; anything else gets one answer after another.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -22,11 +21,11 @@ use crate::output::{self, Format, Printed, Shape, Terminal, feed};
 /// The default interval.
 pub(super) const INTERVAL: &str = "2s";
 
-/// Lines of a terminal that are not the answer's: the header with a line below it, what is said of rows that don't fit,
-/// and the line that the cursor stands on.
+/// Lines of a terminal that are not the answer's: the header with a line below it, the note about rows that don't fit, and
+/// the line of the cursor.
 const FRAME: usize = 4;
 
-/// Understands what stands after `--watch`. It need not be an interval: `--watch "SELECT …"` is SQL with none given.
+/// Parses what follows `--watch`. It need not be an interval: `--watch "SELECT …"` is SQL with none given.
 pub(super) fn interval(text: String, sql: &mut Option<String>, has_file: bool) -> Result<Duration> {
     match duration(&text) {
         Ok(interval) => Ok(interval),
@@ -38,7 +37,7 @@ pub(super) fn interval(text: String, sql: &mut Option<String>, has_file: bool) -
     }
 }
 
-/// What to ask, how often, and how to show it.
+/// A query, how often to repeat it, and how to show its answers.
 pub(super) struct Watch {
     sql: String,
     format: Format,
@@ -75,7 +74,7 @@ impl Watch {
         let mut ticks = tokio::time::interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut screen = Screen::default();
-        let mut shown = Shown::default();
+        let mut shown = Appended::default();
         loop {
             ticks.tick().await;
             let terminal = Terminal { shape: self.shape, ..Terminal::of_stdout() };
@@ -94,7 +93,7 @@ impl Watch {
         }
     }
 
-    /// One answer in place of the one before it.
+    /// Shows an answer instead of the previous one.
     async fn draw(&self, answer: Answer, terminal: Terminal, target: &Target, screen: &mut Screen) -> Result<bool> {
         let room = terminal.height.saturating_sub(FRAME).max(1);
         // No more rows than there are lines: what can't be seen need not be fetched.
@@ -120,8 +119,8 @@ impl Watch {
         output::unless_closed(screen.draw(lines, terminal))
     }
 
-    /// One answer after the one before it.
-    async fn append(&self, answer: Answer, shown: &mut Shown) -> Result<bool> {
+    /// Writes an answer after the previous one.
+    async fn append(&self, answer: Answer, shown: &mut Appended) -> Result<bool> {
         let out = Box::new(io::BufWriter::new(io::stdout()));
         let again = shown.columns.as_ref() == Some(&answer.schema);
         if shown.columns.is_some() && self.format == Format::Table && !output::unless_closed(writeln!(io::stdout()))? {
@@ -138,7 +137,7 @@ impl Watch {
             Ok(mut writer) => feed(answer, self.limit, writer.as_mut(), &mut printed).await?,
             Err(error) => Err(error),
         };
-        if printed.more && !std::mem::replace(&mut shown.said_cut, true) {
+        if printed.more && !std::mem::replace(&mut shown.has_noted_cut, true) {
             report::note(format_args!("answers have more than {}, and are cut there", count(printed.rows)));
             report::hint("use a larger --limit-rows N, or 0 for all rows");
         }
@@ -148,23 +147,23 @@ impl Watch {
 
 /// What was appended so far.
 #[derive(Default)]
-struct Shown {
-    /// Of the last answer.
+struct Appended {
+    /// Columns of the last answer.
     columns: Option<SchemaRef>,
-    said_cut: bool,
+    has_noted_cut: bool,
 }
 
-/// A terminal that is drawn over and over.
+/// A terminal that is redrawn.
 #[derive(Default)]
 pub(super) struct Screen {
-    /// What was drawn on last; None before the first time.
+    /// The terminal as it was drawn last; None before the first time.
     last: Option<Terminal>,
 }
 
 impl Screen {
-    /// All of it in one write, each line over the old one, so that nothing flickers.
+    /// Draws all lines in one write, each over the old one, so that nothing flickers.
     pub(super) fn draw<'a>(&mut self, lines: impl Iterator<Item = &'a str>, terminal: Terminal) -> io::Result<()> {
-        // Cleared only where what is there does not line up with what comes. Lines that are too long are not wrapped.
+        // The screen is cleared only where old and new lines would not line up. Lines that are too long are not wrapped.
         let mut frame =
             String::from(if self.last == Some(terminal) { "\x1b[H\x1b[?7l" } else { "\x1b[2J\x1b[H\x1b[?7l" });
         self.last = Some(terminal);
@@ -179,7 +178,7 @@ impl Screen {
     }
 }
 
-/// "Every 2s: SELECT …", and at the right whom and when.
+/// The header: "Every 2s: SELECT …", with the name of the target and the time at the right.
 fn header(sql: &str, interval: Duration, name: &str, width: usize) -> String {
     let right = format!("{name}  {}", Zoned::now().strftime("%Y-%m-%d %H:%M:%S"));
     let mut left = format!("Every {}: ", humantime::format_duration(interval));
@@ -197,7 +196,7 @@ fn header(sql: &str, interval: Duration, name: &str, width: usize) -> String {
     format!("{left}{}{right}", " ".repeat(fill))
 }
 
-/// An error of a collector that is not there any more says so.
+/// The error for people: one of a collector that has gone says so.
 fn explain(error: Error, target: &Target) -> Error {
     let gone = match &target.place {
         Place::Socket(path) => error.kind() == Kind::Unreachable || socket_state(path) != SocketState::Live,

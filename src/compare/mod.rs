@@ -1,5 +1,5 @@
 //! Two runs, or two windows of one, side by side: what a step takes and what each module takes in it, in A and in B, and
-//! whether the difference is more than noise. What is asked is in `sql`.
+//! whether the difference is more than noise. The queries are in `sql`.
 
 mod side;
 mod sql;
@@ -11,30 +11,30 @@ pub use self::side::{Key, LAST_STEPS, PARTS, Side};
 pub use self::sql::read;
 use crate::block_bootstrap::{Draws, median, middle95};
 
-/// Steps that a side has to have before anything is said about noise.
+/// Steps that a side needs for a judgement about noise.
 pub const FEWEST: usize = 5;
 
-/// What can be said of a difference.
+/// The judgement of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The 95 % interval is above no change.
+    /// The 95 % interval of the change is above zero.
     Slower,
-    /// It is below.
+    /// The 95 % interval of the change is below zero.
     Faster,
-    /// It includes no change.
+    /// The 95 % interval of the change includes zero.
     WithinNoise,
-    /// One side has fewer than [`FEWEST`].
+    /// One side has fewer than [`FEWEST`] steps.
     TooFewSteps,
-    /// The other side has no such module.
+    /// B has no such module.
     OnlyInA,
-    /// The other side has no such module.
+    /// A has no such module.
     OnlyInB,
-    /// It ran, and its time is not known on one side: a device that was not timed.
+    /// The module ran, and its time is not known on one side: the device was not timed.
     NotTimed,
 }
 
 impl Verdict {
-    /// As people read it.
+    /// The verdict in words.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Slower => "slower",
@@ -59,35 +59,35 @@ pub struct Row {
     pub a_ms: Option<f64>,
     /// Median over B's steps.
     pub b_ms: Option<f64>,
-    /// B's less A's.
+    /// B's median less A's.
     pub change_ms: Option<f64>,
-    /// B's less A's, in percent of A's.
+    /// B's median less A's, in percent of A's.
     pub change_percent: Option<f64>,
-    /// Where that lies with 95 % confidence.
+    /// The 95 % interval of that percentage.
     pub interval_percent: Option<(f64, f64)>,
-    /// Steps of A in which it was timed.
+    /// Steps of A in which the row was timed.
     pub steps_a: usize,
-    /// Steps of B in which it was timed.
+    /// Steps of B in which the row was timed.
     pub steps_b: usize,
-    /// What that means.
+    /// The judgement of the difference.
     pub verdict: Verdict,
 }
 
 impl Row {
-    /// How much time is in question, for the order of rows.
+    /// The time of the change, or of the one side that has the row (ms): rows are ordered by it.
     fn weight(&self) -> f64 {
         self.change_ms.or(self.a_ms).or(self.b_ms).unwrap_or_default().abs()
     }
 }
 
-/// Compares: the whole step and its parts first, then modules by how much time they gained or lost.
+/// Compares two sides: the whole step and its parts first, then modules by how much time they gained or lost.
 pub fn compare(a: &Side, b: &Side) -> Vec<Row> {
     let draws = (Draws::new(a.steps.len(), 1), Draws::new(b.steps.len(), 2));
     let known = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
     let empty = Vec::new();
-    let part = |(place, (name, _)): (usize, &(&str, &str))| {
-        let of = |side: &Side| known(side.parts.get(place).unwrap_or(&empty));
-        line(None, (*name).to_owned(), &of(a), &of(b), &draws)
+    let part = |(index, (name, _)): (usize, &(&str, &str))| {
+        let times = |side: &Side| known(side.parts.get(index).unwrap_or(&empty));
+        line(None, (*name).to_owned(), &times(a), &times(b), &draws)
     };
     let mut rows: Vec<Row> = PARTS.iter().enumerate().map(part).collect();
     let mut keys: Vec<&Key> = a.modules.keys().chain(b.modules.keys()).collect();
@@ -111,7 +111,7 @@ fn module(key: &Key, a: Option<&Vec<Option<f64>>>, b: Option<&Vec<Option<f64>>>,
     row
 }
 
-/// What there is to say about the times of one thing, in seconds a step.
+/// The row of a module or a part of a step, from its times in seconds a step.
 fn line(what: Option<Key>, stage: String, a: &[Option<f64>], b: &[Option<f64>], draws: &(Draws, Draws)) -> Row {
     let ms = |values: &[Option<f64>]| median(values.iter().flatten().map(|seconds| seconds * 1000.0).collect());
     let (steps_a, steps_b) = (a.iter().flatten().count(), b.iter().flatten().count());
@@ -121,7 +121,7 @@ fn line(what: Option<Key>, stage: String, a: &[Option<f64>], b: &[Option<f64>], 
     if steps_a >= FEWEST && steps_b >= FEWEST {
         let (in_a, in_b) = (draws.0.medians(a), draws.1.medians(b));
         let pairs = || in_a.iter().zip(&in_b).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
-        // Where nothing took any time in A there is no ratio; the difference says the same about more or less.
+        // Without time in A there is no ratio; the difference says as well whether B takes more or less.
         let difference = middle95(pairs().map(|(a, b)| b - a).collect());
         let all_positive = pairs().all(|(a, _)| a > 0.0);
         interval_percent = middle95(pairs().map(|(a, b)| (b / a - 1.0) * 100.0).collect()).filter(|_| all_positive);

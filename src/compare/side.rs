@@ -1,11 +1,11 @@
-//! What is known of one side of a comparison.
+//! The measurements of one side of a comparison.
 
 use std::collections::BTreeMap;
 
-/// Most steps of a side that are compared where no window says which: the last ones, so that warming up is not in it.
+/// Number of steps that are compared without a window: the last ones, so that the warm-up is left out.
 pub const LAST_STEPS: i64 = 1000;
 
-/// The parts of a step, the whole of it first: how they are called, and what they are in `python.steps`.
+/// The parts of a step, the whole step first: their names, and their expressions over `python.steps`.
 pub const PARTS: [(&str, &str); 9] = [
     ("all", "duration"),
     ("data", "data_time"),
@@ -32,9 +32,9 @@ pub struct Side {
     pub processes_left_out: Option<String>,
     /// Processes that finished each of `steps`.
     pub processes: usize,
-    /// As [`PARTS`], each as `steps`.
+    /// Times in the order of [`PARTS`], each in the order of `steps`.
     pub parts: Vec<Vec<f64>>,
-    /// As `steps`; None where the step was not recorded in detail, or the module not timed in it.
+    /// Times in the order of `steps`; None where the step was not recorded in detail, or the module not timed in it.
     pub modules: BTreeMap<Key, Vec<Option<f64>>>,
     /// Clocks of the times: host, device.
     pub clocks: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a comparison asks of a run.
+//! The queries of a comparison.
 //!
 //! The unit is the step. Within one, ranks wait for each other and are no observations of their own: counting every
 //! rank's step as one would make any difference look certain. So a step has one value, the mean over the processes that
@@ -51,7 +51,7 @@ async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>
     let sql = format!(
         "SELECT step, COUNT(*) FILTER (WHERE captured IS NOT TRUE) AS processes, MIN(clock) AS clock, MAX(clock) AS other_clock, {} \
          FROM python.steps WHERE {condition} GROUP BY step ORDER BY step",
-        parts.iter().enumerate().map(|(place, part)| format!("{part} AS part_{place}")).collect::<Vec<_>>().join(", ")
+        parts.iter().enumerate().map(|(index, part)| format!("{part} AS part_{index}")).collect::<Vec<_>>().join(", ")
     );
     let mut rows = Vec::new();
     let mut clocks = Vec::new();
@@ -59,7 +59,7 @@ async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>
         let (step, processes) =
             (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());
         let means: Vec<_> =
-            (0..PARTS.len()).map(|place| batch.column(4 + place).as_primitive::<Float64Type>()).collect();
+            (0..PARTS.len()).map(|index| batch.column(4 + index).as_primitive::<Float64Type>()).collect();
         for row in 0..batch.num_rows() {
             rows.push((
                 step.value(row),
@@ -68,19 +68,19 @@ async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>
             ));
         }
         clocks.extend(
-            [2, 3].iter().flat_map(|place| batch.column(*place).as_string::<i32>().iter().flatten().map(str::to_owned)),
+            [2, 3].iter().flat_map(|index| batch.column(*index).as_string::<i32>().iter().flatten().map(str::to_owned)),
         );
     })
     .await?;
     clocks.sort_unstable();
     clocks.dedup();
     let processes = rows.iter().map(|(_, processes, _)| *processes).max().unwrap_or_default();
-    let found = rows.len();
+    let total = rows.len();
     rows.retain(|(_, count, _)| *count == processes);
     Ok(Side {
-        left_out: found - rows.len(),
+        left_out: total - rows.len(),
         processes: usize::try_from(processes).unwrap_or_default(),
-        parts: (0..PARTS.len()).map(|place| rows.iter().map(|(_, _, means)| means[place]).collect()).collect(),
+        parts: (0..PARTS.len()).map(|index| rows.iter().map(|(_, _, means)| means[index]).collect()).collect(),
         steps: rows.into_iter().map(|(step, _, _)| step).collect(),
         modules: BTreeMap::new(),
         clocks,
@@ -102,17 +102,17 @@ async fn modules(
          ) GROUP BY module, stage, step",
         window.condition()
     );
-    let places: HashMap<i64, usize> = steps.iter().enumerate().map(|(place, step)| (*step, place)).collect();
+    let indexes: HashMap<i64, usize> = steps.iter().enumerate().map(|(index, step)| (*step, index)).collect();
     let mut found: BTreeMap<super::side::Key, Vec<Option<f64>>> = BTreeMap::new();
     each(client.query(&shared.rewrite(&sql)).await?, |batch| {
         let (module, stage) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
         let (step, seconds) =
             (batch.column(2).as_primitive::<Int64Type>(), batch.column(3).as_primitive::<Float64Type>());
         for row in 0..batch.num_rows() {
-            let Some(place) = places.get(&step.value(row)) else { continue };
+            let Some(index) = indexes.get(&step.value(row)) else { continue };
             let key = (module.is_valid(row).then(|| module.value(row).to_owned()), stage.value(row).to_owned());
             let values = found.entry(key).or_insert_with(|| vec![None; steps.len()]);
-            values[*place] = seconds.is_valid(row).then(|| seconds.value(row));
+            values[*index] = seconds.is_valid(row).then(|| seconds.value(row));
         }
     })
     .await?;
@@ -124,7 +124,7 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
     let mut range = None;
     let sql = "SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps";
     each(client.query(&shared.rewrite(sql)).await?, |batch| {
-        let end = |place: usize| batch.column(place).as_primitive::<Int64Type>().iter().flatten().next();
+        let end = |index: usize| batch.column(index).as_primitive::<Int64Type>().iter().flatten().next();
         range = range.or(end(0).zip(end(1)));
     })
     .await?;

@@ -1,18 +1,18 @@
-//! What is told of a process that ended badly.
+//! The account of a process that ended badly.
 
 use super::kept::KeptByModules;
 
-/// Processes of which everything is asked; of more only how they ended.
-pub(crate) const MOST: usize = 32;
+/// Processes of which the whole account is asked; of the others only how they ended.
+pub(crate) const MAX_ACCOUNTS: usize = 32;
 
-/// What became of a run's processes.
+/// How a run's processes ended.
 #[derive(Debug, Default)]
 pub(crate) struct Crash {
-    /// Those that ended badly, in the order in which they ended.
+    /// Processes that ended badly, in the order in which they ended.
     pub(crate) accounts: Vec<Account>,
-    /// How many there are that did not.
+    /// Number of processes that did not end badly.
     pub(crate) well: usize,
-    /// Of them, how many are live.
+    /// Number of live processes among `well`.
     pub(crate) live: usize,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Account {
     pub(crate) host: String,
     pub(crate) pid: i64,
     pub(crate) rank: Option<i64>,
-    /// As in probe.agents.
+    /// The state, as in probe.agents.
     pub(crate) state: String,
     pub(crate) ended: Option<i64>,
     pub(crate) exit_status: Option<i64>,
@@ -45,7 +45,7 @@ pub(crate) struct Account {
     /// Frames of the main thread in the newest capture, innermost first, and when that was taken.
     pub(crate) stack: Vec<String>,
     pub(crate) captured: Option<i64>,
-    /// What the collector had noticed of it before.
+    /// Events of the process before its end: time (ns since 1970) and message.
     pub(crate) events: Vec<(i64, String)>,
 }
 
@@ -56,11 +56,11 @@ pub(crate) struct Interval {
     pub(crate) module: String,
     pub(crate) stage: String,
     pub(crate) step: i64,
-    /// It was not left.
+    /// Whether the module was entered and not left.
     pub(crate) inside: bool,
 }
 
-/// The collective that was issued last; one that has not finished before one that has.
+/// The collective that was issued last; an unfinished one takes precedence over a finished one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Collective {
     pub(crate) operation_type: String,
@@ -76,7 +76,7 @@ pub(crate) struct Collective {
 pub(crate) struct Memory {
     pub(crate) device: String,
     pub(crate) first: Option<f64>,
-    /// A minute before the last.
+    /// A minute before `last`.
     pub(crate) before: Option<f64>,
     pub(crate) last: Option<f64>,
     pub(crate) peak: Option<f64>,
@@ -93,7 +93,8 @@ pub(crate) struct Raised {
     pub(crate) main: bool,
     pub(crate) module: Option<String>,
     pub(crate) stage: Option<String>,
-    pub(crate) place: Option<String>,
+    /// Function, file and line.
+    pub(crate) location: Option<String>,
     pub(crate) memory: Option<String>,
 }
 
@@ -107,19 +108,19 @@ impl Account {
         }
     }
 
-    /// The exception that is worth a word: the one that ended it, else the newest.
+    /// The exception that is shown: the one that ended the process, else the newest.
     pub(crate) fn exception(&self) -> Option<&Raised> {
         self.exceptions.iter().find(|raised| raised.uncaught && raised.main).or(self.exceptions.first())
     }
 
-    /// What those have in common whose accounts are one.
+    /// What accounts have in common that are shown as one.
     fn key(&self) -> impl PartialEq + '_ {
-        let exception = self.exception().map(|raised| (&raised.exception, &raised.place));
+        let exception = self.exception().map(|raised| (&raised.exception, &raised.location));
         let module = self.module.as_ref().map(|interval| (&interval.module, &interval.stage, interval.inside));
         (self.how(), self.cause.is_some(), self.steps, exception, module)
     }
 
-    /// Whether another one's account would say the same.
+    /// Whether the two accounts are shown as one.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.key() == other.key()
     }

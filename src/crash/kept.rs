@@ -1,5 +1,5 @@
-//! What modules keep allocated after their calls, in the newest step in which that was measured, and where that is more
-//! than it was in the first one.
+//! The memory that modules keep allocated after their calls, in the newest step with a measurement, and by how much it has
+//! grown since the first one.
 
 use probe_client::Client;
 use probe_common::error::Result;
@@ -9,25 +9,25 @@ use crate::small_rows::{Row, rows};
 /// Modules and optimizers by what stays allocated after them (MB), the largest first.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct KeptByModules {
-    /// The newest step in which it was measured.
+    /// The newest step with a measurement.
     pub(crate) step: i64,
     pub(crate) most: Vec<(String, f64)>,
-    /// How much more than in `since`, the first one, where there are two.
+    /// The first step with a measurement, where that is another one; `grew` is by how much memory has grown since then.
     pub(crate) since: Option<i64>,
     pub(crate) grew: Vec<(String, f64)>,
 }
 
-/// Named at most.
-const NAMED: usize = 3;
-/// Less is noise of the allocator's rounding (MB).
-const LEAST: f64 = 0.001;
+/// Number of modules that are named.
+const MAX_NAMED: usize = 3;
+/// Smaller sizes are noise of the allocator's rounding (MB).
+const MIN_SIZE: f64 = 0.001;
 
-/// What rows that `of` picks say; None where nothing was measured.
-pub(super) async fn ask(client: &mut Client, of: &str) -> Result<Option<KeptByModules>> {
+/// What modules keep in the rows of `process`, a condition in SQL; None where nothing was measured.
+pub(super) async fn ask(client: &mut Client, process: &str) -> Result<Option<KeptByModules>> {
     let sql = format!(
-        "SELECT step, module, SUM(allocated_delta) FROM python.torch_trace WHERE {of} AND allocated_delta IS NOT NULL \
-         AND step IN (SELECT MAX(step) FROM python.torch_trace WHERE {of} AND allocated_delta IS NOT NULL UNION ALL \
-         SELECT MIN(step) FROM python.torch_trace WHERE {of} AND allocated_delta IS NOT NULL) \
+        "SELECT step, module, SUM(allocated_delta) FROM python.torch_trace WHERE {process} AND allocated_delta IS NOT NULL \
+         AND step IN (SELECT MAX(step) FROM python.torch_trace WHERE {process} AND allocated_delta IS NOT NULL UNION ALL \
+         SELECT MIN(step) FROM python.torch_trace WHERE {process} AND allocated_delta IS NOT NULL) \
          GROUP BY step, module ORDER BY step, 3 DESC, module"
     );
     let found = rows(client, &sql).await?;
@@ -35,7 +35,7 @@ pub(super) async fn ask(client: &mut Client, of: &str) -> Result<Option<KeptByMo
     Ok(of_sums(sums))
 }
 
-/// From (step, module, MB), of the first step and the newest one.
+/// What modules keep, from (step, module, MB) of the first step and the newest one.
 fn of_sums(sums: Vec<(i64, String, f64)>) -> Option<KeptByModules> {
     let (first, step) = (sums.first()?.0, sums.last()?.0);
     let before =
@@ -49,9 +49,9 @@ fn of_sums(sums: Vec<(i64, String, f64)>) -> Option<KeptByModules> {
 }
 
 fn largest(mut modules: Vec<(String, f64)>) -> Vec<(String, f64)> {
-    modules.retain(|(_, size)| *size >= LEAST);
+    modules.retain(|(_, size)| *size >= MIN_SIZE);
     modules.sort_by(|one, other| other.1.total_cmp(&one.1));
-    modules.truncate(NAMED);
+    modules.truncate(MAX_NAMED);
     modules
 }
 
@@ -59,8 +59,8 @@ fn largest(mut modules: Vec<(String, f64)>) -> Vec<(String, f64)> {
 mod tests {
     use super::*;
 
-    fn sums(of: &[(i64, &str, f64)]) -> Option<KeptByModules> {
-        of_sums(of.iter().map(|(step, module, kept)| (*step, (*module).to_owned(), *kept)).collect())
+    fn sums(values: &[(i64, &str, f64)]) -> Option<KeptByModules> {
+        of_sums(values.iter().map(|(step, module, kept)| (*step, (*module).to_owned(), *kept)).collect())
     }
 
     #[test]

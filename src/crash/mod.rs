@@ -1,5 +1,5 @@
-//! The account of processes that ended badly: told by queries alone, so that it is the same of a live run, of one that
-//! has ended, and of a directory.
+//! The account of processes that ended badly: made by queries alone, so that it is the same for a live run, for one that has
+//! ended, and for a directory.
 
 mod account;
 mod kept;

@@ -1,34 +1,34 @@
-//! The account as people read it: a sentence, and a paragraph for ranks that ended alike.
+//! The account as a page for people: a sentence, and a paragraph for ranks that ended alike.
 
 use std::fmt::Write;
 
 use probe_inspect::stacks::fold::{Owner, names};
 use unicode_width::UnicodeWidthStr;
 
-use super::account::{Account, Crash, MOST, Memory};
+use super::account::{Account, Crash, MAX_ACCOUNTS, Memory};
 
-/// What stands before a line's facts.
+/// Width of the label before a fact.
 const LABEL: usize = 13;
-/// Lines of a traceback that are shown, of its end.
+/// Lines that are shown of the end of a traceback.
 const MAX_LINES: usize = 40;
 
-/// All of it, in lines of at most `width` where there is one.
-pub(crate) fn page(crash: &Crash, of: &str, width: Option<usize>) -> String {
+/// The whole page for the run or process called `name`, in lines of at most `width` if that is known.
+pub(crate) fn page(crash: &Crash, name: &str, width: Option<usize>) -> String {
     let mut page = Page { text: String::new(), width };
     let groups = groups(&crash.accounts);
-    page.paragraph("", &format!("{of}: {}", headline(crash, &groups)));
+    page.paragraph("", &format!("{name}: {}", headline(crash, &groups)));
     for group in &groups {
         page.account(group);
     }
-    if crash.accounts.len() > MOST {
-        let more = crash.accounts.len() - MOST;
+    if crash.accounts.len() > MAX_ACCOUNTS {
+        let more = crash.accounts.len() - MAX_ACCOUNTS;
         page.text.push('\n');
         page.paragraph("", &format!("Of the last {more} only how they ended was asked."));
     }
     page.text
 }
 
-/// Those whose accounts are alike, in the order in which the first of each ended.
+/// Groups of like accounts, in the order in which the first of each group ended.
 fn groups(accounts: &[Account]) -> Vec<Vec<&Account>> {
     let mut groups: Vec<Vec<&Account>> = Vec::new();
     for account in accounts {
@@ -64,7 +64,7 @@ fn headline(crash: &Crash, groups: &[Vec<&Account>]) -> String {
             (live, ended) => format!("nothing crashed; {} live, and {ended} ended well", are(live)),
         };
     };
-    // Of several the one that ended first says most: the others may have been ended because of it.
+    // The process that ended first says most: the others may have been ended because of it.
     let how = first[0].how();
     let how = if first.len() > 1 { how.replacen("was ", "were ", 1) } else { how };
     let mut text = format!("{} {how}", owners(first));
@@ -112,8 +112,8 @@ impl Page {
             let status = if last.status == "pending" { "has not finished".into() } else { last.status.clone() };
             self.fact("collective", &format!("{what}, {}, in step {}: {status}", bytes(last.bytes), last.step));
         }
-        for (place, memory) in account.memory.iter().enumerate() {
-            self.fact(if place == 0 { "memory" } else { "" }, &trend(memory));
+        for (index, memory) in account.memory.iter().enumerate() {
+            self.fact(if index == 0 { "memory" } else { "" }, &trend(memory));
         }
         if let Some(kept) = &account.kept {
             let listed = |modules: &[(String, f64)], sign| {
@@ -146,7 +146,7 @@ impl Page {
         self.stack(account);
     }
 
-    /// How it ended, and when its last step was.
+    /// How the process ended, and when its last step was.
     fn ending(&mut self, account: &Account) {
         let end = account.ended.unwrap_or(account.last_seen);
         let mut how = vec![match (&account.signal, account.exit_status) {
@@ -170,7 +170,7 @@ impl Page {
     fn raised(&mut self, account: &Account) {
         let Some(raised) = account.exception() else { return };
         let message = raised.message.lines().next().unwrap_or_default();
-        let said =
+        let summary =
             if message.is_empty() { raised.exception.clone() } else { format!("{}: {message}", raised.exception) };
         let what = match (raised.uncaught, raised.main) {
             (true, true) => "uncaught",
@@ -181,8 +181,11 @@ impl Page {
             Some(stage) => format!(", in {module} ({stage})"),
             None => format!(", in {module}"),
         });
-        let place = raised.place.as_ref().map(|place| format!(", at {place}")).unwrap_or_default();
-        self.fact("exception", &format!("{said} ({what}, {}{}{place})", time(raised.ts), within.unwrap_or_default()));
+        let location = raised.location.as_ref().map(|location| format!(", at {location}")).unwrap_or_default();
+        self.fact(
+            "exception",
+            &format!("{summary} ({what}, {}{}{location})", time(raised.ts), within.unwrap_or_default()),
+        );
         if let Some(memory) = &raised.memory {
             let first: Vec<&str> = memory.lines().take(8).collect();
             self.fact("", &first.join(", "));
@@ -207,7 +210,7 @@ impl Page {
         }
     }
 
-    /// A line of code or of a stack: what is too long is cut by nobody, but wrapped.
+    /// A line of code or of a stack. A line that is too long is wrapped, not cut.
     fn line(&mut self, line: &str) {
         self.paragraph("  ", line);
     }
@@ -216,7 +219,7 @@ impl Page {
         self.paragraph(&format!("  {label:LABEL$}"), fact);
     }
 
-    /// Words in lines, all but the first below where the first one's words begin.
+    /// Wraps words into lines. All lines but the first are indented by the width of `before`.
     fn paragraph(&mut self, before: &str, words: &str) {
         let indent = before.width();
         let room = self.width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(20));
@@ -229,21 +232,21 @@ impl Page {
             line.push_str(word);
         }
         lines.push(line);
-        for (place, line) in lines.iter().enumerate() {
-            let before = if place == 0 { before.to_owned() } else { " ".repeat(indent) };
+        for (index, line) in lines.iter().enumerate() {
+            let before = if index == 0 { before.to_owned() } else { " ".repeat(indent) };
             let _ = writeln!(self.text, "{}", format!("{before}{line}").trim_end());
         }
     }
 }
 
-/// "cpu 812 MB at first, 1.20 GB a minute before the end, 1.41 GB at the end, at most 1.50 GB".
+/// The memory of a device in words: "cpu 812 MB at first, 1.20 GB a minute before the end, 1.41 GB at the end, at most 1.50 GB".
 fn trend(memory: &Memory) -> String {
-    let of = |value: Option<f64>, words: &str| value.map(|value| format!("{} {words}", megabytes(value)));
+    let amount = |value: Option<f64>, words: &str| value.map(|value| format!("{} {words}", megabytes(value)));
     let at_most = memory.peak.map(|peak| format!("at most {}", megabytes(peak)));
     let parts = [
-        of(memory.first, "at first"),
-        of(memory.before, "a minute before the last"),
-        of(memory.last, "at last"),
+        amount(memory.first, "at first"),
+        amount(memory.before, "a minute before the last"),
+        amount(memory.last, "at last"),
         at_most,
     ];
     format!("{}: {}", memory.device, parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
@@ -270,7 +273,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Four digits that say something.
+/// A number with four significant digits.
 fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();

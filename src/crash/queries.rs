@@ -1,18 +1,18 @@
-//! What an account asks of a run.
+//! The queries of an account.
 
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::account::{Account, Collective, Crash, Interval, MOST, Memory, Raised};
+use super::account::{Account, Collective, Crash, Interval, MAX_ACCOUNTS, Memory, Raised};
 use super::kept;
 use crate::small_rows::rows;
 
-/// Nanoseconds of the minute before the last measurement.
+/// The minute before the last measurement (ns).
 const RECENT: i64 = 60_000_000_000;
 /// Stacks that are older than this when a process ended say nothing of its end (ns).
 const STALE: i64 = 600_000_000_000;
 
-/// Asks for all of it.
+/// Asks for the accounts of all processes that ended badly.
 ///
 /// # Errors
 /// The queries'.
@@ -35,7 +35,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
             ..Account::default()
         };
         let unknown = account.exit_status.is_none() && account.signal.is_none();
-        // One that said goodbye and of which no more is known ended well, as far as anybody can tell.
+        // A process that said goodbye and of which no more is known counts as ended well.
         let well = account.exit_status == Some(0) || unknown && account.state != "lost";
         if well {
             crash.well += 1;
@@ -44,16 +44,17 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
             crash.accounts.push(account);
         }
     }
-    for account in crash.accounts.iter_mut().take(MOST) {
+    for account in crash.accounts.iter_mut().take(MAX_ACCOUNTS) {
         fill(client, account).await?;
     }
     Ok(crash)
 }
 
-/// What its rows say of a process.
+/// Fills an account from the rows of its process.
 async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
-    let of = format!("pid = {} AND host = '{}'", account.pid, account.host.replace('\'', "''"));
-    let newest = |table: &str| format!("{of} AND step >= (SELECT MAX(step) FROM {table} WHERE {of})");
+    // The condition for rows of this process.
+    let process = format!("pid = {} AND host = '{}'", account.pid, account.host.replace('\'', "''"));
+    let newest = |table: &str| format!("{process} AND step >= (SELECT MAX(step) FROM {table} WHERE {process})");
 
     let sql = format!(
         "SELECT CAST(ts AS BIGINT) + CAST(duration * 1e9 AS BIGINT), step FROM python.steps WHERE {} ORDER BY ts DESC LIMIT 1",
@@ -77,13 +78,13 @@ async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
         inside: false,
     });
     let sql = format!(
-        "SELECT details FROM probe.events WHERE {of} AND kind = 'process end' AND details IS NOT NULL ORDER BY ts DESC LIMIT 1"
+        "SELECT details FROM probe.events WHERE {process} AND kind = 'process end' AND details IS NOT NULL ORDER BY ts DESC LIMIT 1"
     );
     let details = rows(client, &sql).await?.first().and_then(|row| row.text(0));
     account.module = details.and_then(|details| inside(&details)).or(recorded);
 
     let sql = format!(
-        "SELECT operation_type, group_name, seq, bytes, status, step FROM python.nccl_trace WHERE {of} \
+        "SELECT operation_type, group_name, seq, bytes, status, step FROM python.nccl_trace WHERE {process} \
          ORDER BY ts DESC LIMIT 16"
     );
     let issued = rows(client, &sql).await?;
@@ -97,13 +98,13 @@ async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
         step: row.int(5).unwrap_or_default(),
     });
 
-    account.memory = memory(client, &of).await?;
+    account.memory = memory(client, &process).await?;
 
-    account.kept = kept::ask(client, &of).await?;
+    account.kept = kept::ask(client, &process).await?;
 
     let sql = format!(
-        "SELECT name, last_value(value ORDER BY ts), MAX(step) FROM python.metrics WHERE {of} \
-         AND step > (SELECT MAX(step) - 100 FROM python.metrics WHERE {of}) GROUP BY name ORDER BY MAX(ts) DESC, name LIMIT 8"
+        "SELECT name, last_value(value ORDER BY ts), MAX(step) FROM python.metrics WHERE {process} \
+         AND step > (SELECT MAX(step) - 100 FROM python.metrics WHERE {process}) GROUP BY name ORDER BY MAX(ts) DESC, name LIMIT 8"
     );
     let logged = rows(client, &sql).await?;
     account.metrics = logged.iter().filter_map(|row| Some((row.text(0)?, row.float(1), row.int(2)?))).collect();
@@ -115,11 +116,11 @@ async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
     let spans = rows(client, &sql).await?;
     account.spans = spans.iter().filter_map(|row| Some((row.text(0)?, row.float(1)?, row.int(2)?))).collect();
 
-    account.exceptions = exceptions(client, &of).await?;
-    stack(client, &of, account).await?;
+    account.exceptions = exceptions(client, &process).await?;
+    stack(client, &process, account).await?;
 
     let sql = format!(
-        "SELECT ts, message FROM probe.events WHERE {of} AND kind <> 'process end' AND severity <> 'info' \
+        "SELECT ts, message FROM probe.events WHERE {process} AND kind <> 'process end' AND severity <> 'info' \
          ORDER BY ts DESC LIMIT 3"
     );
     let events = rows(client, &sql).await?;
@@ -127,8 +128,8 @@ async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
     Ok(())
 }
 
-/// What it was in when it ended, from the details of that event: of several threads the one that entered something last,
-/// and a module before what no module stands for.
+/// The interval that a process was in when it ended, from the details of that event: of several threads the one that entered
+/// an interval last, and one of a module before one outside of modules.
 fn inside(details: &str) -> Option<Interval> {
     let details: serde_json::Value = serde_json::from_str(details).ok()?;
     let threads = details["inside"].as_array()?;
@@ -141,33 +142,33 @@ fn inside(details: &str) -> Option<Interval> {
     })
 }
 
-async fn memory(client: &mut Client, of: &str) -> Result<Vec<Memory>> {
+async fn memory(client: &mut Client, process: &str) -> Result<Vec<Memory>> {
     let sql = format!(
         "SELECT device, first_value(COALESCE(allocated, rss) ORDER BY ts), last_value(COALESCE(allocated, rss) ORDER BY ts), \
-         MAX(COALESCE(max_allocated, max_rss)), CAST(MAX(ts) AS BIGINT) FROM python.memory WHERE {of} GROUP BY device ORDER BY device"
+         MAX(COALESCE(max_allocated, max_rss)), CAST(MAX(ts) AS BIGINT) FROM python.memory WHERE {process} GROUP BY device ORDER BY device"
     );
-    let mut found = Vec::new();
+    let mut devices = Vec::new();
     for row in rows(client, &sql).await? {
         let (Some(device), Some(last)) = (row.text(0), row.int(4)) else { continue };
         let sql = format!(
-            "SELECT COALESCE(allocated, rss) FROM python.memory WHERE {of} AND device = '{}' \
+            "SELECT COALESCE(allocated, rss) FROM python.memory WHERE {process} AND device = '{}' \
              AND CAST(ts AS BIGINT) <= {} ORDER BY ts DESC LIMIT 1",
             device.replace('\'', "''"),
             last - RECENT
         );
         let before = rows(client, &sql).await?.first().and_then(|row| row.float(0));
-        found.push(Memory { device, first: row.float(1), before, last: row.float(2), peak: row.float(3) });
+        devices.push(Memory { device, first: row.float(1), before, last: row.float(2), peak: row.float(3) });
     }
-    Ok(found)
+    Ok(devices)
 }
 
-async fn exceptions(client: &mut Client, of: &str) -> Result<Vec<Raised>> {
+async fn exceptions(client: &mut Client, process: &str) -> Result<Vec<Raised>> {
     let sql = format!(
         "SELECT ts, exception, message, traceback, uncaught, main, module, stage, function, file, line, memory \
-         FROM python.exceptions WHERE {of} ORDER BY ts DESC LIMIT 4"
+         FROM python.exceptions WHERE {process} ORDER BY ts DESC LIMIT 4"
     );
-    let found = rows(client, &sql).await?;
-    let raised = found.iter().map(|row| {
+    let newest = rows(client, &sql).await?;
+    let raised = newest.iter().map(|row| {
         let file = row.text(9).zip(row.int(10)).map(|(file, line)| format!("{file}:{line}"));
         Raised {
             ts: row.int(0).unwrap_or_default(),
@@ -178,18 +179,18 @@ async fn exceptions(client: &mut Client, of: &str) -> Result<Vec<Raised>> {
             main: row.flag(5),
             module: row.text(6),
             stage: row.text(7),
-            place: row.text(8).zip(file).map(|(function, file)| format!("{function} ({file})")),
+            location: row.text(8).zip(file).map(|(function, file)| format!("{function} ({file})")),
             memory: row.text(11),
         }
     });
     Ok(raised.collect())
 }
 
-/// Where its main thread was when stacks were last taken, if that was near the end.
-async fn stack(client: &mut Client, of: &str, account: &mut Account) -> Result<()> {
+/// Fills in the stack of the main thread by the newest capture, if that was near the end.
+async fn stack(client: &mut Client, process: &str, account: &mut Account) -> Result<()> {
     let sql = format!(
-        "SELECT ts, function, file, line, waits_for, depth FROM python.stacks WHERE {of} AND main AND user_code \
-         AND capture = (SELECT MAX(capture) FROM python.stacks WHERE {of}) ORDER BY depth LIMIT 6"
+        "SELECT ts, function, file, line, waits_for, depth FROM python.stacks WHERE {process} AND main AND user_code \
+         AND capture = (SELECT MAX(capture) FROM python.stacks WHERE {process}) ORDER BY depth LIMIT 6"
     );
     let frames = rows(client, &sql).await?;
     let taken = frames.first().and_then(|row| row.int(0));

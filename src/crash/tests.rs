@@ -42,7 +42,7 @@ fn failed(rank: i64) -> Account {
         main: true,
         module: None,
         stage: None,
-        place: Some("load (train.py:3)".into()),
+        location: Some("load (train.py:3)".into()),
         memory: None,
     };
     Account {
@@ -117,9 +117,9 @@ fn lines_fit_and_lose_no_word() {
 
 #[test]
 fn where_nothing_crashed_that_is_said() {
-    let said = |well, live| page(&Crash { accounts: Vec::new(), well, live }, "gpt", None);
-    assert_eq!(said(0, 0), "gpt: no process has connected, so none crashed\n");
-    assert_eq!(said(2, 2), "gpt: nothing crashed; 2 processes are live\n");
-    assert_eq!(said(1, 0), "gpt: nothing crashed; 1 process ended well\n");
-    assert_eq!(said(3, 1), "gpt: nothing crashed; 1 process is live, and 2 ended well\n");
+    let text = |well, live| page(&Crash { accounts: Vec::new(), well, live }, "gpt", None);
+    assert_eq!(text(0, 0), "gpt: no process has connected, so none crashed\n");
+    assert_eq!(text(2, 2), "gpt: nothing crashed; 2 processes are live\n");
+    assert_eq!(text(1, 0), "gpt: nothing crashed; 1 process ended well\n");
+    assert_eq!(text(3, 1), "gpt: nothing crashed; 1 process is live, and 2 ended well\n");
 }

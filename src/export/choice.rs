@@ -1,4 +1,4 @@
-//! Which processes and steps of a run.
+//! [`Choice`]: the processes and steps of a run that are exported.
 
 use probe_client::Client;
 use probe_common::error::{Error, Result};
@@ -8,12 +8,12 @@ use super::row::each;
 use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
 
-/// Steps of a live or recorded run where nothing else is asked for.
+/// Default number of steps of a live or recorded run.
 const NEWEST_STEPS: i64 = 10;
 /// Times past this are from 1970 (ns).
 const UNIX: i64 = 1_000_000_000_000_000_000;
 
-/// What was asked for.
+/// The requested steps and ranks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
     /// Steps; None for the newest, or all of an imported trace.
@@ -22,32 +22,32 @@ pub(crate) struct Request {
     pub(crate) ranks: Option<Vec<i64>>,
 }
 
-/// What is exported.
+/// The processes and steps that are exported.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice {
     /// The processes, by rank.
     pub(crate) processes: Vec<Recorded>,
     /// The steps; None for everything there is.
     pub(crate) steps: Option<Window>,
-    /// Whether it becomes files of one process each, as other tools read them.
+    /// Whether the export is one file for each process, as other tools read them.
     pub(crate) per_rank: bool,
-    /// The same on each process, whose own count may be another, in SQL.
+    /// The condition for the steps, in SQL, by the own count of each process.
     pub(super) steps_condition: String,
-    /// Why the steps of some processes are not chosen as those of the others are, for people.
+    /// Why the steps of some processes are chosen by their own numbers, for people.
     pub(crate) not_shared: Option<String>,
     /// The first and the last step of captures.
     pub(crate) captured: Option<(i64, i64)>,
     /// When the steps began and ended in tables of agents, and in captures (ns).
     pub(super) agents_span: Option<(i64, i64)>,
     pub(super) captures_span: Option<(i64, i64)>,
-    /// Of the processes, in SQL; and of captures.
+    /// The conditions for the processes and for their captures, in SQL.
     pub(super) processes_condition: String,
     pub(super) captures_condition: String,
     name: String,
 }
 
 impl Choice {
-    /// Finds what was asked for in the run called `name`.
+    /// Finds the requested processes and steps in the run called `name`.
     ///
     /// # Errors
     /// There is no such rank or step; or the queries'.
@@ -85,10 +85,10 @@ impl Choice {
         Ok(choice)
     }
 
-    /// The same of one process alone, for a file of its own.
+    /// This choice restricted to the process at `index`, for a file of its own.
     #[must_use]
-    pub(crate) fn of_process(&self, place: usize) -> Self {
-        let process = self.processes[place].clone();
+    pub(crate) fn of_process(&self, index: usize) -> Self {
+        let process = self.processes[index].clone();
         let condition = process.condition();
         let captures_condition = match &process.capture {
             Some(capture) => format!("{condition} AND capture = '{}'", capture.replace('\'', "''")),
@@ -151,7 +151,7 @@ impl Choice {
         Ok(())
     }
 
-    /// Why there is nothing to write.
+    /// The error where there is nothing to write.
     pub(super) fn nothing(&self) -> Error {
         match self.steps {
             Some(window) => Error::failed(format!("{} has no rows within steps {window}", self.name))
@@ -166,7 +166,7 @@ impl Choice {
         self.processes.iter().any(|process| !process.is_relative)
     }
 
-    /// Where times are written from: a whole second before the first of all, which is `first` by its own clock.
+    /// The zero of written times: a whole second at or before the first time of all, which is `first` by its own clock.
     pub(super) fn base(&self, first: i64) -> i64 {
         if !self.is_unix() {
             return 0;

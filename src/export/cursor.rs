@@ -1,4 +1,4 @@
-//! The rows of a source in order of time, a piece at a time: what is held does not grow with how many there are.
+//! The rows of a source in order of time, a piece at a time: the memory does not grow with the number of rows.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::drawing::Drawing;
 use super::row::{Row, columns};
 use super::sources::Source;
 
-/// Rows of a piece, where fewer have the same time.
+/// Rows of a piece, unless more have the same time.
 const MAX_ROWS: u64 = 8192;
 /// Parts that a span of time is divided into where it has more.
 const PARTS: i64 = 128;
@@ -20,14 +20,15 @@ const PARTS: i64 = 128;
 pub(super) struct Cursor {
     source: &'static Source,
     condition: String,
-    /// How many there are.
+    /// Number of rows.
     pub(crate) rows: u64,
-    /// When the first begins.
+    /// When the first row begins (ns).
     pub(crate) first: i64,
     /// Spans of time that are still to be read, from and before, with the rows in each where they were counted.
     spans: VecDeque<(i64, i64, u64)>,
     batches: VecDeque<Vec<ArrayRef>>,
-    place: usize,
+    /// Index of the current row in the first batch.
+    index: usize,
 }
 
 impl Cursor {
@@ -42,13 +43,13 @@ impl Cursor {
         );
         let (mut rows, mut first, mut spans) = (0, 0, VecDeque::new());
         for batch in answer(client, &sql).await? {
-            let row = Row { columns: &batch, place: 0 };
+            let row = Row { columns: &batch, index: 0 };
             if let (Some(count), Some(from), Some(last)) = (row.int(0), row.int(1), row.int(2)) {
                 (rows, first) = (count as u64, from);
                 spans.push_back((from, last.saturating_add(1), rows));
             }
         }
-        Ok(Self { source, condition, rows, first, spans, batches: VecDeque::new(), place: 0 })
+        Ok(Self { source, condition, rows, first, spans, batches: VecDeque::new(), index: 0 })
     }
 
     /// Whether a row is there to be drawn.
@@ -56,7 +57,7 @@ impl Cursor {
         !self.batches.is_empty()
     }
 
-    /// Reads on; false at the end.
+    /// Reads until a row is there to be drawn; false at the end.
     ///
     /// # Errors
     /// The query's.
@@ -69,7 +70,7 @@ impl Cursor {
             }
             let sql = self.source.select(&self.condition, from, before);
             self.batches.extend(answer(client, &sql).await?);
-            self.place = 0;
+            self.index = 0;
         }
         Ok(true)
     }
@@ -84,8 +85,8 @@ impl Cursor {
         );
         let mut spans: Vec<(i64, i64, u64)> = Vec::new();
         for batch in answer(client, &sql).await? {
-            for place in 0..batch.first().map_or(0, |column| column.len()) {
-                let row = Row { columns: &batch, place };
+            for index in 0..batch.first().map_or(0, |column| column.len()) {
+                let row = Row { columns: &batch, index };
                 let (Some(part), Some(rows)) = (row.int(0), row.int(1)) else { continue };
                 let (begin, end) = (from + part * width, (from + (part + 1) * width).min(before));
                 match spans.last_mut() {
@@ -103,26 +104,26 @@ impl Cursor {
         Ok(())
     }
 
-    /// Where the row stands among those of other sources.
+    /// The sort key of the current row among those of other sources.
     pub(super) fn key(&self) -> (i64, i64) {
         let row = self.row();
         (row.ts(), -row.duration().unwrap_or_default())
     }
 
     fn row(&self) -> Row<'_> {
-        Row { columns: self.batches.front().map_or(&[], Vec::as_slice), place: self.place }
+        Row { columns: self.batches.front().map_or(&[], Vec::as_slice), index: self.index }
     }
 
-    /// Draws the row, and goes to the next.
+    /// Draws the current row, and goes to the next.
     ///
     /// # Errors
-    /// Of what is written to.
+    /// Those of the output.
     pub(super) fn draw(&mut self, drawing: &mut Drawing<'_>) -> std::io::Result<()> {
         (self.source.draw)(drawing, &self.row(), self.source.columns)?;
-        self.place += 1;
-        if self.place >= self.batches.front().and_then(|batch| batch.first()).map_or(0, |column| column.len()) {
+        self.index += 1;
+        if self.index >= self.batches.front().and_then(|batch| batch.first()).map_or(0, |column| column.len()) {
             self.batches.pop_front();
-            self.place = 0;
+            self.index = 0;
         }
         Ok(())
     }

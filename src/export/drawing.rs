@@ -1,4 +1,4 @@
-//! What rows are drawn on: processes, tracks and counters, which are made when a row needs one.
+//! The parts of a timeline that rows are drawn on: processes, tracks and counters, which are made when a row needs one.
 
 use std::collections::HashMap;
 use std::io::Result;
@@ -11,16 +11,16 @@ use super::choice::Choice;
 use super::links::Links;
 use super::row::{CAPTURE, HOST, PID, Row};
 
-/// A track of a process.
+/// Which track of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Place {
+pub(super) enum TrackKey {
     Steps,
     Events,
-    /// A thread, with what the agent recorded.
+    /// Records of the agent on a thread.
     Thread(i64),
-    /// A thread, with modules that were timed on a device.
+    /// Modules of a thread that were timed on a device.
     DeviceTimed(i64),
-    /// A thread, with what a capture has.
+    /// Rows of a capture on a thread.
     Captured(i64),
     /// A process group's collectives.
     Collectives(String),
@@ -33,28 +33,28 @@ pub(super) enum Place {
 }
 
 /// A process that is drawn.
-struct Shown {
+struct DrawnProcess {
     id: ProcessId,
     host: String,
-    /// None for what is no process of the run: the run itself, a machine.
+    /// None for the run itself and for a machine, which are no processes.
     pid: Option<i64>,
     capture: Option<String>,
-    /// What is added to its times (ns).
+    /// Added to the times of the process (ns).
     shift: i64,
     threads: Vec<i64>,
 }
 
-/// Where rows are drawn.
+/// A timeline that rows are drawn on.
 pub(super) struct Drawing<'a> {
     pub(crate) timeline: Timeline<'a>,
     pub(crate) links: Links,
-    /// Steps are called as torch.profiler calls them.
+    /// Whether steps are called as torch.profiler calls them.
     pub(crate) as_profiler: bool,
-    shown: Vec<Shown>,
-    /// Places of processes by their id.
+    shown: Vec<DrawnProcess>,
+    /// Indexes into `shown` by process id.
     by_pid: HashMap<i64, Vec<usize>>,
     last: usize,
-    tracks: HashMap<(usize, Place), TrackId>,
+    tracks: HashMap<(usize, TrackKey), TrackId>,
     counters: HashMap<(usize, String), CounterId>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Drawing<'a> {
     pub(super) fn new(mut timeline: Timeline<'a>, choice: &Choice, as_profiler: bool) -> Result<Self> {
         let mut shown = Vec::new();
         for process in &choice.processes {
-            shown.push(Shown {
+            shown.push(DrawnProcess {
                 id: timeline.process(&Process { name: process.name(), pid: Some(process.pid) })?,
                 host: process.host.clone(),
                 pid: Some(process.pid),
@@ -72,8 +72,8 @@ impl<'a> Drawing<'a> {
             });
         }
         let mut by_pid: HashMap<i64, Vec<usize>> = HashMap::new();
-        for (place, process) in choice.processes.iter().enumerate() {
-            by_pid.entry(process.pid).or_default().push(place);
+        for (index, process) in choice.processes.iter().enumerate() {
+            by_pid.entry(process.pid).or_default().push(index);
         }
         let (tracks, counters) = (HashMap::new(), HashMap::new());
         Ok(Self { timeline, links: Links::default(), as_profiler, shown, by_pid, last: 0, tracks, counters })
@@ -82,29 +82,36 @@ impl<'a> Drawing<'a> {
     /// The process of a row; None for one that was not chosen.
     pub(super) fn process(&mut self, row: &Row<'_>) -> Option<usize> {
         let (host, pid, capture) = (row.text(HOST)?, row.int(PID)?, row.text(CAPTURE));
-        let is = |shown: &Shown| {
+        let is = |shown: &DrawnProcess| {
             let same = shown.pid == Some(pid) && shown.host == host;
-            same && shown.capture.as_deref().is_none_or(|wanted| capture == Some(wanted))
+            same && shown.capture.as_deref().is_none_or(|drawn| capture == Some(drawn))
         };
         if self.shown.get(self.last).is_some_and(is) {
             return Some(self.last);
         }
-        self.last = self.by_pid.get(&pid)?.iter().copied().find(|place| is(&self.shown[*place]))?;
+        self.last = self.by_pid.get(&pid)?.iter().copied().find(|index| is(&self.shown[*index]))?;
         Some(self.last)
     }
 
-    /// What is no process of the run, but has rows: the run, or a machine.
+    /// The entry for the run itself or for a machine, which have rows and are no processes.
     pub(super) fn beside(&mut self, host: &str, name: &str) -> Result<usize> {
-        if let Some(place) = self.shown.iter().position(|shown| shown.pid.is_none() && shown.host == host) {
-            return Ok(place);
+        if let Some(index) = self.shown.iter().position(|shown| shown.pid.is_none() && shown.host == host) {
+            return Ok(index);
         }
         let shift = self.shown.iter().find(|shown| shown.host == host).map_or(0, |shown| shown.shift);
         let id = self.timeline.process(&Process { name: name.to_owned(), pid: None })?;
-        self.shown.push(Shown { id, host: host.to_owned(), pid: None, capture: None, shift, threads: Vec::new() });
+        self.shown.push(DrawnProcess {
+            id,
+            host: host.to_owned(),
+            pid: None,
+            capture: None,
+            shift,
+            threads: Vec::new(),
+        });
         Ok(self.shown.len() - 1)
     }
 
-    /// When that is on the common axis.
+    /// The time of `ts` on the common axis.
     pub(super) fn time(&self, process: usize, ts: i64) -> i64 {
         ts.saturating_add(self.shown[process].shift)
     }
@@ -112,13 +119,13 @@ impl<'a> Drawing<'a> {
     pub(super) fn slice(
         &mut self,
         process: usize,
-        place: Place,
+        key: TrackKey,
         row: &Row<'_>,
         (category, name): (&str, &str),
         arguments: &[Argument<'_>],
         flows: &[Flow],
     ) -> Result<Option<Point>> {
-        let track = self.track(process, place)?;
+        let track = self.track(process, key)?;
         let (ts, duration) = (self.time(process, row.ts()), row.duration().unwrap_or_default());
         self.timeline.slice(&Slice { track, ts, duration, name, category, arguments, flows })
     }
@@ -126,12 +133,12 @@ impl<'a> Drawing<'a> {
     pub(super) fn instant(
         &mut self,
         process: usize,
-        place: Place,
+        key: TrackKey,
         row: &Row<'_>,
         (category, name): (&str, &str),
         arguments: &[Argument<'_>],
     ) -> Result<()> {
-        let track = self.track(process, place)?;
+        let track = self.track(process, key)?;
         let ts = self.time(process, row.ts());
         self.timeline.instant(&Instant { track, ts, name, category, arguments })
     }
@@ -157,8 +164,8 @@ impl<'a> Drawing<'a> {
         self.timeline.count(counter, self.time(process, row.ts()), value)
     }
 
-    fn track(&mut self, process: usize, place: Place) -> Result<TrackId> {
-        if let Some(track) = self.tracks.get(&(process, place.clone())) {
+    fn track(&mut self, process: usize, key: TrackKey) -> Result<TrackId> {
+        if let Some(track) = self.tracks.get(&(process, key.clone())) {
             return Ok(*track);
         }
         let shown = &mut self.shown[process];
@@ -170,14 +177,14 @@ impl<'a> Drawing<'a> {
             let name = if shown.pid == Some(thread) { "main thread".to_owned() } else { format!("thread {thread}") };
             (None, format!("{name}{more}"), 100 + 4 * number as i32 + order)
         };
-        let (group, name, order) = match &place {
-            Place::Steps => (None, "steps".to_owned(), 0),
-            Place::Events => (None, "events".to_owned(), 1),
-            Place::Thread(number) => thread(*number, "", 0),
-            Place::DeviceTimed(number) => thread(*number, ", modules as long as on the device", 1),
-            Place::Captured(number) => thread(*number, ", captured", 2),
-            Place::Collectives(group) => (None, format!("collectives {group}"), 1_000_000),
-            Place::Stream { device, stream, waits } => {
+        let (group, name, order) = match &key {
+            TrackKey::Steps => (None, "steps".to_owned(), 0),
+            TrackKey::Events => (None, "events".to_owned(), 1),
+            TrackKey::Thread(number) => thread(*number, "", 0),
+            TrackKey::DeviceTimed(number) => thread(*number, ", modules as long as on the device", 1),
+            TrackKey::Captured(number) => thread(*number, ", captured", 2),
+            TrackKey::Collectives(group) => (None, format!("collectives {group}"), 1_000_000),
+            TrackKey::Stream { device, stream, waits } => {
                 let device = device.map_or("device".to_owned(), |device| format!("GPU {device}"));
                 let waits = if *waits { " waits" } else { "" };
                 let stream = match stream {
@@ -188,9 +195,9 @@ impl<'a> Drawing<'a> {
                 (Some(device), stream, 2_000_000)
             }
         };
-        let device = if let Place::Stream { device, .. } = place { device } else { None };
+        let device = if let TrackKey::Stream { device, .. } = key { device } else { None };
         let id = self.timeline.track(Track { process: shown.id, group, device, name, order })?;
-        self.tracks.insert((process, place), id);
+        self.tracks.insert((process, key), id);
         Ok(id)
     }
 }

@@ -20,17 +20,17 @@ struct Forward {
     thread: i64,
     id: u64,
     from: Point,
-    /// Operators of several threads have the number: which of them is meant is not known.
+    /// Whether operators of several threads have the number: which of them is meant is then not known.
     is_ambiguous: bool,
 }
 
-/// What waits for its other end.
+/// Ends of arrows that wait for the other end.
 #[derive(Default)]
 pub(super) struct Links {
     count: u64,
     /// By process and sequence number.
     forward: HashMap<(usize, i64), Forward>,
-    /// By group and number: where it was seen last, and how often.
+    /// By group and number: the part that was drawn last, and how many were drawn.
     collectives: HashMap<u64, (Point, i64)>,
 }
 
@@ -73,9 +73,9 @@ impl Links {
         if self.collectives.len() >= MAX_WAITING {
             self.collectives.clear();
         }
-        let seen = self.collectives.get(&id).map_or(0, |(_, seen)| *seen) + 1;
-        if seen < size {
-            self.collectives.insert(id, (at, seen));
+        let drawn = self.collectives.get(&id).map_or(0, |(_, drawn)| *drawn) + 1;
+        if drawn < size {
+            self.collectives.insert(id, (at, drawn));
         } else {
             self.collectives.remove(&id);
         }

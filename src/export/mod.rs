@@ -1,5 +1,5 @@
-//! A timeline of a run: which processes and steps, their rows in order of time, and what is drawn of each. What it is written
-//! as is `probe-export`'s.
+//! A timeline of a run: the chosen processes and steps, their rows in order of time, and how each is drawn. `probe-export`
+//! writes it as a file.
 
 mod choice;
 mod cursor;

@@ -11,7 +11,7 @@ use super::cursor::Cursor;
 use super::drawing::Drawing;
 use super::sources::SOURCES;
 
-/// What there is to write: rows by source, and when the first of them began.
+/// The rows to write, by source, and when the first of them began.
 pub(crate) struct Plan<'a> {
     choice: &'a Choice,
     cursors: Vec<Cursor>,
@@ -19,7 +19,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) rows: u64,
     /// Rows of operators.
     pub(crate) operators: u64,
-    /// Times are written from here on.
+    /// The zero of written times (ns since 1970); 0 where no clock is known.
     pub(crate) base: i64,
 }
 
@@ -56,15 +56,15 @@ impl<'a> Plan<'a> {
         self.choice.is_unix()
     }
 
-    /// Whether it becomes a file of one process, as other tools read them.
+    /// Whether the export is one file for each process, as other tools read them.
     pub(crate) fn is_per_rank(&self) -> bool {
         self.choice.per_rank
     }
 
-    /// Draws all rows. `progress` is told how many have been.
+    /// Draws all rows. `progress` is called with the number of rows drawn so far.
     ///
     /// # Errors
-    /// The queries'; or `failed` makes one of what went wrong while writing.
+    /// The queries'; those of the output, which `failed` turns into an [`Error`].
     pub(crate) async fn write(
         mut self,
         client: &mut Client,
@@ -77,22 +77,22 @@ impl<'a> Plan<'a> {
         let mut drawn = 0;
         loop {
             let mut next: Option<(usize, (i64, i64))> = None;
-            for (place, cursor) in self.cursors.iter_mut().enumerate() {
+            for (index, cursor) in self.cursors.iter_mut().enumerate() {
                 if !cursor.has_row() && !cursor.advance(client).await? {
                     continue;
                 }
-                // What began first, and of that what lasts longest: it has the others within.
+                // The row that began first and, of those, the one that lasts longest: it contains the others.
                 let key = cursor.key();
                 if next.is_none_or(|(_, least)| key < least) {
-                    next = Some((place, key));
+                    next = Some((index, key));
                 }
             }
-            let Some((place, _)) = next else { break };
-            self.cursors[place].draw(&mut drawing).map_err(failed)?;
+            let Some((index, _)) = next else { break };
+            self.cursors[index].draw(&mut drawing).map_err(failed)?;
             drawn += 1;
             if drawn % 1024 == 0 {
                 progress(drawn);
-                // Ctrl-C is to be heard also while all rows are there.
+                // Without this Ctrl-C would not be noticed while no row has to be waited for.
                 tokio::task::yield_now().await;
             }
         }

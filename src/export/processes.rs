@@ -10,17 +10,17 @@ use super::row::each;
 /// A process of a run, or a trace that was imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    /// Where it ran.
+    /// The host that it ran on.
     pub(crate) host: String,
-    /// Its id there.
+    /// The process id on that host.
     pub(crate) pid: i64,
-    /// Its rank.
+    /// The rank.
     pub(crate) rank: Option<i64>,
     /// Ranks of the run.
     pub(crate) world_size: Option<i64>,
     /// The capture that it was imported from.
     pub(crate) capture: Option<String>,
-    /// What is added to its times (ns).
+    /// Added to the times of the process (ns).
     pub(crate) shift: i64,
     /// Whether its times are from an instant that is not known.
     pub(crate) is_relative: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// As people read it.
+    /// The name of the process, for people.
     pub(crate) fn name(&self) -> String {
         let rank = self.rank.map_or_else(|| "process".to_owned(), |rank| format!("rank {rank}"));
         match &self.capture {
@@ -38,16 +38,16 @@ impl Recorded {
         }
     }
 
-    /// Only its rows, in SQL.
+    /// The condition for the rows of this process, in SQL.
     pub(super) fn condition(&self) -> String {
         format!("pid = {} AND host = '{}'", self.pid, self.host.replace('\'', "''"))
     }
 }
 
-/// Whether all of `ranks` are there.
+/// Checks that the run has all of `ranks`.
 ///
 /// # Errors
-/// One is not.
+/// A rank is missing.
 pub(super) fn check_ranks(name: &str, processes: &[Recorded], ranks: &[i64]) -> Result<()> {
     let mut known: Vec<i64> = processes.iter().filter_map(|process| process.rank).collect();
     known.sort_unstable();
@@ -93,7 +93,7 @@ pub(super) async fn processes(client: &mut Client) -> Result<Vec<Recorded>> {
     let sql = "SELECT host, pid, rank, world_size, capture, clock, CAST(ts AS BIGINT) FROM python.captures";
     each(client, sql, |row| {
         let (Some(host), Some(pid)) = (row.text(0), row.int(1)) else { return };
-        if agents.iter().any(|(of, number)| of == host && *number == pid) {
+        if agents.iter().any(|(agent_host, number)| agent_host == host && *number == pid) {
             return;
         }
         add(Recorded {
@@ -111,8 +111,8 @@ pub(super) async fn processes(client: &mut Client) -> Result<Vec<Recorded>> {
     Ok(found.into_values().collect())
 }
 
-/// Puts clocks on one axis. Processes of one host have one clock, and what differs between them is how long their reports took:
-/// the largest offset had the least of that. Where there is one host, nothing is to be aligned.
+/// Puts clocks on one axis. Processes of one host have one clock, and their offsets differ by how long their reports took:
+/// the largest offset has the least of that. With one host there is nothing to align.
 pub(super) fn align(processes: &mut [Recorded]) {
     let mut offsets: BTreeMap<String, i64> = BTreeMap::new();
     for process in processes.iter().filter(|process| process.capture.is_none()) {

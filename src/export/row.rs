@@ -8,45 +8,45 @@ use probe_client::Client;
 use probe_common::error::{Error, Result};
 use probe_export::{Argument, Value};
 
-/// What every source gives first.
+/// Columns with which every source begins.
 pub(super) const HOST: usize = 0;
 pub(super) const PID: usize = 1;
 pub(super) const CAPTURE: usize = 2;
 pub(super) const TS: usize = 3;
 pub(super) const DURATION: usize = 4;
-/// Where a source's own columns begin.
+/// The first of a source's own columns.
 pub(super) const OWN: usize = 5;
 
 /// A column that a source asks for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub(crate) sql: &'static str,
-    /// What it is called as a value of an event; empty for one that is none.
+    /// Name of the value in an event; empty for a column that is not shown.
     pub(crate) argument: &'static str,
     pub(crate) is_json: bool,
 }
 
-/// One that is no value of the event.
+/// A column that is no value of the event.
 pub(super) const fn hidden(sql: &'static str) -> Column {
     Column { sql, argument: "", is_json: false }
 }
 
-/// One that is called like the column.
+/// A value that is called like the column.
 pub(super) const fn plain(sql: &'static str) -> Column {
     Column { sql, argument: sql, is_json: false }
 }
 
-/// One with a name of its own.
+/// A value with a name of its own.
 pub(super) const fn named(sql: &'static str, argument: &'static str) -> Column {
     Column { sql, argument, is_json: false }
 }
 
-/// One whose text is JSON.
+/// A value whose text is JSON.
 pub(super) const fn json(sql: &'static str, argument: &'static str) -> Column {
     Column { sql, argument, is_json: true }
 }
 
-/// Columns of a batch, as integers, floats, truths and text.
+/// Columns of a batch, as integers, floats, booleans and text.
 pub(super) fn columns(batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
     let column = |array: &ArrayRef| match array.data_type() {
         DataType::Int64 | DataType::Float64 | DataType::Boolean | DataType::Utf8 => Ok(array.clone()),
@@ -59,61 +59,62 @@ pub(super) fn columns(batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
     columns.map_err(Error::caused)
 }
 
-/// One row.
+/// A row of a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(crate) columns: &'a [ArrayRef],
-    pub(crate) place: usize,
+    /// Index of the row in its batch.
+    pub(crate) index: usize,
 }
 
 impl<'a> Row<'a> {
     fn is_known(&self, column: usize) -> Option<&'a ArrayRef> {
-        self.columns.get(column).filter(|array| array.is_valid(self.place))
+        self.columns.get(column).filter(|array| array.is_valid(self.index))
     }
 
     pub(super) fn text(&self, column: usize) -> Option<&'a str> {
-        Some(self.is_known(column)?.as_string_opt::<i32>()?.value(self.place))
+        Some(self.is_known(column)?.as_string_opt::<i32>()?.value(self.index))
     }
 
     pub(super) fn int(&self, column: usize) -> Option<i64> {
-        Some(self.is_known(column)?.as_primitive_opt::<Int64Type>()?.value(self.place))
+        Some(self.is_known(column)?.as_primitive_opt::<Int64Type>()?.value(self.index))
     }
 
     pub(super) fn float(&self, column: usize) -> Option<f64> {
-        Some(self.is_known(column)?.as_primitive_opt::<Float64Type>()?.value(self.place))
+        Some(self.is_known(column)?.as_primitive_opt::<Float64Type>()?.value(self.index))
     }
 
     pub(super) fn flag(&self, column: usize) -> bool {
-        self.is_known(column).and_then(|array| array.as_boolean_opt()).is_some_and(|flags| flags.value(self.place))
+        self.is_known(column).and_then(|array| array.as_boolean_opt()).is_some_and(|flags| flags.value(self.index))
     }
 
     pub(super) fn ts(&self) -> i64 {
         self.int(TS).unwrap_or_default()
     }
 
-    /// Nanoseconds; None where it is not known.
+    /// The duration in nanoseconds; None where it is not known.
     pub(super) fn duration(&self) -> Option<i64> {
         self.float(DURATION).filter(|seconds| seconds.is_finite()).map(|seconds| (seconds * 1e9).round() as i64)
     }
 
     /// The values of `own` columns that are values of the event and not NULL.
     pub(super) fn arguments(&self, own: &[Column]) -> Vec<Argument<'a>> {
-        let value = |place: usize, column: &Column| {
-            let array = self.is_known(OWN + place)?;
+        let value = |own_index: usize, column: &Column| {
+            let array = self.is_known(OWN + own_index)?;
             Some(match array.data_type() {
-                DataType::Int64 => Value::Int(self.int(OWN + place)?),
-                DataType::Float64 => Value::Float(self.float(OWN + place)?),
-                DataType::Boolean => Value::Bool(self.flag(OWN + place)),
-                _ if column.is_json => Value::Json(self.text(OWN + place)?),
-                _ => Value::Text(self.text(OWN + place)?),
+                DataType::Int64 => Value::Int(self.int(OWN + own_index)?),
+                DataType::Float64 => Value::Float(self.float(OWN + own_index)?),
+                DataType::Boolean => Value::Bool(self.flag(OWN + own_index)),
+                _ if column.is_json => Value::Json(self.text(OWN + own_index)?),
+                _ => Value::Text(self.text(OWN + own_index)?),
             })
         };
         let shown = own.iter().enumerate().filter(|(_, column)| !column.argument.is_empty());
-        shown.filter_map(|(place, column)| Some((column.argument, value(place, column)?))).collect()
+        shown.filter_map(|(own_index, column)| Some((column.argument, value(own_index, column)?))).collect()
     }
 }
 
-/// Every row of an answer.
+/// Calls `visit` with every row of an answer.
 ///
 /// # Errors
 /// The query's.
@@ -122,7 +123,7 @@ pub(super) async fn each(client: &mut Client, sql: &str, mut visit: impl FnMut(R
     while let Some(batch) = answer.batches.next().await {
         let batch = batch?;
         let columns = columns(&batch)?;
-        (0..batch.num_rows()).for_each(|place| visit(Row { columns: &columns, place }));
+        (0..batch.num_rows()).for_each(|index| visit(Row { columns: &columns, index }));
     }
     Ok(())
 }

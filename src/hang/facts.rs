@@ -1,4 +1,4 @@
-//! What dumps say, before anybody judges.
+//! The facts of dumps, before a verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ pub(crate) struct Pending {
     pub rank: i32,
     pub seq: i64,
     pub operation_type: String,
-    /// "BFloat16 [2048, 5120]"; empty where a dump has no shapes.
+    /// Types and shapes: "BFloat16 [2048, 5120]"; empty where a dump has no shapes.
     pub tensors: String,
     pub bytes: Option<i64>,
-    /// When it was issued (nanoseconds).
+    /// When the collective was issued (ns since 1970).
     pub issued: i64,
-    /// "train /home/me/train.py:62".
+    /// Function and line: "train /home/me/train.py:62".
     pub line: Option<String>,
 }
 
@@ -21,15 +21,15 @@ pub(crate) struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     pub description: Option<String>,
-    /// Its ranks, where a dump lists them; and any whose dump has the group.
+    /// The ranks that a dump lists, and all whose dump has the group.
     pub ranks: BTreeSet<i32>,
     /// The number of the newest collective that each rank issued, where its dump says.
     pub last: BTreeMap<i32, i64>,
-    /// In order of time.
+    /// Unfinished collectives in order of time.
     pub pending: Vec<Pending>,
 }
 
-/// All of it.
+/// The facts of all dumps of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     /// Dumps of each rank.
@@ -42,7 +42,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// There is no dump.
+    /// Whether there is no dump.
     pub(crate) fn is_empty(&self) -> bool {
         self.dumps.is_empty() && self.without_rank == 0
     }

@@ -1,4 +1,4 @@
-//! Why a recorded run hung, by the Flight Recorder dumps that were imported into it: told by queries alone.
+//! Why a recorded run hung, by the Flight Recorder dumps that were imported into it: made by queries alone.
 
 mod facts;
 mod page;

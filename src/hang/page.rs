@@ -1,4 +1,4 @@
-//! The verdict as people read it.
+//! The verdict as a page for people.
 
 use std::fmt::Write;
 
@@ -10,9 +10,9 @@ use super::verdict::{Stop, Verdict, Why};
 /// Groups that are listed.
 const MAX_GROUPS: usize = 20;
 
-/// All of it.
-pub(crate) fn page(verdict: &Verdict<'_>, of: &str) -> String {
-    let mut page = format!("{of}: {}\n", printable(&verdict.sentence));
+/// The whole page, for the run called `name`.
+pub(crate) fn page(verdict: &Verdict<'_>, name: &str) -> String {
+    let mut page = format!("{name}: {}\n", printable(&verdict.sentence));
     let (listed, waiting): (Vec<&Stop<'_>>, Vec<&Stop<'_>>) =
         verdict.stops.iter().partition(|stop| stop.why != Why::NotFinished);
     if let Some(line) = verdict.stops.first().and_then(|stop| stop.operation.line.as_ref()) {
@@ -75,7 +75,7 @@ fn table(page: &mut String, rows: &[[String; 5]]) {
     }
 }
 
-/// It comes from a file, and is for a line of a terminal.
+/// Text of a file, made safe for a line of a terminal: without control characters, and cut to 1024 characters.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(1024).collect()
 }

@@ -1,4 +1,4 @@
-//! What a verdict asks of a run.
+//! The queries of a verdict.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use probe_common::error::Result;
 use super::facts::{Facts, Pending};
 use crate::small_rows::{Row, rows};
 
-/// Asks for all of it.
+/// Asks for the facts of all dumps.
 ///
 /// # Errors
 /// The queries'.
@@ -62,7 +62,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Facts> {
     Ok(facts)
 }
 
-/// "BFloat16 [2048, 5120], Long [1]".
+/// Types and shapes of the first three tensors: "BFloat16 [2048, 5120], Long [1]".
 fn tensors(sizes: Option<&str>, types: Option<&str>) -> String {
     let sizes: Vec<Vec<i64>> = sizes.and_then(|sizes| serde_json::from_str(sizes).ok()).unwrap_or_default();
     let types: Vec<String> = types.and_then(|types| serde_json::from_str(types).ok()).unwrap_or_default();

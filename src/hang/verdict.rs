@@ -10,14 +10,14 @@ use super::facts::{Facts, Group, Pending};
 const EQUAL: &[&str] =
     &["all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "_all_gather_base", "_reduce_scatter_base"];
 
-/// What keeps a group from going on.
+/// Why a group does not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Why {
     /// Ranks do different things as the same operation.
     Different,
-    /// Some have not entered it.
+    /// Some ranks have not entered the operation.
     NotEntered,
-    /// All of which there is a dump have.
+    /// All ranks with a dump have entered the operation.
     NotFinished,
 }
 
@@ -27,27 +27,27 @@ pub(crate) struct Stop<'a> {
     pub why: Why,
     pub group: &'a str,
     pub description: Option<&'a str>,
-    /// Of the rank that issued it first.
+    /// The operation of the rank that issued it first.
     pub operation: &'a Pending,
     pub entered: Vec<i32>,
     pub missing: Vec<i32>,
     /// Ranks of the group without a dump.
     pub unknown: Vec<i32>,
-    /// What each does, where that differs.
+    /// The operations and their ranks, where ranks are in different ones.
     pub kinds: Vec<(String, Vec<i32>)>,
 }
 
-/// What is to be said of a run.
+/// The verdict on a run.
 #[derive(Debug)]
 pub(crate) struct Verdict<'a> {
-    /// The worst first: it is the one that the others may wait for.
+    /// The worst first: the others may wait for it.
     pub stops: Vec<Stop<'a>>,
     pub sentence: String,
-    /// What makes it less certain.
+    /// Remarks that make the sentence less certain.
     pub remarks: Vec<String>,
 }
 
-/// Judges.
+/// Judges the facts of dumps.
 pub(crate) fn judge(facts: &Facts) -> Verdict<'_> {
     let mut stops: Vec<Stop<'_>> =
         facts.groups.iter().filter_map(|(name, group)| Stop::of(name, group, facts)).collect();
@@ -82,7 +82,7 @@ impl<'a> Stop<'a> {
         let (known, unknown): (Vec<i32>, Vec<i32>) =
             group.ranks.iter().partition(|rank| facts.dumps.contains_key(rank));
         let numbers: BTreeSet<i64> = group.pending.iter().map(|pending| pending.seq).collect();
-        // A dump without any operation of the group is one of a rank that came to none that is still remembered.
+        // A dump without any operation of the group is of a rank that entered none that the recorder still has.
         let behind = |seq: i64| move |rank: &&i32| group.last.get(rank).is_none_or(|last| *last < seq);
         let stopped = numbers.iter().find(|seq| known.iter().any(|rank| behind(**seq)(&rank)));
         let seq = *stopped.or(numbers.first())?;
@@ -99,7 +99,7 @@ impl<'a> Stop<'a> {
         Some(Self { why, group: name, description, operation, entered, missing, unknown, kinds })
     }
 
-    /// "group 72 (EXPERT_MODEL_PARALLEL_GROUP)".
+    /// Name and description of the group: "72 (EXPERT_MODEL_PARALLEL_GROUP)".
     pub(crate) fn group(&self) -> String {
         match self.description {
             Some(description) if description != self.group => format!("{} ({description})", self.group),
@@ -108,19 +108,19 @@ impl<'a> Stop<'a> {
     }
 
     fn sentence(&self) -> String {
-        let (missing, entered) = (of(&self.missing), of(&self.entered));
+        let (missing, entered) = (rank_names(&self.missing), rank_names(&self.entered));
         let has = |ranks: &[i32]| if ranks.len() == 1 { "has" } else { "have" };
         let Pending { operation_type, seq, tensors, .. } = self.operation;
         let shape = if tensors.is_empty() { String::new() } else { format!(", {tensors}") };
         let called = format!("{operation_type} (number {seq} of group {}{shape})", self.group());
         let unknown = match &self.unknown[..] {
             [] => String::new(),
-            some => format!("; of {} there is no dump", of(some)),
+            some => format!("; of {} there is no dump", rank_names(some)),
         };
         match self.why {
             Why::Different => {
                 let each: Vec<String> =
-                    self.kinds.iter().map(|(what, ranks)| format!("{} in {what}", of(ranks))).collect();
+                    self.kinds.iter().map(|(what, ranks)| format!("{} in {what}", rank_names(ranks))).collect();
                 format!(
                     "ranks are in different operations as number {seq} of group {}: {}{unknown}",
                     self.group(),
@@ -145,11 +145,11 @@ impl<'a> Stop<'a> {
     }
 }
 
-fn of(ranks: &[i32]) -> String {
+fn rank_names(ranks: &[i32]) -> String {
     names(&ranks.iter().map(|rank| Owner::Rank(*rank)).collect::<Vec<_>>())
 }
 
-/// What ranks do as the same operation, where it is not the same.
+/// The operations of ranks under the same number, with their ranks; empty where all are the same.
 fn different<'a>(pending: impl Iterator<Item = &'a Pending>) -> Vec<(String, Vec<i32>)> {
     let mut kinds: Vec<(&Pending, Vec<i32>)> = Vec::new();
     for one in pending {
@@ -237,11 +237,11 @@ mod tests {
 
     #[test]
     fn different_operations_are_told_apart_and_sizes_only_where_they_must_be_equal() {
-        let of = |kinds: [(&str, i64); 2]| {
+        let facts_of = |kinds: [(&str, i64); 2]| {
             let waiting = (0..).zip(kinds).map(|(rank, (kind, bytes))| pending(rank, 3, kind, bytes)).collect();
             facts(2, vec![("0", group(2, &[(0, 3), (1, 3)], waiting))])
         };
-        let differ = of([("all_reduce", 8), ("broadcast", 8)]);
+        let differ = facts_of([("all_reduce", 8), ("broadcast", 8)]);
         let verdict = judge(&differ);
         assert_eq!(verdict.stops[0].why, Why::Different);
         assert!(
@@ -249,8 +249,8 @@ mod tests {
             "{}",
             verdict.sentence
         );
-        assert_eq!(judge(&of([("all_reduce", 8), ("all_reduce", 4)])).stops[0].why, Why::Different);
-        assert_eq!(judge(&of([("all_to_all", 8), ("all_to_all", 4)])).stops[0].why, Why::NotFinished);
+        assert_eq!(judge(&facts_of([("all_reduce", 8), ("all_reduce", 4)])).stops[0].why, Why::Different);
+        assert_eq!(judge(&facts_of([("all_to_all", 8), ("all_to_all", 4)])).stops[0].why, Why::NotFinished);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One value as the table format shows it.
+//! Values as the table format shows them.
 
 use std::fmt::Write;
 
@@ -17,10 +17,10 @@ use super::writer::io_error;
 /// How NULL is shown.
 pub(super) const NULL: &str = "NULL";
 
-/// Text longer than this (characters) is cut as it is read, so that what is held stays small; other formats have it whole.
-const LONGEST: usize = 4096;
+/// Longer text is cut as it is read, so that little is held in memory; other formats have it whole.
+const MAX_CHARACTERS: usize = 4096;
 
-/// How a column's values line up.
+/// Alignment of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Align {
     /// Text, times.
@@ -42,7 +42,7 @@ impl Align {
     }
 }
 
-/// Whether a value of this type still says something when it is cut: text does, a number or a time becomes another one.
+/// Whether a value of this type may be cut: text may; a number or a time would become another one.
 pub(super) fn may_cut(kind: &DataType) -> bool {
     Align::of(kind) == Align::Left && !kind.is_temporal() && *kind != DataType::Boolean
 }
@@ -97,12 +97,11 @@ fn time(value: i64, unit: TimeUnit) -> String {
     time.map_or_else(|| value.to_string(), |time| time.format(format).to_string())
 }
 
-/// Text on one line, with nothing in it that a terminal would obey: what training code named its modules is not ours
-/// to trust.
+/// Text on one line, without anything that a terminal would obey: names that training code gives its modules are not trusted.
 fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for (place, c) in text.chars().enumerate() {
-        if place == LONGEST {
+    for (index, c) in text.chars().enumerate() {
+        if index == MAX_CHARACTERS {
             out.push('…');
             break;
         }
@@ -126,7 +125,7 @@ mod tests {
     #[test]
     fn a_terminal_obeys_nothing_of_a_cell() {
         assert_eq!(one_line("a\nb\tc\x1b[31m"), "a\\nb\\tc\\u{1b}[31m");
-        assert_eq!(one_line(&"x".repeat(5000)).chars().count(), LONGEST + 1);
+        assert_eq!(one_line(&"x".repeat(5000)).chars().count(), MAX_CHARACTERS + 1);
     }
 
     #[test]

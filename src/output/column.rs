@@ -15,26 +15,26 @@ pub(super) struct Column {
     pub(super) align: Align,
     /// Whether cells may be cut where the terminal is narrow.
     pub(super) may_cut: bool,
-    /// Whether integers get their thousands apart.
+    /// Whether digits of integers are grouped by thousands.
     pub(super) group: bool,
     pub(super) cells: Vec<Option<String>>,
 }
 
 impl Column {
-    /// One without cells yet.
+    /// A column without cells yet.
     pub(super) fn new(field: &Field, terminal: Terminal) -> Self {
         Self {
             name: field.name().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
             align: Align::of(field.data_type()),
             may_cut: cell::may_cut(field.data_type()),
-            // What a program may read gets plain digits.
+            // Output that a program may read has plain digits.
             group: terminal.is_terminal() && cell::is_amount(field),
             cells: Vec::new(),
         }
     }
 }
 
-/// The styles of headers and of what is in the background.
+/// The styles of headers and of faint text.
 pub(super) fn styles(terminal: Terminal) -> (Style, Style) {
     if terminal.colour { (HEADER, FAINT) } else { (Style::new(), Style::new()) }
 }

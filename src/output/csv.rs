@@ -22,7 +22,7 @@ impl<'a> CsvWriter<'a> {
         Self { out, schema, begun: false }
     }
 
-    /// Rows that follow others of the same columns: no header.
+    /// A writer of rows that follow others of the same columns: it writes no header.
     pub(super) fn continued(schema: SchemaRef, out: Out<'a>) -> Self {
         Self { out, schema, begun: true }
     }
@@ -34,7 +34,7 @@ impl Writer for CsvWriter<'_> {
         let builder = WriterBuilder::new().with_header(!self.begun);
         let builder = builder.with_timestamp_format(naive.into()).with_timestamp_tz_format(zoned.into());
         self.begun = true;
-        // By way of memory: arrow's writer turns a closed pipe into text.
+        // Rows are written to memory first: arrow's writer turns a closed pipe into text.
         let mut text = Vec::new();
         builder.build(&mut text).write(&flat(batch)?).map_err(io_error)?;
         self.out.write_all(&text)?;

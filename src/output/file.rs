@@ -10,23 +10,23 @@ use tempfile::NamedTempFile;
 
 /// A file that is being written, under another name beside its own; removed again where it is not finished.
 pub struct Unfinished {
-    /// What was asked for, as it was written.
-    asked: PathBuf,
+    /// The requested path, as it was given.
+    requested: PathBuf,
     kind: Kind,
 }
 
 enum Kind {
-    /// Its own name is given to it at the end.
+    /// A temporary file beside the target, which gets its name at the end.
     Beside { file: NamedTempFile, target: PathBuf },
-    /// A pipe or a device (`/dev/stdout`, `/dev/null`, a named pipe): it is there already, and is written as it is.
-    There(File),
+    /// A pipe or a device (`/dev/stdout`, `/dev/null`, a named pipe): it exists already, and is written directly.
+    Existing(File),
 }
 
 impl Unfinished {
     /// Begins to write `path`.
     ///
     /// # Errors
-    /// It could not appear there.
+    /// No file can be written there.
     pub fn create(path: &Path) -> Result<Self> {
         let wrong = |error: io::Error| Error::usage(format!("cannot write {}", path.display())).because(error);
         // Through a link, the file that it points to is replaced and not the link.
@@ -37,10 +37,10 @@ impl Unfinished {
             }
             Ok(metadata) if !metadata.is_file() => {
                 let file = File::options().write(true).open(path).map_err(wrong)?;
-                return Ok(Self { asked: path.to_owned(), kind: Kind::There(file) });
+                return Ok(Self { requested: path.to_owned(), kind: Kind::Existing(file) });
             }
             Ok(metadata) => metadata.permissions().mode() & 0o777,
-            // What any new file gets: the umask takes away from it.
+            // The mode of any new file, less the umask.
             Err(_) => 0o666,
         };
         let name = target.file_name().ok_or_else(|| wrong(io::ErrorKind::InvalidInput.into()))?.to_string_lossy();
@@ -51,33 +51,33 @@ impl Unfinished {
             .permissions(Permissions::from_mode(mode))
             .tempfile_in(directory)
             .map_err(|error| wrong(plain(error)))?;
-        Ok(Self { asked: path.to_owned(), kind: Kind::Beside { file, target } })
+        Ok(Self { requested: path.to_owned(), kind: Kind::Beside { file, target } })
     }
 
-    /// Where to write.
+    /// The file to write to.
     ///
     /// # Errors
-    /// The file can't be opened once more.
+    /// The file's handle can't be duplicated.
     pub fn file(&self) -> Result<File> {
         let file = match &self.kind {
             Kind::Beside { file, .. } => file.as_file(),
-            Kind::There(file) => file,
+            Kind::Existing(file) => file,
         };
         file.try_clone().map_err(|error| self.failed(error))
     }
 
-    /// What went wrong while writing.
+    /// The error of a write, with the path.
     pub fn failed(&self, error: io::Error) -> Error {
-        Error::failed(self.asked.display().to_string()).because(error)
+        Error::failed(self.requested.display().to_string()).because(error)
     }
 
-    /// Everything is in it: on disk first, then under its name.
+    /// Completes the file: it is synced to disk first, then gets its name.
     ///
     /// # Errors
     /// The file system's.
     pub fn finish(self) -> Result<()> {
         let Kind::Beside { file, target } = self.kind else { return Ok(()) };
-        let failed = |error: io::Error| Error::failed(self.asked.display().to_string()).because(error);
+        let failed = |error: io::Error| Error::failed(self.requested.display().to_string()).because(error);
         file.as_file().sync_all().map_err(failed)?;
         file.persist(&target).map_err(|error| failed(error.error))?;
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -85,7 +85,7 @@ impl Unfinished {
     }
 }
 
-/// tempfile puts the temporary name behind what the system said, and nobody asked for that name.
+/// The error of the system, without the temporary name that tempfile appends.
 fn plain(error: io::Error) -> io::Error {
     io::Error::other(error.to_string().split(" at path ").next().unwrap_or_default().to_owned())
 }

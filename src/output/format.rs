@@ -1,4 +1,4 @@
-//! `--format`: which writer rows get.
+//! `--format`: the writer of rows.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -30,21 +30,21 @@ pub enum Format {
     Parquet,
 }
 
-/// Rows that the table format shows where `--limit-rows` does not say.
+/// Rows that the table format shows without `--limit-rows`.
 pub const TABLE_ROWS: usize = 10_000;
 
 impl Format {
-    /// Rows to show where nobody says: the table format holds them all before it can set widths.
+    /// The default limit of rows: the table format holds them all before it can set widths.
     pub fn default_rows(self) -> Option<usize> {
         (self == Self::Table).then_some(TABLE_ROWS)
     }
 
-    /// Whether it is for programs alone.
+    /// Whether the format is for programs alone.
     pub fn is_binary(self) -> bool {
         matches!(self, Self::Arrow | Self::Parquet)
     }
 
-    /// The format that a file's name asks for by its ending, where it does.
+    /// The format of the ending of a file's name, if there is one.
     pub fn of_file(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "csv" => Some(Self::Csv),
@@ -82,7 +82,7 @@ impl Format {
 }
 
 impl Format {
-    /// A writer for one answer more to the same columns, after others: CSV has its header once.
+    /// A writer for a further answer with the same columns: CSV has its header once.
     pub fn next_writer<'a>(
         self,
         schema: SchemaRef,

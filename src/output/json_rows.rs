@@ -74,8 +74,8 @@ fn kind(kind: &DataType) -> Value {
         DataType::Boolean => json!({ "type": "bool" }),
         kind if kind.is_integer() => json!({ "type": "int" }),
         kind if kind.is_floating() => json!({ "type": "float" }),
-        DataType::Timestamp(of, zone) => json!({ "type": "timestamp", "unit": unit(of), "zone": zone }),
-        DataType::Duration(of) => json!({ "type": "duration", "unit": unit(of) }),
+        DataType::Timestamp(time_unit, zone) => json!({ "type": "timestamp", "unit": unit(time_unit), "zone": zone }),
+        DataType::Duration(time_unit) => json!({ "type": "duration", "unit": unit(time_unit) }),
         DataType::Date32 | DataType::Date64 => json!({ "type": "date" }),
         DataType::Time32(_) | DataType::Time64(_) => json!({ "type": "time" }),
         kind if kind.is_decimal() => json!({ "type": "decimal" }),
@@ -91,7 +91,7 @@ fn kind(kind: &DataType) -> Value {
     }
 }
 
-/// What JSON for people does not keep.
+/// Encodes exactly the values that the other JSON formats do not keep.
 #[derive(Debug)]
 struct Exact;
 
@@ -118,7 +118,7 @@ struct Floats(ArrayRef);
 impl Encoder for Floats {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         let value = self.0.as_primitive::<Float64Type>().value(row);
-        // Written to memory, which does not fail.
+        // A write to memory does not fail.
         let _ = match value {
             value if value.is_nan() => out.write_all(b"NaN"),
             f64::INFINITY => out.write_all(b"Infinity"),

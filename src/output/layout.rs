@@ -1,21 +1,21 @@
-//! How wide the columns of a table are, and whether it fits the terminal as a table at all.
+//! The widths of the columns of a table, and whether the table fits the terminal.
 
 use unicode_width::UnicodeWidthStr;
 
 /// Spaces between two columns.
 pub(super) const GAP: usize = 2;
 
-/// Text columns are not cut below this.
-const NARROWEST_TEXT: usize = 12;
+/// Width below which text columns are not cut.
+const MIN_TEXT_WIDTH: usize = 12;
 
-/// What is known of a column before it is laid out.
+/// The measures of a column before layout.
 #[derive(Debug, Clone)]
 pub(super) struct Measure<'a> {
-    /// Its name.
+    /// Name of the column.
     pub(super) header: &'a str,
-    /// Of its widest cell.
+    /// Width of the widest cell.
     pub(super) cells: usize,
-    /// Whether its cells may be cut: text may, a number or a time that is cut is another one.
+    /// Whether cells may be cut: text may; a number or a time that is cut would be another one.
     pub(super) may_cut: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn plan(columns: &[Measure<'_>], width: Option<usize>) -> Plan {
     let least: Vec<usize> = columns
         .iter()
         .zip(&widths)
-        .map(|(c, &width)| if c.may_cut { width.min(NARROWEST_TEXT.max(longest_piece(c))) } else { width })
+        .map(|(c, &width)| if c.may_cut { width.min(MIN_TEXT_WIDTH.max(longest_piece(c))) } else { width })
         .collect();
     if !fits(&least) {
         return Plan::Records;
@@ -59,7 +59,7 @@ pub(super) fn plan(columns: &[Measure<'_>], width: Option<usize>) -> Plan {
     Plan::Table(widths)
 }
 
-/// Gives room that is left to headers that would otherwise be wrapped, first come first served.
+/// Gives remaining room to headers that would otherwise be wrapped, first come first served.
 fn widen(widths: &mut [usize], natural: &[usize], limit: usize) {
     let mut room = limit - widths.iter().sum::<usize>();
     for (width, natural) in widths.iter_mut().zip(natural) {
@@ -103,7 +103,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// As many characters as fit.
+/// As many characters as fit into `width`.
 fn take(chars: impl Iterator<Item = char>, width: usize) -> String {
     let mut out = String::new();
     let mut used = 0;

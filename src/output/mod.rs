@@ -1,4 +1,4 @@
-//! How rows reach people and programs: one file a format, each written batch by batch in bounded memory.
+//! Writers of rows for people and programs: one file a format, each written batch by batch in bounded memory.
 
 mod arrow;
 mod cell;

@@ -9,8 +9,8 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 
 use super::writer::io_error;
 
-/// A second column of one name (SELECT a.step, b.step …) would overwrite the first in an object, or make a file that
-/// many readers refuse: it becomes `step_2`.
+/// A schema whose column names are distinct. A second column of one name (SELECT a.step, b.step …) would overwrite the first
+/// in an object, or make a file that many readers refuse: it becomes `step_2`.
 pub(super) fn distinct(schema: &SchemaRef) -> SchemaRef {
     let mut taken: HashSet<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     let mut seen = HashSet::new();

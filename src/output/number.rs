@@ -34,13 +34,13 @@ pub(super) fn float(value: f64, group: bool) -> String {
     }
 }
 
-/// Without zeros at the end, but for one after the point.
+/// A number without zeros at the end, but for one after the point.
 fn trim(text: &str) -> &str {
     let trimmed = text.trim_end_matches('0');
     if trimmed.ends_with('.') { &text[..trimmed.len() + 1] } else { trimmed }
 }
 
-/// Thousands apart, from five digits on: 1,234,567.
+/// Digits grouped by thousands, from five digits on: 1,234,567.
 pub(super) fn grouped(digits: &str) -> String {
     let (sign, digits) = match digits.strip_prefix('-') {
         Some(rest) => ("-", rest),
@@ -50,8 +50,8 @@ pub(super) fn grouped(digits: &str) -> String {
         return format!("{sign}{digits}");
     }
     let mut out = String::from(sign);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

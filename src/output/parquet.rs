@@ -1,5 +1,5 @@
-//! `--format parquet`: a Parquet file compressed with zstd. A row group is written when it is full, so that what is
-//! held does not grow with the answer.
+//! `--format parquet`: a Parquet file compressed with zstd. A row group is written when it is full, so that the memory does
+//! not grow with the answer.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use parquet::file::properties::WriterProperties;
 use super::names::{distinct, renamed};
 use super::writer::{Out, Writer};
 
-/// Rows of a row group: what a reader's filter can skip.
+/// Rows of a row group, which a reader's filter can skip as a whole.
 const ROWS: usize = 1 << 17;
 
-/// Bytes of a row group before compression, where its rows are large: what is held in memory.
+/// Bytes of a row group before compression, where its rows are large: they are held in memory.
 const BYTES: usize = 32 << 20;
 
 /// Writes Parquet.
@@ -60,7 +60,7 @@ impl Writer for ParquetWriter<'_> {
     }
 }
 
-/// A closed pipe stays recognisable.
+/// A Parquet error as an input/output error: a closed pipe stays recognisable.
 fn parquet_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(error) => match error.downcast::<io::Error>() {

@@ -12,10 +12,10 @@ use super::format::Format;
 use super::terminal::Terminal;
 use super::writer::Writer;
 
-/// What was written of an answer.
+/// The part of an answer that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Printed {
-    /// Rows.
+    /// Number of rows written.
     pub rows: usize,
     /// Whether there are more that a limit kept back.
     pub more: bool,
@@ -24,7 +24,7 @@ pub struct Printed {
 /// Writes an answer, or its first `limit` rows, to standard output as it comes.
 ///
 /// # Errors
-/// The answer's, or what went wrong with standard output.
+/// The answer's, or those of standard output.
 pub async fn print(answer: Answer, format: Format, limit: Option<usize>) -> Result<Printed> {
     format.check_stdout()?;
     let out = Box::new(io::BufWriter::with_capacity(1 << 16, io::stdout()));
@@ -33,7 +33,7 @@ pub async fn print(answer: Answer, format: Format, limit: Option<usize>) -> Resu
         Ok(mut writer) => feed(answer, limit, writer.as_mut(), &mut printed).await?,
         Err(error) => Err(error),
     };
-    // Who has stopped reading need not be told that there is more.
+    // A reader that has gone need not be told that there is more.
     printed.more &= unless_closed(written)?;
     Ok(printed)
 }
@@ -41,7 +41,7 @@ pub async fn print(answer: Answer, format: Format, limit: Option<usize>) -> Resu
 /// Writes an answer, or its first `limit` rows, to a file, which appears whole or not at all.
 ///
 /// # Errors
-/// The answer's, or what went wrong with the file; it is then as it was before.
+/// The answer's, or those of the file; the file is then as it was before.
 pub async fn save(answer: Answer, format: Format, limit: Option<usize>, path: &Path) -> Result<Printed> {
     let unfinished = Unfinished::create(path)?;
     let out = Box::new(io::BufWriter::with_capacity(1 << 16, unfinished.file()?));
@@ -55,7 +55,7 @@ pub async fn save(answer: Answer, format: Format, limit: Option<usize>, path: &P
 }
 
 /// Gives an answer's first `limit` rows to a writer. The answer's error is the outer one, the writer's the inner one;
-/// `printed` says how far it came.
+/// `printed` has the rows written so far.
 pub async fn feed(
     mut answer: Answer,
     limit: Option<usize>,
@@ -76,13 +76,13 @@ pub async fn feed(
         if printed.more {
             break;
         }
-        // An answer whose rows are always there would leave no moment for a deadline or Ctrl-C.
+        // Without this an answer that never waits for rows would leave no moment for a deadline or Ctrl-C.
         tokio::task::yield_now().await;
     }
     Ok(writer.finish())
 }
 
-/// Whether standard output took it: false where its reader has gone (`| head`), which is no error.
+/// Whether standard output took the bytes: false where its reader has gone (`| head`), which is no error.
 pub fn unless_closed(written: io::Result<()>) -> Result<bool> {
     match written {
         Ok(()) => Ok(true),

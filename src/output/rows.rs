@@ -25,7 +25,7 @@ pub fn integers(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
     Arc::new(values.into_iter().collect::<Int64Array>())
 }
 
-/// A column of truths.
+/// A column of booleans.
 pub fn flags(values: impl IntoIterator<Item = bool>) -> ArrayRef {
     Arc::new(values.into_iter().map(Some).collect::<BooleanArray>())
 }
@@ -45,8 +45,8 @@ pub fn coarse_times(values: impl IntoIterator<Item = i64>) -> ArrayRef {
     Arc::new(values.into_iter().map(Some).collect::<TimestampSecondArray>().with_timezone("UTC"))
 }
 
-/// The same as [`show`], where a terminal may be too narrow for all columns: those of `optional` are then left out of a
-/// table, the first one first, as far as it takes. Gives the names of those that were.
+/// Writes named columns like [`show`]. Where a terminal is too narrow for all of them, columns of `optional` are left out of a
+/// table, the first one first, until the others fit. Returns the names of those that were.
 pub fn show_what_fits<'a>(
     mut columns: Vec<(&'a str, ArrayRef)>,
     optional: &[&str],
@@ -59,8 +59,8 @@ pub fn show_what_fits<'a>(
             if table::fits(&columns, terminal)? {
                 break;
             }
-            if let Some(place) = columns.iter().position(|(column, _)| column == name) {
-                left_out.push(columns.remove(place).0);
+            if let Some(index) = columns.iter().position(|(column, _)| column == name) {
+                left_out.push(columns.remove(index).0);
             }
         }
     }

@@ -1,5 +1,5 @@
 //! `--format table`: columns for people. All rows are held until the end, since the widest cell sets a column's width;
-//! whoever feeds it bounds their number.
+//! the caller bounds their number.
 
 use std::io::{self, Write};
 
@@ -80,7 +80,7 @@ impl TableWriter<'_> {
             let mut row = Line::default();
             for ((column, width), lines) in self.columns.iter().zip(widths).zip(&wrapped) {
                 // Wrapped headers stand on the rule.
-                let text = (line + lines.len()).checked_sub(height).map_or("", |place| lines[place].as_str());
+                let text = (line + lines.len()).checked_sub(height).map_or("", |index| lines[index].as_str());
                 row.cell(text, *width, column.align != Align::Left, header);
             }
             writeln!(self.out, "{}", row.end())?;
@@ -112,7 +112,7 @@ fn measure(column: &Column) -> Measure<'_> {
     Measure { header: &column.name, cells: widths.max().unwrap_or_default(), may_cut: column.may_cut }
 }
 
-/// Fills floats up at their right, so that their points come to stand below each other.
+/// Pads floats at their right, so that their points align.
 fn align_points(cells: &mut [Option<String>]) {
     let after_point = |text: &str| text.find('.').map_or(0, |point| text.len() - point);
     let most = cells.iter().flatten().map(|text| after_point(text)).max().unwrap_or_default();

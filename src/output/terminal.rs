@@ -1,10 +1,10 @@
-//! What standard output is: a terminal of some width, or something that gets no wrapping, colour or progress.
+//! Standard output: a terminal of some width, or something that gets no wrapping, colour or progress.
 
 use std::io::IsTerminal;
 
 use anstream::{AutoStream, ColorChoice};
 
-/// How rows stand on a terminal.
+/// How rows are laid out on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shape {
     /// As a table where the columns fit, else a line a value.
@@ -16,21 +16,21 @@ pub enum Shape {
     Records,
 }
 
-/// What the table format may do.
+/// What the table format may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terminal {
     /// Columns to fit into; None where output goes to a file or program, which gets every column whole.
     pub width: Option<usize>,
-    /// Lines that it shows at once, where there is a width.
+    /// Lines that the terminal shows at once, where there is a width.
     pub height: usize,
-    /// Whether colours are wanted.
+    /// Whether colours are used.
     pub colour: bool,
-    /// How rows are to stand there.
+    /// How rows are laid out.
     pub shape: Shape,
 }
 
 impl Terminal {
-    /// Of standard output. NO_COLOR, CLICOLOR and TERM=dumb are honoured.
+    /// The terminal of standard output. NO_COLOR, CLICOLOR and TERM=dumb are honoured.
     pub fn of_stdout() -> Self {
         let stdout = std::io::stdout();
         if !stdout.is_terminal() {
@@ -39,8 +39,8 @@ impl Terminal {
         let size = terminal_size::terminal_size_of(&stdout);
         let (size, height) = (size.map(|(w, _)| usize::from(w.0)), size.map(|(_, h)| usize::from(h.0)));
         // A terminal that does not know its width (some consoles in browsers) leaves it to the environment.
-        let told = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let width = size.filter(|width| *width > 0).or_else(told).unwrap_or(80);
+        let from_environment = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let width = size.filter(|width| *width > 0).or_else(from_environment).unwrap_or(80);
         let height = height.filter(|height| *height > 0).unwrap_or(24);
         Self {
             width: Some(width),
@@ -50,7 +50,7 @@ impl Terminal {
         }
     }
 
-    /// Whether it is one.
+    /// Whether standard output is a terminal.
     pub fn is_terminal(self) -> bool {
         self.width.is_some()
     }

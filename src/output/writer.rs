@@ -1,4 +1,4 @@
-//! What a writer of rows is, whatever its format.
+//! [`Writer`]: the interface of writers of rows, whatever their format.
 
 use std::io::{self, Write};
 
@@ -6,18 +6,18 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
 use arrow::error::ArrowError;
 
-/// Where a writer writes to.
+/// The output of a writer.
 pub type Out<'a> = Box<dyn Write + Send + 'a>;
 
 /// Takes an answer batch by batch and writes it somewhere.
 pub trait Writer {
-    /// One batch of the answer's schema.
+    /// Writes a batch of the answer's schema.
     fn batch(&mut self, batch: &RecordBatch) -> io::Result<()>;
-    /// The end of the answer: what has been held back is written.
+    /// Ends the answer, and writes rows that were held back.
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// What went wrong while writing, as an input/output error: a closed pipe stays recognisable.
+/// The error of a write as an input/output error: a closed pipe stays recognisable.
 pub(super) fn io_error(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,

@@ -31,7 +31,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// In SQL.
+    /// The condition for these rows, in SQL.
     pub(crate) fn condition(&self) -> String {
         let steps = self.steps.map_or_else(|| "true".to_owned(), Window::condition);
         let ranks = self.ranks.as_ref().map(|ranks| {
@@ -42,9 +42,9 @@ impl Selection {
     }
 }
 
-/// What there is to say.
+/// A profile of captures.
 pub(crate) struct Profile {
-    /// Ranks, captures and steps that are in it.
+    /// Ranks, captures and steps in the profile.
     pub(crate) ranks: i64,
     pub(crate) captures: i64,
     pub(crate) steps: Option<(i64, i64)>,
@@ -127,7 +127,7 @@ fn rows_of(by: By, condition: &str, with_devices: bool) -> String {
     }
 }
 
-/// What a step went to, the largest first, and the whole step.
+/// The mean time of a step by category, the largest first, and of the whole step.
 async fn categories(client: &mut Client, condition: &str) -> Result<Vec<(String, f64)>> {
     const CATEGORIES: [&str; 8] =
         ["kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu", "other"];
@@ -145,7 +145,7 @@ async fn categories(client: &mut Client, condition: &str) -> Result<Vec<(String,
     Ok(found)
 }
 
-/// Why there is nothing, and what would record it.
+/// The error where nothing was captured, with how to record it.
 pub(crate) async fn nothing(client: &mut Client, name: &str, selection: &Selection) -> Result<Error> {
     let sql = "SELECT COUNT(*) AS captures, MIN(first_step) AS first, MAX(last_step) AS last FROM python.captures";
     let captures = whole(client, sql).await?;

@@ -1,4 +1,4 @@
-//! What captures say of operators, kernels, modules and lines: the page of `probe profile`, and stacks of operators.
+//! Profiles of captures by operator, kernel, module and line: the page of `probe profile`, and stacks of operators.
 
 mod ask;
 mod stacks;

@@ -44,7 +44,7 @@ pub(crate) async fn folded(
     weight: Weight,
     by_rank: bool,
 ) -> Result<Folded> {
-    // Of each thread in order of time: what is open is what has a smaller depth.
+    // Rows of each thread come in order of time: the open operators are those of a smaller depth.
     let sql = format!(
         "SELECT host, pid, rank, capture, thread, depth, name, {} AS weight FROM python.operators WHERE {} \
          ORDER BY capture, host, pid, thread, ts, depth",
@@ -52,7 +52,7 @@ pub(crate) async fn folded(
         selection.condition()
     );
     let mut answer = client.query(&sql).await?;
-    let mut found = Found::default();
+    let mut folder = StackFolder::default();
     while let Some(batch) = answer.batches.next().await {
         let batch = batch?;
         let kinds = [
@@ -67,31 +67,33 @@ pub(crate) async fn folded(
         ];
         let columns = batch.columns().iter().zip(&kinds).map(|(column, kind)| cast(column, kind));
         let columns = columns.collect::<Result<Vec<_>, _>>().map_err(Error::caused)?;
-        (0..batch.num_rows()).for_each(|row| found.add(&columns, row, by_rank));
+        (0..batch.num_rows()).for_each(|row| folder.add(&columns, row, by_rank));
     }
-    if found.rows == 0 {
+    if folder.rows == 0 {
         return Err(nothing(client, name, selection).await?);
     }
-    if found.folded.is_empty() {
+    if folder.folded.is_empty() {
         return Err(Error::failed(format!("the captures of {name} have nothing that ran on a device"))
             .hint("--weight host draws the time on the host"));
     }
-    Ok(found.folded)
+    Ok(folder.folded)
 }
 
+/// Folds rows of operators into stacks.
 #[derive(Default)]
-struct Found {
+struct StackFolder {
     rows: u64,
     folded: Folded,
     thread: Option<(String, i64, String, i64)>,
     open: Vec<(i64, String)>,
 }
 
-impl Found {
+impl StackFolder {
     fn add(&mut self, columns: &[ArrayRef], row: usize, by_rank: bool) {
-        let text = |place: usize| columns[place].as_string::<i32>().value(row);
-        let int =
-            |place: usize| columns[place].is_valid(row).then(|| columns[place].as_primitive::<Int64Type>().value(row));
+        let text = |column: usize| columns[column].as_string::<i32>().value(row);
+        let int = |column: usize| {
+            columns[column].is_valid(row).then(|| columns[column].as_primitive::<Int64Type>().value(row))
+        };
         self.rows += 1;
         let thread = (text(0).to_owned(), int(1).unwrap_or_default(), text(3).to_owned(), int(4).unwrap_or_default());
         if self.thread.as_ref() != Some(&thread) {
@@ -101,7 +103,7 @@ impl Found {
         let depth = int(5).unwrap_or_default();
         while self.open.pop_if(|(open, _)| *open >= depth).is_some() {}
         let name = text(6);
-        // Steps lie on top of each other.
+        // All steps share one frame.
         let name = if name.starts_with("ProfilerStep#") { "ProfilerStep*" } else { name };
         self.open.push((depth, name.to_owned()));
         let weight = columns[7].is_valid(row).then(|| columns[7].as_primitive::<Float64Type>().value(row));

@@ -1,5 +1,5 @@
-//! The collector of a process that is attached to: that of a live run, or one that is started for it and ends when nobody
-//! needs it any more.
+//! The collector of a process that is attached to: that of a live run, or one that is started for the process and ends
+//! when no process needs it any more.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -20,23 +20,23 @@ use crate::cli::launch;
 /// How long a collector may take to listen.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// It ends when no process has been connected for so long.
+/// The started collector ends when no process has been connected for this long.
 const IDLE: &str = "30s";
-/// How much of what a collector said on its way out is shown.
-const LAST_WORDS: usize = 500;
+/// Characters that are shown of the output of a collector that ended.
+const LAST_OUTPUT: usize = 500;
 
 /// A collector, and the run that it keeps.
-pub(super) struct Found {
-    /// `gpt@2`.
+pub(super) struct RunCollector {
+    /// Name of the run: `gpt@2`.
     pub(super) run: String,
-    /// `unix:PATH`.
+    /// Address of the collector: `unix:PATH`.
     pub(super) address: String,
-    /// Where it was started just now.
+    /// The process of the collector, if it was started just now.
     started: Option<Child>,
 }
 
-impl Found {
-    /// Nobody came of it: one that was started for this ends now, and not when it has waited long enough.
+impl RunCollector {
+    /// Ends a collector that was started for processes of which none was attached to, before it has been idle long enough.
     pub(super) fn give_up(&mut self) {
         if let Some(mut child) = self.started.take() {
             let pid = i32::try_from(child.id()).unwrap_or_default();
@@ -45,7 +45,7 @@ impl Found {
         }
     }
 
-    /// Until the agents of these processes are connected, so that the next query has an answer.
+    /// Waits until the agents of these processes are connected, so that the next query has an answer.
     pub(super) async fn wait_for(&self, pids: &[u32]) -> Result<()> {
         let target = discover::find(Some(&self.run)).await?;
         let mut client = Client::open(&target, None).await?;
@@ -71,7 +71,7 @@ impl Found {
 }
 
 /// A process that a live collector knows.
-pub(super) struct Known {
+pub(super) struct KnownProcess {
     pub(super) pid: u32,
     /// Whether its agent is connected.
     pub(super) live: bool,
@@ -79,7 +79,7 @@ pub(super) struct Known {
 }
 
 /// Processes that live collectors know.
-pub(super) async fn known() -> Result<Vec<Known>> {
+pub(super) async fn known() -> Result<Vec<KnownProcess>> {
     let mut found = Vec::new();
     for (run, socket) in paths::list_sockets()? {
         let target = Target { place: Place::Socket(socket), pid: None };
@@ -87,24 +87,33 @@ pub(super) async fn known() -> Result<Vec<Known>> {
         let asked = async { Client::open(&target, None).await?.describe().await };
         let Ok(Ok(description)) = tokio::time::timeout(Duration::from_secs(2), asked).await else { continue };
         let agents = description.agents.into_iter();
-        found.extend(agents.map(|agent| Known { pid: agent.pid, live: agent.state == "live", run: run.clone() }));
+        found.extend(agents.map(|agent| KnownProcess {
+            pid: agent.pid,
+            live: agent.state == "live",
+            run: run.clone(),
+        }));
     }
     Ok(found)
 }
 
-/// The live run called `name`; without a name that which one of them was in before. Else a new one.
-pub(super) async fn find_or_start(name: Option<&str>, targets: &[AttachTarget], known: &[Known]) -> Result<Found> {
-    let before = known.iter().rfind(|known| targets.iter().any(|one| one.pid == known.pid));
-    if let Some(name) = name.or(before.map(|known| known.run.as_str())) {
+/// The collector of the live run called `name` or, without a name, of the run that one of `targets` was in before. Starts
+/// a new one if there is none.
+pub(super) async fn find_or_start(
+    name: Option<&str>,
+    targets: &[AttachTarget],
+    known: &[KnownProcess],
+) -> Result<RunCollector> {
+    let previous = known.iter().rfind(|known| targets.iter().any(|one| one.pid == known.pid));
+    if let Some(name) = name.or(previous.map(|known| known.run.as_str())) {
         match discover::find(Some(name)).await {
             Ok(Target { place: Place::Socket(socket), .. }) => {
-                return Ok(Found {
+                return Ok(RunCollector {
                     run: Place::Socket(socket.clone()).name(),
                     address: format!("unix:{}", socket.display()),
                     started: None,
                 });
             }
-            // Over, or never there: the new one has its name, and the next number.
+            // The run is over, or there is none: the new one has its name, and the next number.
             Ok(_) => {}
             Err(error) if error.kind() == Kind::Unreachable => {}
             Err(error) => return Err(error),
@@ -116,9 +125,9 @@ pub(super) async fn find_or_start(name: Option<&str>, targets: &[AttachTarget], 
     start(&name, first.pid).await
 }
 
-async fn start(name: &str, pid: u32) -> Result<Found> {
+async fn start(name: &str, pid: u32) -> Result<RunCollector> {
     let runtime = paths::runtime_dir()?;
-    // Of no other collector, which may still be there for the same process.
+    // No other collector has these names: one of the same process may still run.
     let base = format!("attach-{pid}-{}", std::process::id());
     let (socket, log) = (runtime.join(format!("{base}.sock")), runtime.join(format!("{base}.log")));
     let program =
@@ -133,7 +142,7 @@ async fn start(name: &str, pid: u32) -> Result<Found> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&log).map_err(|error| named(&log, error))?)
-        // Ctrl-C at this terminal is not for it.
+        // Ctrl-C at this terminal does not reach it.
         .process_group(0)
         .spawn()
         .map_err(|error| Error::failed(format!("{} could not be started", program.display())).because(error))?;
@@ -146,7 +155,7 @@ async fn start(name: &str, pid: u32) -> Result<Found> {
         {
             let own = paths::socket_for(&description.run)?;
             let address = format!("unix:{}", own.display());
-            return Ok(Found { run: description.run, address, started: Some(child) });
+            return Ok(RunCollector { run: description.run, address, started: Some(child) });
         }
         if let Some(why) = ended(&mut child, &log) {
             return Err(why);
@@ -160,10 +169,10 @@ async fn start(name: &str, pid: u32) -> Result<Found> {
     }
 }
 
-/// Why a collector that was started is not there, if it is not.
+/// Why the started collector has ended; None while it runs.
 fn ended(child: &mut Child, log: &Path) -> Option<Error> {
     let status = child.try_wait().ok().flatten()?;
-    let said = fs::read_to_string(log).unwrap_or_default();
-    let said: String = said.chars().take(LAST_WORDS).collect();
-    Some(Error::failed(format!("the collector ended ({status}): {}", said.trim())))
+    let output = fs::read_to_string(log).unwrap_or_default();
+    let output: String = output.chars().take(LAST_OUTPUT).collect();
+    Some(Error::failed(format!("the collector ended ({status}): {}", output.trim())))
 }

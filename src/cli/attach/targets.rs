@@ -1,4 +1,4 @@
-//! Which processes are attached to, and whether they may be.
+//! The processes that are attached to, and whether that is allowed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use probe_common::error::{Error, Kind, Result};
 use probe_inspect::attach::{self, Interpreter};
 use probe_inspect::stacks::{is_launcher, processes, without_agent};
 
-/// How long an agent's thread is given to end once its collector does not know it any more, and how often that is looked at.
+/// How long an agent's thread may take to end once its collector has forgotten it, and the interval of the checks.
 const TO_GO: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -48,7 +48,7 @@ pub(super) fn find(pid: u32) -> Result<Vec<AttachTarget>> {
             Ok(interpreter) => {
                 found.push(AttachTarget { pid, interpreter, command: processes::command(pid).unwrap_or_default() })
             }
-            // It has ended since.
+            // The process has ended since.
             Err(error) if error.kind() == Kind::Unreachable => {}
             Err(error) => return Err(error),
         }
@@ -89,17 +89,17 @@ fn check_user(pid: u32) -> Result<()> {
 }
 
 impl AttachTarget {
-    /// Whether it can be attached to on this machine, and may be.
+    /// Checks that the process can be attached to on this machine, and may be.
     pub(super) fn check(&self) -> Result<()> {
         attach::check_machine(&self.interpreter)?;
         attach::check(self.pid as i32)
     }
 
-    /// Whether an agent sends from there, wherever to. One that was just told to go may be about to: all that were
-    /// `asked` for at once have the same while for it.
-    pub(super) fn has_uplink(&self, asked: Instant) -> bool {
+    /// Whether an agent's uplink runs in the process, to any collector. An agent that was just told to go may take a while to
+    /// end. Processes that are checked together share that while, which begins at `asked_at`.
+    pub(super) fn has_uplink(&self, asked_at: Instant) -> bool {
         while processes::tasks(self.pid as i32).values().any(|task| task.name == "probe-uplink") {
-            if asked.elapsed() > TO_GO {
+            if asked_at.elapsed() > TO_GO {
                 return true;
             }
             std::thread::sleep(LOOK_EVERY);
@@ -108,7 +108,7 @@ impl AttachTarget {
     }
 }
 
-/// Where the agent's package is, as far as this command knows: it is installed by the same wheel.
+/// Directories that hold the agent's package, as the wheel of this command installs it.
 pub(super) fn packages() -> Vec<PathBuf> {
     let Some(prefix) = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.parent()?.to_owned())) else {
         return Vec::new();
@@ -116,6 +116,6 @@ pub(super) fn packages() -> Vec<PathBuf> {
     let libraries = ["lib", "lib64"].map(|name| prefix.join(name));
     let pythons =
         libraries.iter().filter_map(|path| fs::read_dir(path).ok()).flatten().flatten().map(|entry| entry.path());
-    let places = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name)));
-    places.filter(|place| place.join("probe_agent/__init__.py").exists()).collect()
+    let directories = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name)));
+    directories.filter(|directory| directory.join("probe_agent/__init__.py").exists()).collect()
 }

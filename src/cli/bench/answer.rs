@@ -1,4 +1,4 @@
-//! What the training process prints of a timing: lines of the expressions' own, and one line of JSON.
+//! The output of the training process for a timing: lines that the expressions print, and one line of JSON.
 
 use std::io::{self, Write};
 
@@ -12,11 +12,11 @@ use crate::output;
 /// How one thing was timed.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Timing {
-    /// Of the expressions.
+    /// Index of the expression.
     pub(super) index: usize,
-    /// What of a module: forward; forward and backward. Empty of an expression.
+    /// Part of a module that was timed: forward; forward and backward. Empty for an expression.
     pub(super) part: String,
-    /// With what a module was called, in words.
+    /// Inputs that a module was called with, in words.
     pub(super) inputs: String,
     /// Seconds a call, in the order in which they were taken.
     pub(super) samples: Vec<f64>,
@@ -26,26 +26,26 @@ pub(super) struct Timing {
     pub(super) is_settled: bool,
 }
 
-/// What was kept of training's state.
+/// Training's state, kept while expressions are timed.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct SavedState {
     pub(super) tensors: u64,
     pub(super) bytes: u64,
-    /// How long that took (s).
+    /// How long keeping it took (s).
     pub(super) seconds: f64,
-    /// Tensors that had changed.
+    /// Tensors that had changed and were put back.
     pub(super) put_back: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Timed {
     pub(super) timings: Vec<Timing>,
-    pub(super) kept: Kept,
+    pub(super) kept: SavedState,
     /// torch.get_num_threads().
     pub(super) threads: u64,
 }
 
-/// What the process said.
+/// The answer of the process.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Answer {
@@ -62,7 +62,7 @@ pub(super) enum Answer {
 }
 
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Evaluation {
     pub(super) answer: Answer,
     pub(super) rank: Option<i32>,
     /// Steps that were finished.
@@ -71,7 +71,7 @@ pub(super) struct Found {
     pub(super) waited: f64,
 }
 
-/// What it has printed by now.
+/// What the process has printed by now.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     stdout: Vec<u8>,
@@ -79,7 +79,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Standard error is passed on at once.
+    /// Adds output. Standard error is passed on at once.
     pub(super) fn take(&mut self, output: &v1::Output) {
         if output.stderr {
             let _ = io::stderr().write_all(&output.data);
@@ -97,7 +97,7 @@ impl Output {
     }
 
     /// The answer, which is the last line; those before it are the expressions' own. None where they raised something.
-    pub(super) fn finish(self, finished: &v1::Finished, rank: Option<i32>, step: i64) -> Result<Option<Found>> {
+    pub(super) fn finish(self, finished: &v1::Finished, rank: Option<i32>, step: i64) -> Result<Option<Evaluation>> {
         let text = String::from_utf8_lossy(&self.stdout);
         let (before, last) = text.trim_end().rsplit_once('\n').map_or(("", text.trim_end()), |(a, b)| (a, b));
         let answer = serde_json::from_str(last);
@@ -120,7 +120,7 @@ impl Output {
                 let error = Error::failed(error);
                 Err(if hint.is_empty() { error } else { error.hint(hint) })
             }
-            Ok(answer) => Ok(Some(Found { answer, rank, step, waited: finished.training_waited_s })),
+            Ok(answer) => Ok(Some(Evaluation { answer, rank, step, waited: finished.training_waited_s })),
             Err(_) => Err(Error::failed("the process did not say what it measured")
                 .hint("training has to be started with the wheel of this probe")),
         }

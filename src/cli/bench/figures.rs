@@ -1,4 +1,4 @@
-//! What samples say: medians, percentiles, and whether one of two expressions is faster beyond the noise.
+//! Statistics of samples: medians, percentiles, and whether one of two expressions is faster beyond the noise.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ const MIN_FOR_P95: usize = 20;
 const MIN_FOR_P99: usize = 100;
 const SEED: u64 = 1;
 
-/// What is said of one timing; seconds a call.
+/// Statistics of one timing, in seconds a call.
 #[derive(Debug, Clone)]
 pub(super) struct Figures {
     pub(super) timing: Timing,
@@ -23,7 +23,7 @@ pub(super) struct Figures {
     pub(super) p99: Option<f64>,
 }
 
-/// The second expression over the first.
+/// The ratio of the second expression to the first.
 #[derive(Debug, Clone)]
 pub(super) struct Compared {
     pub(super) part: String,
@@ -31,20 +31,21 @@ pub(super) struct Compared {
     pub(super) interval: Option<(f64, f64)>,
 }
 
+/// Statistics of all timings, and the comparisons of the two expressions.
 #[derive(Debug, Clone)]
-pub(super) struct All {
+pub(super) struct AllFigures {
     pub(super) each: Vec<Figures>,
     pub(super) compared: Vec<Compared>,
 }
 
-pub(super) fn of(timed: &Timed, expressions: &[&str]) -> All {
+pub(super) fn compute(timed: &Timed, expressions: &[&str]) -> AllFigures {
     let each: Vec<Figures> = timed.timings.iter().filter_map(|timing| figures(timing, expressions)).collect();
-    let of_index = |index| each.iter().filter(move |of| of.timing.index == index);
+    let of_index = |index| each.iter().filter(move |figures| figures.timing.index == index);
     let compared = of_index(0)
         .filter_map(|a| Some((a, of_index(1).find(|b| b.timing.part == a.timing.part)?)))
         .map(|(a, b)| compare(a, b))
         .collect();
-    All { each, compared }
+    AllFigures { each, compared }
 }
 
 fn figures(timing: &Timing, expressions: &[&str]) -> Option<Figures> {
@@ -53,8 +54,8 @@ fn figures(timing: &Timing, expressions: &[&str]) -> Option<Figures> {
     let mut ordered = samples.clone();
     ordered.sort_unstable_by(f64::total_cmp);
     let percentile = |part: f64, least: usize| {
-        let place = (part * (ordered.len().max(1) - 1) as f64).round() as usize;
-        ordered.get(place).copied().filter(|_| ordered.len() >= least)
+        let index = (part * (ordered.len().max(1) - 1) as f64).round() as usize;
+        ordered.get(index).copied().filter(|_| ordered.len() >= least)
     };
     Some(Figures {
         timing: timing.clone(),
@@ -76,7 +77,7 @@ fn medians(draws: &Draws, samples: &[f64]) -> Vec<f64> {
     draws.medians(&values).into_iter().flatten().collect()
 }
 
-/// Samples were taken in turn, so the same ones of both are drawn: what the machine did beside them met both.
+/// Samples were taken in turn, so the same ones of both are drawn: other load on the machine met both.
 fn compare(a: &Figures, b: &Figures) -> Compared {
     let (in_a, in_b) = (&a.timing.samples, &b.timing.samples);
     let both = in_a.len().min(in_b.len());
@@ -133,9 +134,9 @@ mod tests {
         Timing { index, part, inputs, samples, calls_per_sample: 1, warm_up_calls: 10, is_settled: true }
     }
 
-    fn all(a: Vec<f64>, b: Vec<f64>) -> All {
-        let kept = super::super::answer::Kept { tensors: 0, bytes: 0, seconds: 0.0, put_back: 0 };
-        of(&Timed { timings: vec![timing(0, a), timing(1, b)], kept, threads: 1 }, &["one", "two"])
+    fn all(a: Vec<f64>, b: Vec<f64>) -> AllFigures {
+        let kept = super::super::answer::SavedState { tensors: 0, bytes: 0, seconds: 0.0, put_back: 0 };
+        compute(&Timed { timings: vec![timing(0, a), timing(1, b)], kept, threads: 1 }, &["one", "two"])
     }
 
     /// A machine that gets slower meanwhile, and a noise of a percent.
@@ -158,7 +159,7 @@ mod tests {
         let expected: Vec<f64> = {
             let mut ordered = samples(120, 1.0);
             ordered.sort_unstable_by(f64::total_cmp);
-            [6, 113, 118].iter().map(|place| ordered[*place]).collect()
+            [6, 113, 118].iter().map(|index| ordered[*index]).collect()
         };
         assert_eq!([found[1].p5, found[1].p95, found[1].p99].map(Option::unwrap).to_vec(), expected);
     }

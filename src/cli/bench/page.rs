@@ -1,12 +1,12 @@
-//! A timing as people read it, and as programs do.
+//! A timing as a page for people, and as JSON for programs.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
 use super::answer::Timed;
-use super::figures::{All, Figures};
-use crate::cli::eval::printer::place_between;
+use super::figures::{AllFigures, Figures};
+use crate::cli::eval::printer::boundary_text;
 
 /// Seconds in the unit that people would choose.
 fn time(seconds: f64) -> String {
@@ -24,21 +24,21 @@ fn or_dash(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "-".to_owned(), time)
 }
 
-pub(super) fn text(all: &All, timed: &Timed, rank: Option<i32>, step: i64, waited: f64) -> String {
+pub(super) fn text(all: &AllFigures, timed: &Timed, rank: Option<i32>, step: i64, waited: f64) -> String {
     let mut out = String::new();
     let rank = rank.map(|rank| format!("rank {rank}, ")).unwrap_or_default();
-    let place = place_between(step);
-    let _ = writeln!(out, "{rank}{place}; training waited {waited:.2} s");
+    let boundary = boundary_text(step);
+    let _ = writeln!(out, "{rank}{boundary}; training waited {waited:.2} s");
     let mut shown = None;
-    for of in &all.each {
-        if shown != Some(of.timing.index) {
-            shown = Some(of.timing.index);
-            let _ = write!(out, "\n{}: {}", of.name(), of.expression);
-            let inputs = &of.timing.inputs;
+    for figures in &all.each {
+        if shown != Some(figures.timing.index) {
+            shown = Some(figures.timing.index);
+            let _ = write!(out, "\n{}: {}", figures.name(), figures.expression);
+            let inputs = &figures.timing.inputs;
             let _ =
                 writeln!(out, "{}", if inputs.is_empty() { String::new() } else { format!("   called with {inputs}") });
         }
-        line(&mut out, of);
+        line(&mut out, figures);
     }
     for compared in &all.compared {
         let part = if compared.part.is_empty() { String::new() } else { format!("{}: ", compared.part) };
@@ -62,17 +62,17 @@ pub(super) fn text(all: &All, timed: &Timed, rank: Option<i32>, step: i64, waite
     out
 }
 
-fn line(out: &mut String, of: &Figures) {
-    let timing = &of.timing;
+fn line(out: &mut String, figures: &Figures) {
+    let timing = &figures.timing;
     let part = if timing.part.is_empty() { "a call" } else { &timing.part };
-    let interval = of.interval.map(|(low, high)| format!(" [{}, {}]", time(low), time(high))).unwrap_or_default();
-    let _ = writeln!(out, "  {part}: {}{interval} in the median", time(of.median));
+    let interval = figures.interval.map(|(low, high)| format!(" [{}, {}]", time(low), time(high))).unwrap_or_default();
+    let _ = writeln!(out, "  {part}: {}{interval} in the median", time(figures.median));
     let _ = writeln!(
         out,
         "    p5 {}, p95 {}, p99 {}; {} samples of {} call{}, after {} to warm up",
-        or_dash(of.p5),
-        or_dash(of.p95),
-        or_dash(of.p99),
+        or_dash(figures.p5),
+        or_dash(figures.p95),
+        or_dash(figures.p99),
         timing.samples.len(),
         timing.calls_per_sample,
         if timing.calls_per_sample == 1 { "" } else { "s" },
@@ -84,7 +84,7 @@ fn line(out: &mut String, of: &Figures) {
     }
 }
 
-pub(super) fn json(all: &All, timed: &Timed, rank: Option<i32>, step: i64, waited: f64) -> Value {
+pub(super) fn json(all: &AllFigures, timed: &Timed, rank: Option<i32>, step: i64, waited: f64) -> Value {
     let kept = &timed.kept;
     json!({
         "rank": rank,

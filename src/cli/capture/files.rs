@@ -12,16 +12,16 @@ use tempfile::NamedTempFile;
 
 use crate::cli::report;
 
-/// Traces on their way, by rank and process.
+/// Traces that are being received, by rank and process.
 pub(super) struct Files {
     directory: PathBuf,
-    /// With what their names end.
+    /// Files that are not whole yet, with the endings of their final names.
     unfinished: BTreeMap<(Option<i32>, u32), (NamedTempFile, &'static str)>,
 }
 
-/// As torch's own handler for TensorBoard ends names of traces.
+/// Ending of a trace's name, as torch's own handler for TensorBoard writes it.
 const TRACE: &str = ".pt.trace.json";
-/// As torch's examples end those of memory snapshots.
+/// Ending of a memory snapshot's name, as in torch's examples.
 const SNAPSHOT: &str = ".memory.pickle";
 
 impl Files {
@@ -42,7 +42,7 @@ impl Files {
             let file = tempfile::Builder::new()
                 .prefix(".capture")
                 .suffix(".unfinished")
-                // What any new file gets: the umask takes away from it.
+                // The mode of any new file, less the umask.
                 .permissions(Permissions::from_mode(0o666))
                 .tempfile_in(&self.directory);
             let file = file.map_err(|error| self.wrong(error))?;

@@ -12,30 +12,30 @@ use tokio::time::{Instant, sleep};
 
 use crate::output::{self, Format};
 
-/// Steps before a capture that its own are compared with.
+/// Number of steps before a capture that are compared with its own.
 const BEFORE: i64 = 64;
-/// Rows of its steps come with the next batches of their agents: how long they are waited for.
+/// How long rows of the captured steps are waited for: they come with the next batches of their agents.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Lines of a table.
 const TOP: usize = 10;
 
 pub(super) async fn show(client: &mut Client, captured: &Captured) -> Result<()> {
     let Captured { capture, processes } = captured;
-    let steps = processes.iter().map(|of| of.steps).max().unwrap_or_default();
+    let steps = processes.iter().map(|process| process.steps).max().unwrap_or_default();
     let firsts = firsts(processes);
     let mut text = title(capture, steps, &firsts);
-    let waited = processes.iter().map(|of| of.waited_s).fold(0.0, f64::max);
-    let bytes = processes.iter().map(|of| of.bytes).max().unwrap_or_default() as f64;
+    let waited = processes.iter().map(|process| process.waited_s).fold(0.0, f64::max);
+    let bytes = processes.iter().map(|process| process.bytes).max().unwrap_or_default() as f64;
     let megabytes = bytes / 1e6;
-    let what = if processes.iter().any(|of| of.memory_blocks > 0) { "snapshot" } else { "trace" };
+    let what = if processes.iter().any(|process| process.memory_blocks > 0) { "snapshot" } else { "trace" };
     let slower = slower(client, steps, &firsts, processes.len()).await?;
     text +=
         &format!("\ncost: {slower}training stood still for {waited:.2} s, and a rank's {what} has {megabytes:.1} MB");
     let sum = |rows: fn(&probe_proto::v1::CapturedRows) -> i64| processes.iter().map(rows).sum::<i64>();
-    let (operators, kernels) = (sum(|of| of.operators), sum(|of| of.kernels));
-    let (launches, frames) = (sum(|of| of.launches), sum(|of| of.frames));
-    let left_out: u64 = processes.iter().map(|of| of.left_out).sum();
-    let (events, blocks) = (sum(|of| of.memory_events), sum(|of| of.memory_blocks));
+    let (operators, kernels) = (sum(|process| process.operators), sum(|process| process.kernels));
+    let (launches, frames) = (sum(|process| process.launches), sum(|process| process.frames));
+    let left_out: u64 = processes.iter().map(|process| process.left_out).sum();
+    let (events, blocks) = (sum(|process| process.memory_events), sum(|process| process.memory_blocks));
     let counts = [
         (operators, "operators"),
         (kernels, "device activities"),
@@ -46,20 +46,22 @@ pub(super) async fn show(client: &mut Client, captured: &Captured) -> Result<()>
     ];
     // The first four are of every profile, the others of those that record memory.
     let is_profile = operators > 0;
-    let counts = counts.iter().enumerate().filter(|(place, (rows, _))| *rows > 0 || is_profile && *place < 4);
+    let counts = counts.iter().enumerate().filter(|(index, (rows, _))| *rows > 0 || is_profile && *index < 4);
     let counts: Vec<String> = counts.map(|(_, (rows, what))| format!("{rows} {what}")).collect();
     text += &format!("\nrows: {}; {left_out} events have none\n", counts.join(", "));
-    for (whose, note) in processes.iter().filter(|of| !of.note.is_empty()).map(|of| (whose(of), &of.note)) {
+    for (whose, note) in
+        processes.iter().filter(|process| !process.note.is_empty()).map(|process| (whose(process), &process.note))
+    {
         text += &format!("{whose}: {note}\n");
     }
-    for problem in processes.iter().map(|of| &of.problem).filter(|problem| !problem.is_empty()) {
+    for problem in processes.iter().map(|process| &process.problem).filter(|problem| !problem.is_empty()) {
         text += &format!("a trace was read in part: {problem}\n");
     }
     if !output::unless_closed(write!(io::stdout(), "{text}"))? {
         return Ok(());
     }
     let ours = format!("capture LIKE '{capture}/%'");
-    // Of one step of one rank.
+    // Factor from seconds of all steps and ranks to milliseconds of one step of one rank.
     let each = 1e3 / (f64::from(steps.max(1)) * processes.len().max(1) as f64);
     let categories = format!(
         "SELECT rank, ROUND(AVG(total) * 1e3, 3) AS total, ROUND(AVG(kernel) * 1e3, 3) AS kernel, \
@@ -112,8 +114,8 @@ pub(super) async fn show(client: &mut Client, captured: &Captured) -> Result<()>
 }
 
 /// A process as people call it.
-fn whose(of: &CapturedRows) -> String {
-    of.rank.map_or_else(|| format!("process {}", of.pid), |rank| format!("rank {rank}"))
+fn whose(process: &CapturedRows) -> String {
+    process.rank.map_or_else(|| format!("process {}", process.pid), |rank| format!("rank {rank}"))
 }
 
 async fn table(client: &mut Client, title: &str, sql: &str) -> Result<()> {
@@ -145,7 +147,7 @@ fn title(capture: &str, steps: u32, firsts: &[(i64, Vec<&CapturedRows>)]) -> Str
                 0 => first.to_string(),
                 _ => format!("{first} to {}", first + i64::from(steps) - 1),
             };
-            let ranks: Vec<String> = processes.iter().filter_map(|of| Some(of.rank?.to_string())).collect();
+            let ranks: Vec<String> = processes.iter().filter_map(|process| Some(process.rank?.to_string())).collect();
             if !ranks.is_empty() {
                 words += &format!(" on rank{} {}", if ranks.len() == 1 { "" } else { "s" }, ranks.join(", "));
             }
@@ -161,7 +163,7 @@ fn of_steps(steps: u32, firsts: &[(i64, Vec<&CapturedRows>)]) -> String {
     let each: Vec<String> = firsts
         .iter()
         .map(|(first, processes)| {
-            let pids: Vec<String> = processes.iter().map(|of| of.pid.to_string()).collect();
+            let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
             let (from, to) = (first - BEFORE, first + i64::from(steps) - 1);
             format!("step BETWEEN {from} AND {to} AND pid IN ({})", pids.join(", "))
         })
@@ -169,7 +171,7 @@ fn of_steps(steps: u32, firsts: &[(i64, Vec<&CapturedRows>)]) -> String {
     each.join(" OR ")
 }
 
-/// How much longer its steps took than those before, in words that end in a comma; nothing where it is not known.
+/// How much longer the captured steps took than those before, in words that end in a semicolon; empty where that is not known.
 async fn slower(
     client: &mut Client,
     steps: u32,
@@ -188,8 +190,8 @@ async fn slower(
     loop {
         let (_, batches) = collect(client.query(&sql).await?).await?;
         let Some(batch) = batches.first() else { return Ok(String::new()) };
-        let float = |place: usize| {
-            let column = batch.column(place).as_primitive_opt::<Float64Type>()?;
+        let float = |index: usize| {
+            let column = batch.column(index).as_primitive_opt::<Float64Type>()?;
             column.is_valid(0).then(|| column.value(0) * 1e3)
         };
         let there = batch.column(2).as_primitive_opt::<Int64Type>().map_or(0, |column| column.value(0));

@@ -1,4 +1,4 @@
-//! How far a capture is, on a line of a terminal.
+//! The progress of a capture, on a line of a terminal.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -7,7 +7,7 @@ use probe_proto::v1::{CaptureBegan, CaptureProgress};
 
 use crate::cli::report;
 
-/// What each process has done.
+/// The progress of each process.
 pub(super) struct Progress {
     steps: u32,
     is_terminal: bool,

@@ -1,6 +1,5 @@
-//! What a name of Python may become: the training process is asked, which looks at how things lie in objects and runs
-//! nothing, no property either. Who does not answer at once is not waited for; the answer is there when the key is
-//! pressed again.
+//! Completion of Python names. The training process is asked: it looks up attributes in objects and runs no code, not even
+//! that of a property. A key press does not wait for a late answer, which is there when the key is pressed again.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +7,14 @@ use probe_client::Client;
 use probe_collector::eval;
 use probe_proto::v1::EvalCall;
 
-use super::session::{Asked, Session};
+use super::session::{PendingCompletion, Session};
 
 /// A completion that takes longer than this is cancelled: a key press must have a prompt effect.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How long the snippet may take there, and its answer is taken for what is so now.
+/// How long the snippet may take in the process, and how long its answer counts as current.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Where the name begins that `line` ends with, and what it may become.
+/// The byte offset at which the name at the end of `line` begins, and its completions.
 pub(super) fn complete(session: &mut Session, line: &str) -> (usize, Vec<String>) {
     let chain = &line[chain(line)..];
     let (object, stem) = chain.rsplit_once('.').unwrap_or(("", chain));
@@ -27,19 +26,20 @@ pub(super) fn complete(session: &mut Session, line: &str) -> (usize, Vec<String>
 }
 
 fn ask(session: &mut Session, chain: &str) -> Option<Vec<String>> {
-    // The same key again: what was too late for the first time may be there by now.
-    let mut asked = match session.asked.take().filter(|asked| asked.chain == chain && asked.at.elapsed() < DEADLINE) {
-        Some(asked) => asked,
+    // The same key again: an answer that was too late the first time may be there by now.
+    let before = session.pending_completion.take();
+    let mut pending = match before.filter(|pending| pending.chain == chain && pending.at.elapsed() < DEADLINE) {
+        Some(pending) => pending,
         None => {
             let call = session.lookup(chain, DEADLINE);
             let names = session.link.begin(|client| printed(client, call))?;
-            Asked { chain: chain.to_owned(), at: Instant::now(), names }
+            PendingCompletion { chain: chain.to_owned(), at: Instant::now(), names }
         }
     };
-    match session.link.look_at(&mut asked.names, PATIENCE) {
+    match session.link.look_at(&mut pending.names, PATIENCE) {
         Some(names) => names.ok()?,
         None => {
-            session.asked = Some(asked);
+            session.pending_completion = Some(pending);
             None
         }
     }
@@ -51,13 +51,13 @@ async fn printed(mut client: Client, call: EvalCall) -> Option<Vec<String>> {
     let (printed, finished) = eval::printed(events).await.ok()?;
     finished?;
     let text = String::from_utf8(printed).ok()?;
-    // What a process names its attributes is not ours to trust: a name is letters.
+    // Names from the process are not trusted: a name is letters, digits and underscores.
     let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
     Some(text.lines().filter(is_name).map(str::to_owned).collect())
 }
 
-/// Where the names, points and whole-number subscripts begin that `line` ends with: `model.layers[0].we`. Anything else
-/// could be a call.
+/// The byte offset at which the names, points and whole-number subscripts at the end of `line` begin: `model.layers[0].we`.
+/// Anything else could be a call.
 fn chain(line: &str) -> usize {
     let mut start = line.len();
     while let Some(c) = line[..start].chars().next_back() {

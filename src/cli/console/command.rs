@@ -1,4 +1,4 @@
-//! Commands of the console: what begins with a backslash.
+//! Commands of the console: lines that begin with a backslash.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::switches::Switch;
 use crate::cli::watch;
 use crate::output::chart;
 
-/// What `\?` says.
+/// The text of `\?`.
 pub(super) const HELP: &str = r"SQL ends with ; and can span lines. A line that begins with >>> is Python in the training process.
 Tab completes, the arrow keys recall earlier lines, Ctrl-C cancels, Ctrl-D exits.
 
@@ -35,7 +35,7 @@ Tab completes, the arrow keys recall earlier lines, Ctrl-C cancels, Ctrl-D exits
   \q              leave
 ";
 
-/// A command that was understood.
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Command {
     Describe(Option<String>),
@@ -69,7 +69,7 @@ pub(super) const NAMES: &[&str] = &[
     r"\q",
 ];
 
-/// Understands a line that begins with a backslash.
+/// Parses a line that begins with a backslash.
 pub(super) fn parse(line: &str) -> Result<Command> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();

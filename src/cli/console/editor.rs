@@ -25,7 +25,7 @@ use crate::cli::status::Status;
 /// Entries of the history.
 const HISTORY: usize = 10_000;
 
-/// Reads and does lines until Ctrl-D.
+/// Reads lines and performs them until Ctrl-D.
 pub(super) fn prompt(mut session: Session) -> Result<Status> {
     greet(&mut session);
     let session = Rc::new(RefCell::new(session));
@@ -65,15 +65,15 @@ fn lines(session: &Rc<RefCell<Session>>) -> Result<Status> {
         if let Some(path) = &history {
             let _ = editor.append_history(path);
         }
-        if all(&mut session.borrow_mut(), line) == Then::Quit {
+        if perform_line(&mut session.borrow_mut(), line) == Then::Quit {
             return Ok(0);
         }
     }
 }
 
-/// Does everything of a line, up to what fails.
-fn all(session: &mut Session, line: &str) -> Then {
-    // As in Python, SQLite, DuckDB and MySQL.
+/// Performs the pieces of a line, up to one that fails.
+fn perform_line(session: &mut Session, line: &str) -> Then {
+    // These words work without a backslash, as in Python, SQLite, DuckDB and MySQL.
     match line {
         "exit" | "quit" => return Then::Quit,
         "help" => return session.perform_and_report(Piece::Command { line: r"\?".into(), sql: String::new() }),
@@ -91,7 +91,7 @@ fn all(session: &mut Session, line: &str) -> Then {
     Then::Next(0)
 }
 
-/// Says who answers.
+/// Prints what the prompt asks: the name and the state of the run.
 fn greet(session: &mut Session) {
     let name = session.link.target.place.name();
     let ways = r"SQL ends with ;, >>> begins Python, \? says more, Ctrl-D leaves";
@@ -99,24 +99,24 @@ fn greet(session: &mut Session) {
         report::note(format_args!("{name} has ended. {ways}"));
         return;
     }
-    let Ok(Some(there)) = session.link.until_interrupted(async |client| client.describe().await) else {
+    let Ok(Some(description)) = session.link.until_interrupted(async |client| client.describe().await) else {
         report::note(ways);
         return;
     };
-    let live = there.agents.iter().filter(|agent| agent.state == "live");
+    let live = description.agents.iter().filter(|agent| agent.state == "live");
     let (count, step) = live.fold((0, 0), |(count, step), agent| (count + 1, step.max(agent.step)));
     let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     report::note(format_args!("{name}: {processes}, {step} steps. {ways}"));
 }
 
-/// Where what was typed is kept; the file is made for its owner alone.
+/// The path of the history, in a file that is made for its owner alone.
 fn history_file() -> Result<PathBuf> {
     let home = paths::home()?;
     std::fs::create_dir_all(&home).map_err(|error| paths::named(&home, error))?;
     Ok(home.join("console_history"))
 }
 
-/// What rustyline calls while the user types.
+/// The callbacks of rustyline while the user types.
 struct Prompt {
     session: Rc<RefCell<Session>>,
 }
@@ -138,9 +138,9 @@ impl Validator for Prompt {
 impl Completer for Prompt {
     type Candidate = Pair;
 
-    fn complete(&self, line: &str, place: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+    fn complete(&self, line: &str, cursor: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let mut session = self.session.borrow_mut();
-        let (before, after) = line.split_at(place);
+        let (before, after) = line.split_at(cursor);
         let (begin, what) = at_cursor(before, session.mode);
         let text = &before[begin..];
         let (start, found) = match what {
@@ -163,7 +163,7 @@ enum What {
     Command,
 }
 
-/// What is being typed at the end of `text`, and where that begins.
+/// What is being typed at the end of `text`, and the byte offset at which that begins.
 fn at_cursor(text: &str, mut mode: Mode) -> (usize, What) {
     let mut begin = 0;
     loop {

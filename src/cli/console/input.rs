@@ -1,9 +1,9 @@
-//! What was typed, in pieces that can be done one after the other: a statement of SQL, a snippet, a command. The same
+//! Splits input into pieces that are performed one after the other: a statement of SQL, a snippet, a command. The same
 //! rules hold for a line at the prompt and for a file on standard input.
 
 use super::python;
 
-/// What a line is where nothing at its beginning says otherwise.
+/// The language of a line whose beginning does not say otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Mode {
     #[default]
@@ -11,7 +11,7 @@ pub(super) enum Mode {
     Python,
 }
 
-/// One thing to do.
+/// One statement, snippet or command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece {
     /// A statement without its `;`.
@@ -22,8 +22,8 @@ pub(super) enum Piece {
     Command { line: String, sql: String },
 }
 
-/// Takes the first piece off `text`, and gives it with where the rest begins; None where there is none yet. `whole` says
-/// that nothing follows: what is not ended is then ended there.
+/// The first piece of `text` and the byte offset of the rest; None where the first piece has not ended yet. `whole` says that
+/// no more text follows: the end of the text then ends the piece.
 pub(super) fn next(text: &str, mode: Mode, whole: bool) -> Option<(Piece, usize)> {
     let begin = text.len() - text.trim_start().len();
     // Indentation is Python's.
@@ -46,7 +46,7 @@ pub(super) fn next(text: &str, mode: Mode, whole: bool) -> Option<(Piece, usize)
     }
 }
 
-/// Whether Enter is to be taken as the end of what was typed.
+/// Whether Enter ends the input.
 pub(super) fn is_whole(mut text: &str, mut mode: Mode) -> bool {
     while let Some((piece, end)) = next(text, mode, false) {
         text = &text[end..];
@@ -63,15 +63,15 @@ pub(super) fn is_whole(mut text: &str, mut mode: Mode) -> bool {
 
 /// A statement up to its `;`, or up to a backslash, which no SQL has outside of quotes.
 fn sql(text: &str, whole: bool) -> Option<(Piece, usize)> {
-    for (place, what) in Outside::of(text) {
-        match what {
+    for (offset, c) in Outside::of(text) {
+        match c {
             ';' => {
-                let statement = text[..place].trim().to_owned();
-                return Some((Piece::Sql(statement), place + 1));
+                let statement = text[..offset].trim().to_owned();
+                return Some((Piece::Sql(statement), offset + 1));
             }
             '\\' => {
-                let end = text[place..].find('\n').map_or(text.len(), |newline| place + newline);
-                let (line, sql) = (text[place..end].trim_end().to_owned(), text[..place].trim().to_owned());
+                let end = text[offset..].find('\n').map_or(text.len(), |newline| offset + newline);
+                let (line, sql) = (text[offset..end].trim_end().to_owned(), text[..offset].trim().to_owned());
                 return Some((Piece::Command { line, sql }, end));
             }
             _ => {}
@@ -80,20 +80,21 @@ fn sql(text: &str, whole: bool) -> Option<(Piece, usize)> {
     whole.then(|| (Piece::Sql(text.trim().to_owned()), text.len()))
 }
 
-/// The characters of SQL that are in no quotes and no comment, with their places.
+/// The characters of SQL that are in no quotes and no comment, with their byte offsets.
 pub(super) struct Outside<'a> {
     text: &'a str,
-    place: usize,
+    offset: usize,
 }
 
 impl<'a> Outside<'a> {
     pub(super) fn of(text: &'a str) -> Self {
-        Self { text, place: 0 }
+        Self { text, offset: 0 }
     }
 
-    /// Goes on behind the next `end`, or to the end of the text.
+    /// Skips to behind the next `end`, or to the end of the text.
     fn skip_to(&mut self, end: &str) {
-        self.place = self.text[self.place..].find(end).map_or(self.text.len(), |found| self.place + found + end.len());
+        self.offset =
+            self.text[self.offset..].find(end).map_or(self.text.len(), |found| self.offset + found + end.len());
     }
 }
 
@@ -102,20 +103,20 @@ impl Iterator for Outside<'_> {
 
     fn next(&mut self) -> Option<(usize, char)> {
         loop {
-            let rest = &self.text[self.place..];
+            let rest = &self.text[self.offset..];
             let next = rest.chars().next()?;
-            let place = self.place;
-            self.place += next.len_utf8();
+            let offset = self.offset;
+            self.offset += next.len_utf8();
             match next {
                 // A doubled quote ends one text and begins the next.
                 '\'' => self.skip_to("'"),
                 '"' => self.skip_to("\""),
                 '-' if rest.starts_with("--") => self.skip_to("\n"),
                 '/' if rest.starts_with("/*") => {
-                    self.place += 1;
+                    self.offset += 1;
                     self.skip_to("*/");
                 }
-                next => return Some((place, next)),
+                next => return Some((offset, next)),
             }
         }
     }

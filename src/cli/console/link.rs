@@ -1,4 +1,4 @@
-//! The connection of a console: who answers, what waits for an answer, and how Ctrl-C ends the waiting.
+//! The connection of a console: what answers, what waits for an answer, and how Ctrl-C ends the waiting.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Link {
     pub(super) target: Target,
     endpoint: Option<String>,
     token_file: Option<PathBuf>,
-    /// Lives as long as the console: what is pressed between the end of a line and the start of its work counts too.
+    /// Ctrl-C, listened for as long as the console lives: between the end of a line and the start of its work it counts too.
     interrupt: Signal,
 }
 
@@ -34,7 +34,7 @@ impl Link {
         Ok(Self { runtime, client, target, endpoint, token_file, interrupt })
     }
 
-    /// Looks where the run is now; whether that is somewhere else.
+    /// Looks for the run again, and connects to it if it is somewhere else now. Returns whether it is.
     pub(super) fn find_again(&mut self, bounds: Bounds) -> bool {
         if matches!(self.target.place, Place::Directory(_)) {
             return false;
@@ -56,7 +56,7 @@ impl Link {
         self.client.bound(bounds);
     }
 
-    /// Work with the client, until it is done or Ctrl-C drops it, which ends it at the other end too.
+    /// Does work with the client, until it is done or Ctrl-C drops it, which ends it at the other end too.
     pub(super) fn until_interrupted<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut Client) -> Result<T>,
@@ -64,12 +64,12 @@ impl Link {
         self.runtime.block_on(connect::unless(&mut self.interrupt, work(&mut self.client)))
     }
 
-    /// Work without it.
+    /// Does work without the client, until it is done or Ctrl-C drops it.
     pub(super) fn wait<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
         self.runtime.block_on(connect::unless(&mut self.interrupt, work))
     }
 
-    /// What was pressed before a prompt is not for what is typed there.
+    /// Forgets a Ctrl-C from before a prompt: it is not for the line that is typed there.
     pub(super) fn forget_interrupts(&mut self) {
         let interrupt = &mut self.interrupt;
         self.runtime.block_on(async {
@@ -81,7 +81,7 @@ impl Link {
         });
     }
 
-    /// Work with the client that is given up after `patience`.
+    /// Does work with the client, and gives it up after `patience`.
     pub(super) fn within<T>(
         &mut self,
         patience: Duration,
@@ -99,7 +99,7 @@ impl Link {
         Some(self.runtime.spawn(work(self.client.another()?)))
     }
 
-    /// Waits so long for work that was begun; None where it is not done yet.
+    /// Waits up to `patience` for work that was begun; None where it is not done yet.
     pub(super) fn look_at<T>(&self, work: &mut JoinHandle<T>, patience: Duration) -> Option<Result<T, JoinError>> {
         self.runtime.block_on(async { tokio::time::timeout(patience, work).await }).ok()
     }
@@ -111,7 +111,7 @@ fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime
     let finding = connect::one_thread()?;
     let target = finding.block_on(discover::find(endpoint))?;
     let runtime = match target.place {
-        // It is read by this process.
+        // This process reads the directory.
         Place::Directory(_) => connect::many_threads()?,
         _ => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
     };

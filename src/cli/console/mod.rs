@@ -1,8 +1,8 @@
 //! `probe ENDPOINT`: SQL and Python at one prompt, or from standard input.
 //!
-//! What was typed is taken apart by `input` (statements), `python` (snippets) and `command` (what begins with a
-//! backslash), done by `session` as `switches` say over its `link`, and shown by `show` and `pager`. `editor` is the
-//! prompt, with `sql_completion` and `attributes` for completion.
+//! `input` (statements), `python` (snippets) and `command` (lines that begin with a backslash) split the input. `session`
+//! performs it over its `link`, as `switches` say. `show` and `pager` show the answers. `editor` is the prompt, with
+//! `sql_completion` and `attributes` for completion.
 
 mod attributes;
 mod command;

@@ -1,4 +1,4 @@
-//! What does not fit the screen goes through a pager: $PAGER, else less where it is installed.
+//! The pager for answers that do not fit the screen: $PAGER, else less where it is installed.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::output::{self, Terminal};
 
-/// Lines that the prompt and what is said of an answer take.
+/// Lines that the prompt and the note on an answer take.
 const PROMPT: usize = 2;
 
 /// The pager, as a shell runs it. less is told not to wrap lines (S), to keep colours (R), to leave the screen as it is
@@ -62,6 +62,6 @@ fn page(text: &[u8], pager: &str) -> io::Result<()> {
         let _ = stdin.write_all(text);
     }
     let status = child.wait()?;
-    // What a shell says of a program that it does not find or may not run.
+    // The exit statuses of a shell that does not find a program or may not run it.
     if matches!(status.code(), Some(126 | 127)) { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
 }

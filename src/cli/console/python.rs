@@ -1,12 +1,12 @@
-//! Where a snippet ends, as a Python prompt knows it: brackets and quotes are closed, and a block is followed by an
+//! The end of a snippet, as a Python prompt finds it: brackets and quotes are closed, and a block is followed by an
 //! empty line. Prompts of pasted sessions (`>>> `, `... `) are taken off.
 
-/// What begins a line of Python where lines are SQL.
+/// The beginning of a line of Python where lines are SQL.
 pub(super) const PROMPT: &str = ">>>";
 const CONTINUED: &str = "...";
 
-/// Takes a snippet off `text`, and gives it with where the rest begins; None where more has to come first. `whole` says
-/// that nothing will.
+/// The first snippet of `text` and the byte offset of the rest; None where more text has to come first. `whole` says that no
+/// more will.
 pub(super) fn take(text: &str, whole: bool) -> Option<(String, usize)> {
     let mut code = String::new();
     let mut end = 0;
@@ -58,17 +58,17 @@ impl State {
         let mut depth = 0_usize;
         let mut block = code.trim_start().starts_with('@');
         let mut last = ' ';
-        let mut place = 0;
-        while let Some(next) = code[place..].chars().next() {
-            let rest = &code[place..];
-            place += next.len_utf8();
+        let mut offset = 0;
+        while let Some(next) = code[offset..].chars().next() {
+            let rest = &code[offset..];
+            offset += next.len_utf8();
             match next {
                 '\'' | '"' => match string(rest, next) {
-                    Some(length) => place += length - 1,
+                    Some(length) => offset += length - 1,
                     None => return Self { open: true, block },
                 },
                 '#' => {
-                    place += rest.find('\n').map_or(rest.len(), |newline| newline) - 1;
+                    offset += rest.find('\n').map_or(rest.len(), |newline| newline) - 1;
                     continue;
                 }
                 '(' | '[' | '{' => depth += 1,
@@ -89,17 +89,17 @@ impl State {
 fn string(text: &str, quote: char) -> Option<usize> {
     let three = quote.to_string().repeat(3);
     let (delimiter, long) = if text.starts_with(&three) { (three, true) } else { (quote.to_string(), false) };
-    let mut place = delimiter.len();
-    while let Some(next) = text[place..].chars().next() {
-        if text[place..].starts_with(&delimiter) {
-            return Some(place + delimiter.len());
+    let mut offset = delimiter.len();
+    while let Some(next) = text[offset..].chars().next() {
+        if text[offset..].starts_with(&delimiter) {
+            return Some(offset + delimiter.len());
         }
         if next == '\n' && !long {
-            return Some(place);
+            return Some(offset);
         }
-        place += next.len_utf8();
+        offset += next.len_utf8();
         if next == '\\' {
-            place += text[place..].chars().next().map_or(0, char::len_utf8);
+            offset += text[offset..].chars().next().map_or(0, char::len_utf8);
         }
     }
     (!long).then_some(text.len())

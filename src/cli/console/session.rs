@@ -1,4 +1,4 @@
-//! Who is asked, and how answers are to look: what the lines of one console share.
+//! What the lines of one console share: the connection, the variables of snippets, and how answers look.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,23 +24,23 @@ use crate::output::{Format, chart};
 
 /// How much a snippet may print.
 const MAX_OUTPUT: u64 = 16 << 20;
-/// How many bytes of names a key may be answered with.
+/// Bytes of names that a completion may get.
 const MAX_NAMES: u64 = 1 << 16;
 
 /// How long the end of a console may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// What follows.
+/// What follows a piece of input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// The next line; this one ended so.
+    /// The next line; the status is how this one ended.
     Next(Status),
-    /// Nothing.
+    /// The end of the console.
     Quit,
 }
 
-/// Names of attributes that a key asked for, which may not be there yet.
-pub(super) struct Asked {
+/// Completions that a key press asked for, which may not be there yet.
+pub(super) struct PendingCompletion {
     pub(super) chain: String,
     pub(super) at: Instant,
     pub(super) names: JoinHandle<Option<Vec<String>>>,
@@ -53,12 +53,12 @@ pub(super) struct Session {
     pub(super) mode: Mode,
     last: Option<String>,
     switches: Switches,
-    /// Under this name the process keeps what snippets assign.
+    /// The name under which the process keeps what snippets assign.
     variables: String,
-    /// Whether there has been one.
+    /// Whether a snippet was run, which may have assigned variables.
     has_variables: bool,
-    /// What a key asked for that had no answer yet.
-    pub(super) asked: Option<Asked>,
+    /// Completions that had not come when a key press stopped waiting for them.
+    pub(super) pending_completion: Option<PendingCompletion>,
 }
 
 impl Session {
@@ -71,22 +71,22 @@ impl Session {
             switches: Switches::new(interactive),
             variables: name_of_variables()?,
             has_variables: false,
-            asked: None,
+            pending_completion: None,
         })
     }
 
-    /// What stands before what is typed.
+    /// The name of the run or process, for the prompt.
     pub(super) fn name(&self) -> String {
         let name = self.link.target.place.name();
         self.link.target.pid.map_or_else(|| name.clone(), |pid| format!("{name}/{pid}"))
     }
 
-    /// Does one thing; what went wrong is said.
+    /// Performs one piece, and prints its error.
     pub(super) fn perform_and_report(&mut self, piece: Piece) -> Then {
         self.perform(piece).unwrap_or_else(|error| Then::Next(report::error(&error)))
     }
 
-    /// Does one thing. What it ends with is said where it is no error.
+    /// Performs one piece, and prints how it ended unless that is an error.
     fn perform(&mut self, piece: Piece) -> Result<Then> {
         let began = Instant::now();
         match piece {
@@ -163,8 +163,8 @@ impl Session {
         let shown = written.show(pager)?;
         if self.interactive || timing {
             let time = if timing { format!(" in {seconds:.4} s") } else { String::new() };
-            let place = shown.file.map_or_else(String::new, |path| format!(", written to {}", path.display()));
-            report::note(format_args!("{}{time}{place}", count(shown.rows)));
+            let written_to = shown.file.map_or_else(String::new, |path| format!(", written to {}", path.display()));
+            report::note(format_args!("{}{time}{written_to}", count(shown.rows)));
         }
         if shown.more {
             return Err(Error::limit(format!("the answer was cut: this is only the first {}", count(shown.rows)))
@@ -173,8 +173,8 @@ impl Session {
         Ok(0)
     }
 
-    /// Asks; None where Ctrl-C came first. A run that has ended since is asked where it lies now: nothing was shown yet,
-    /// and a question can be asked twice.
+    /// Runs a query; None where Ctrl-C came first. If the run has ended since, the query is run again where the run is now:
+    /// nothing was shown yet.
     fn ask(&mut self, sql: &str) -> Result<Option<Answer>> {
         match self.link.until_interrupted(async |client| client.query(sql).await) {
             Err(error) if error.kind() == Kind::Unreachable && self.find_again() => {
@@ -220,13 +220,13 @@ impl Session {
         }
     }
 
-    /// The same snippet, which sees and leaves the variables of this console.
+    /// `call`, with the variables of this console to read and to assign.
     fn in_session(&mut self, call: EvalCall) -> EvalCall {
         self.has_variables = true;
         EvalCall { session: self.variables.clone(), ..call }
     }
 
-    /// Asks what a name may become, the variables of this console among them.
+    /// The snippet that asks for the completions of a name, the variables of this console among them.
     pub(super) fn lookup(&self, chain: &str, patience: Duration) -> EvalCall {
         let rank = self.switches.rank.filter(|rank| *rank != Rank::All);
         let call = eval::call(String::new(), At::Now, rank, patience, MAX_NAMES);
@@ -270,7 +270,7 @@ impl Session {
             Watch::new(self.last()?, Format::Table, Format::Table.default_rows(), interval, self.switches.timeout)?;
         let (watch, target) = (watch.shaped(self.switches.shape()), self.link.target.clone());
         let ended = self.link.until_interrupted(async |client| watch.run(client, &target).await)?;
-        // Watching has no end of its own: to interrupt it is to end it well.
+        // Watching has no end of its own: an interrupt is its normal end.
         Ok(ended.unwrap_or(0))
     }
 

@@ -1,4 +1,4 @@
-//! Where answers go: the screen, through the pager where they do not fit, or a file.
+//! The destinations of answers: the screen, through the pager where they do not fit, or a file.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -18,10 +18,10 @@ use crate::output::{self, Format, Printed, Shape, Terminal, chart, feed};
 /// Rows that a picture is drawn of at most: more than a terminal has dots for.
 const PICTURE: usize = 1_000_000;
 
-/// Where answers go.
+/// The destination of answers.
 pub(super) enum Sink {
     Screen,
-    /// One answer after the other.
+    /// A file that gets one answer after the other.
     File {
         path: PathBuf,
         format: Format,
@@ -35,14 +35,14 @@ pub(super) enum Sink {
     },
 }
 
-/// What became of an answer.
+/// An answer that was written to a file, or is held for the screen.
 pub(super) struct Written {
     printed: Printed,
     text: Vec<u8>,
     file: Option<PathBuf>,
 }
 
-/// What is to be said of an answer.
+/// What the console says of an answer.
 pub(super) struct Shown {
     pub(super) rows: usize,
     /// Whether there are more that were not shown.
@@ -51,7 +51,7 @@ pub(super) struct Shown {
 }
 
 impl Sink {
-    /// The file that is named, empty from now on, or the screen.
+    /// Opens the named file, which is emptied, or the screen.
     pub(super) fn open(path: Option<PathBuf>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::Screen) };
         let format = Format::of_file(&path).unwrap_or_default();
@@ -98,7 +98,7 @@ impl Sink {
 }
 
 impl Written {
-    /// Puts it on the screen, where it belongs there.
+    /// Shows an answer that is held for the screen.
     pub(super) fn show(self, paged: bool) -> Result<Shown> {
         if self.file.is_none() {
             pager::show(&self.text, paged)?;
@@ -117,7 +117,7 @@ async fn table(answer: Answer, shape: Shape, paged: bool) -> Result<(Vec<u8>, Pr
     Ok((text, printed))
 }
 
-/// Rows that were made here.
+/// Shows rows that this process made, as a table.
 pub(super) fn columns(columns: Vec<(&str, ArrayRef)>, shape: Shape, paged: bool) -> Result<()> {
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(Error::caused)?;
@@ -143,7 +143,7 @@ pub(super) fn table_page(table: &'static Table, paged: bool) -> Result<()> {
     text(&table_of(table, Terminal::of_stdout().width), paged)
 }
 
-/// Text as it is.
+/// Shows text unchanged.
 pub(super) fn text(text: &str, paged: bool) -> Result<()> {
     pager::show(text.as_bytes(), paged)
 }

@@ -1,4 +1,4 @@
-//! What may stand where the cursor is in SQL: tables after FROM, columns of the tables that the statement names,
+//! Completion of SQL: tables after FROM, columns of the tables that the statement names,
 //! functions, keywords. All of it is known here, without a request.
 
 use std::sync::LazyLock;
@@ -74,21 +74,21 @@ static FUNCTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
     names
 });
 
-/// Where the word begins that `text` ends with, and what it may become. `after` is what follows the cursor: tables may be
-/// named there.
+/// The byte offset at which the word at the end of `text` begins, and its completions. `after` is the text behind the cursor,
+/// which may name tables.
 pub(super) fn complete(text: &str, after: &str) -> (usize, Vec<String>) {
     let start = text.len() - text.chars().rev().take_while(|c| is_word(*c)).map(char::len_utf8).sum::<usize>();
     let (before, word) = (&text[..start], &text[start..]);
     let previous = before.split_whitespace().next_back().unwrap_or_default();
     let tables = || relations().map(Table::full_name);
-    if ["from", "join", r"\d"].iter().any(|wanted| previous.eq_ignore_ascii_case(wanted)) {
+    if ["from", "join", r"\d"].iter().any(|keyword| previous.eq_ignore_ascii_case(keyword)) {
         return (start, matching(word, tables()));
     }
     let named = tables_in(&format!("{text}{after}"));
     if let Some((qualifier, _)) = word.rsplit_once('.') {
         let mut found = matching(word, tables());
-        let of = named.iter().filter(|(name, _)| name.eq_ignore_ascii_case(qualifier));
-        let columns = of.flat_map(|(_, table)| table.all_columns());
+        let qualified = named.iter().filter(|(name, _)| name.eq_ignore_ascii_case(qualifier));
+        let columns = qualified.flat_map(|(_, table)| table.all_columns());
         found.extend(matching(word, columns.map(|column| format!("{qualifier}.{}", column.name))));
         return (start, found);
     }
@@ -131,10 +131,10 @@ fn matching(word: &str, names: impl Iterator<Item = String>) -> Vec<String> {
 fn tables_in(statement: &str) -> Vec<(String, &'static Table)> {
     let words: Vec<&str> = statement.split(|c: char| !is_word(c)).filter(|word| !word.is_empty()).collect();
     let mut found = Vec::new();
-    for (place, word) in words.iter().enumerate() {
+    for (index, word) in words.iter().enumerate() {
         let Some(table) = relations().find(|table| table.full_name().eq_ignore_ascii_case(word)) else { continue };
         found.push((table.full_name(), table));
-        let mut next = words[place + 1..].iter().skip_while(|word| word.eq_ignore_ascii_case("as"));
+        let mut next = words[index + 1..].iter().skip_while(|word| word.eq_ignore_ascii_case("as"));
         let is_name =
             |word: &&&str| !KEYWORDS.iter().any(|known| known.split(' ').any(|k| k.eq_ignore_ascii_case(word)));
         if let Some(alias) = next.next().filter(is_name) {

@@ -1,4 +1,4 @@
-//! What a person switches in a console: how answers look, and where Python runs.
+//! The switches of a console: how answers look, and where Python runs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::output::Shape;
 /// The default deadline of a snippet.
 pub(super) const SNIPPET: Duration = Duration::from_secs(30);
 
-/// One of them, and what it is to be.
+/// A switch, and its new value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Switch {
-    /// None: the other one.
+    /// None toggles, here and in `Timing` and `Pager`.
     Expanded(Option<bool>),
     Timing(Option<bool>),
     Pager(Option<bool>),
     Output(Option<PathBuf>),
-    /// None inside: as the snippet needs. Nothing at all: say which. So it is with those that follow.
+    /// `Some(None)`: as the snippet needs. `None` prints the current value, here and in the variants below.
     Rank(Option<Option<Rank>>),
     At(Option<At>),
     Timeout(Option<Option<Duration>>),
     Frame(Option<Option<u32>>),
 }
 
-/// How they are.
+/// The current values of the switches.
 pub(super) struct Switches {
     pub(super) sink: Sink,
     records: bool,
@@ -43,7 +43,7 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// As they are at the beginning.
+    /// The values at the beginning of a console.
     pub(super) fn new(interactive: bool) -> Self {
         let (records, timing, rank, timeout, frame) = (false, false, None, None, None);
         Self { sink: Sink::Screen, records, timing, pager: interactive, rank, at: At::Auto, timeout, frame }
@@ -53,7 +53,7 @@ impl Switches {
         if self.records { Shape::Records } else { Shape::Fit }
     }
 
-    /// Turns one, and says so to a person.
+    /// Sets a switch, and prints its value if a person is there.
     pub(super) fn turn(&mut self, switch: Switch, interactive: bool) -> Result<()> {
         let say = |what: &str, flag: bool| {
             if interactive {

@@ -1,4 +1,4 @@
-//! What the system gives: places to write, other processes' memory, the devices' libraries.
+//! Checks of the system: directories to write to, other processes' memory, the devices' libraries.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use probe_inspect::stacks::{HAS_NATIVE, permission};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Ok,
-    /// For some, or not for long.
+    /// It works for some processes, or not for long.
     Limited,
     Missing,
-    /// There is nothing here that it could be for.
+    /// This machine has nothing that it would be for.
     None,
 }
 
@@ -29,7 +29,7 @@ impl State {
     }
 }
 
-/// What was found, and what to do about it.
+/// The result of one check, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
@@ -56,46 +56,46 @@ impl Finding {
     }
 }
 
-/// Everything but Python.
+/// All checks but those of Python.
 pub(super) fn all() -> Vec<Finding> {
-    let places = Places::from_environment();
-    let mut found = match &places {
-        Ok(places) => vec![runs(places), sockets(places)],
+    let directories = Places::from_environment();
+    let mut findings = match &directories {
+        Ok(directories) => vec![runs(directories), sockets(directories)],
         Err(error) => vec![Finding::new("run directories", State::Missing, error.to_string()).needed()],
     };
-    found.push(stacks(permission::ptrace_scope(), nix::unistd::geteuid().is_root()));
-    found.push(native_frames());
-    found.push(shared_memory(room("/dev/shm".as_ref())));
-    found.push(nvidia(fs::read_to_string("/proc/driver/nvidia/version").ok().as_deref()));
-    found.push(perf(fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok().as_deref()));
-    found
+    findings.push(stacks(permission::ptrace_scope(), nix::unistd::geteuid().is_root()));
+    findings.push(native_frames());
+    findings.push(shared_memory(disk_space("/dev/shm".as_ref())));
+    findings.push(nvidia(fs::read_to_string("/proc/driver/nvidia/version").ok().as_deref()));
+    findings.push(perf(fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok().as_deref()));
+    findings
 }
 
 /// Bytes of the file system that a path is on: all, and those that are free for us.
-fn room(path: &Path) -> Option<(u64, u64)> {
-    let about = statvfs(path).ok()?;
-    let block = about.fragment_size();
-    Some((about.blocks() * block, about.blocks_available() * block))
+fn disk_space(path: &Path) -> Option<(u64, u64)> {
+    let file_system = statvfs(path).ok()?;
+    let block = file_system.fragment_size();
+    Some((file_system.blocks() * block, file_system.blocks_available() * block))
 }
 
 /// Free bytes below which a run may not end well.
-const LITTLE: u64 = 2 << 30;
+const FEW_BYTES: u64 = 2 << 30;
 
-fn runs(places: &Places) -> Finding {
+fn runs(directories: &Places) -> Finding {
     const CHECK: &str = "run directories";
-    let directory = places.runs();
-    // What is not there yet is made in the nearest directory that is.
-    let there = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    if let Err(error) = tempfile::tempfile_in(there) {
-        return Finding::new(CHECK, State::Missing, format!("{} can't be written: {error}", there.display()))
+    let directory = directories.runs();
+    // A missing directory is made in the nearest ancestor that exists.
+    let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    if let Err(error) = tempfile::tempfile_in(existing) {
+        return Finding::new(CHECK, State::Missing, format!("{} can't be written: {error}", existing.display()))
             .remedy("PROBE_HOME=/another/place, on a disk of this machine")
             .needed();
     }
-    let Some((_, free)) = room(there) else {
+    let Some((_, free)) = disk_space(existing) else {
         return Finding::new(CHECK, State::Ok, format!("{} can be written", directory.display())).needed();
     };
     let what = format!("{} can be written, {} free", directory.display(), gigabytes(free));
-    match free < LITTLE {
+    match free < FEW_BYTES {
         true => {
             Finding::new(CHECK, State::Limited, what).remedy("probe runs rm --older-than 7d, or PROBE_DISK=1G").needed()
         }
@@ -103,15 +103,15 @@ fn runs(places: &Places) -> Finding {
     }
 }
 
-fn sockets(places: &Places) -> Finding {
+fn sockets(directories: &Places) -> Finding {
     const CHECK: &str = "sockets";
-    match places.sockets() {
+    match directories.sockets() {
         Err(error) => Finding::new(CHECK, State::Missing, error.to_string())
             .remedy(error.hint_text().unwrap_or("PROBE_RUNTIME_DIR=/another/directory, of mode 0700"))
             .needed(),
         Ok(live) => {
-            let directory = places.runtime.display();
-            let modes = if places.runtime.exists() { "is this user's alone" } else { "is made when it is needed" };
+            let directory = directories.runtime.display();
+            let modes = if directories.runtime.exists() { "is this user's alone" } else { "is made when it is needed" };
             let what = format!("{directory} {modes}; live collectors: {}", live.len());
             Finding::new(CHECK, State::Ok, what).needed()
         }
@@ -150,8 +150,8 @@ fn native_frames() -> Finding {
         .remedy("build with --features native, or gdb -p PID -batch -ex 'thread apply all bt' shows C frames")
 }
 
-/// Docker's default size.
-const DOCKERS: u64 = 64 << 20;
+/// Docker's default size of /dev/shm.
+const DOCKER_DEFAULT: u64 = 64 << 20;
 
 fn shared_memory(room: Option<(u64, u64)>) -> Finding {
     const CHECK: &str = "/dev/shm";
@@ -160,7 +160,7 @@ fn shared_memory(room: Option<(u64, u64)>) -> Finding {
             .remedy("mount -t tmpfs tmpfs /dev/shm"),
         Some((all, free)) => {
             let what = format!("{} of {} free", gigabytes(free), gigabytes(all));
-            if all <= DOCKERS {
+            if all <= DOCKER_DEFAULT {
                 return Finding::new(CHECK, State::Limited, format!("{what}: DataLoader workers may die of SIGBUS"))
                     .remedy("docker run --shm-size=8g, or --ipc=host");
             }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::checks::{Finding, State};
 
-/// Says what is installed, and imports none of it.
+/// Prints what is installed, and imports none of it.
 const CODE: &str = r#"
 import importlib.metadata as m, importlib.util, json, platform, sys
 def version(name):
@@ -29,13 +29,13 @@ struct About {
     python: String,
     implementation: String,
     torch: Option<String>,
-    /// Of the wheel.
+    /// Version of the wheel.
     agent: Option<String>,
     /// Whether the agent can be imported, from a wheel or not.
     package: bool,
 }
 
-/// Of the interpreters that people call `python` and `python3` here.
+/// Checks the interpreter that PATH has for `python` or, without one, for `python3`.
 pub(super) fn all() -> Vec<Finding> {
     let Some(program) = ["python", "python3"].into_iter().find_map(on_path) else {
         return vec![
@@ -73,7 +73,7 @@ fn ask(program: &PathBuf) -> Result<About, String> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    // A line, which the pipe holds: nothing had to be read meanwhile.
+    // The output is one line, which the pipe holds: nothing had to be read meanwhile.
     let output = child.wait_with_output().map_err(words)?;
     serde_json::from_slice(&output.stdout).map_err(|_| "it does not say its version".to_owned())
 }
@@ -82,17 +82,17 @@ fn judge(about: &About) -> Vec<Finding> {
     let minor: Vec<u32> = about.python.split('.').take(2).filter_map(|part| part.parse().ok()).collect();
     let fits = about.implementation == "CPython" && minor.as_slice() >= [3, 9].as_slice();
     let python = format!("{} {} at {}", about.implementation, about.python, about.path);
-    let mut found = vec![match fits {
+    let mut findings = vec![match fits {
         true => Finding::new("Python", State::Ok, python),
         false => Finding::new("Python", State::Missing, python).remedy("the agent takes CPython 3.9 or newer"),
     }];
-    found.push(match &about.torch {
+    findings.push(match &about.torch {
         Some(version) => Finding::new("torch", State::Ok, version.clone()),
         None => {
             Finding::new("torch", State::None, "this Python has none").remedy("activate the environment that trains")
         }
     });
-    found.push(match about.agent.as_deref() {
+    findings.push(match about.agent.as_deref() {
         Some(version) if version == VERSION => Finding::new("agent", State::Ok, format!("trainprobe {version}")),
         Some(version) => {
             Finding::new("agent", State::Limited, format!("trainprobe {version}, and this is probe {VERSION}"))
@@ -109,7 +109,7 @@ fn judge(about: &About) -> Vec<Finding> {
         )
         .remedy(format!("{} -m pip install trainprobe", about.path)),
     });
-    found
+    findings
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a snippet prints, as it prints it, and how it ended.
+//! Prints the output of a snippet as it comes, and how the snippet ended.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,19 +11,19 @@ use crate::cli::report;
 use crate::cli::status::Status;
 use crate::output;
 
-/// A rank (None without a process group) and whether it is its standard error.
+/// A rank (None without a process group), and whether the stream is its standard error.
 type Source = (Option<i32>, bool);
 
 /// Writes a snippet's output and remembers what to say at its end.
 pub(in crate::cli) struct Printer {
     /// Whether events are written as JSON, an object a line.
     json: bool,
-    /// Whether lines say which rank they are of.
+    /// Whether each line is labelled with its rank.
     labelled: bool,
-    /// With labels: the begun line of each rank and stream.
+    /// With labels: the unfinished line of each rank and stream.
     begun: HashMap<Source, Vec<u8>>,
     placement: v1::Placement,
-    /// Steps that were finished when it ran, as the first rank says; None while it has run nowhere.
+    /// Steps that were finished when the snippet ran, as the first rank says; None while it has run nowhere.
     step: Option<i64>,
     /// Whether a traceback was shown.
     traceback: bool,
@@ -71,7 +71,7 @@ impl Printer {
         if !self.labelled {
             return write(output.stderr, &output.data);
         }
-        // Whole lines only, or ranks that print at once would share one.
+        // Only whole lines are written: ranks that print at once would share a line otherwise.
         let mut text = self.begun.remove(&source).unwrap_or_default();
         text.extend_from_slice(&output.data);
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
@@ -138,29 +138,29 @@ impl Printer {
         }
     }
 
-    /// Where it ran and what that cost, when that was between two steps.
+    /// The boundary at which the snippet ran and what that cost; None where it ran beside training, or nowhere.
     fn between_steps(&self, waited: f64) -> Option<String> {
         if self.placement.at() != v1::At::Step {
             return None;
         }
-        let place = place_between(self.step?);
+        let boundary = boundary_text(self.step?);
         let ranks = match self.placement.ranks.len() {
             0 | 1 => String::new(),
             several => format!(" on {several} ranks"),
         };
-        Some(format!("ran {place}{ranks}; training waited {waited:.2} s"))
+        Some(format!("ran {boundary}{ranks}; training waited {waited:.2} s"))
     }
 }
 
-/// Where a snippet ran when so many steps were finished, of which the first one is number 0.
-pub(in crate::cli) fn place_between(step: i64) -> String {
+/// The step boundary at which a snippet ran, in words: `step` steps were finished, of which the first one is number 0.
+pub(in crate::cli) fn boundary_text(step: i64) -> String {
     match step {
         ..=0 => "before step 0".to_owned(),
         step => format!("between steps {} and {step}", step - 1),
     }
 }
 
-/// What an end means that is neither a good one nor the snippet's own error.
+/// The error of a snippet that neither ended well nor failed by an error of its own.
 pub(in crate::cli) fn failure(finished: &v1::Finished) -> Error {
     let (make, otherwise): (fn(String) -> Error, _) = match finished.outcome() {
         Outcome::Timeout => (Error::limit, "the snippet did not end in time"),
@@ -236,8 +236,8 @@ mod tests {
             printer.between_steps(0.312)
         };
         assert_eq!(done(Outcome::NoBoundary), None, "it has not run");
-        let said = done(Outcome::Ok).unwrap();
-        assert_eq!(said, "ran between steps 812 and 813 on 2 ranks; training waited 0.31 s");
+        let note = done(Outcome::Ok).unwrap();
+        assert_eq!(note, "ran between steps 812 and 813 on 2 ranks; training waited 0.31 s");
         printer.step = Some(0);
         assert_eq!(printer.between_steps(1.0).unwrap(), "ran before step 0 on 2 ranks; training waited 1.00 s");
     }

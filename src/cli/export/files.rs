@@ -1,4 +1,4 @@
-//! What an export is written to: a file, or a directory that appears when all files are in it.
+//! The output of an export: a file, or a directory that appears when all files are in it.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -38,7 +38,7 @@ impl Shape {
     }
 }
 
-/// Whether a file may be written, and as what.
+/// Checks that a file may be written, and returns its format.
 pub(super) fn check_file(path: &Path, format: Option<Shape>, force: bool) -> Result<Shape> {
     let shape = format.or_else(|| Shape::of_file(path)).ok_or_else(|| {
         Error::usage(format!("{} says no format by its name", path.display()))
@@ -47,7 +47,7 @@ pub(super) fn check_file(path: &Path, format: Option<Shape>, force: bool) -> Res
     if !force && fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return Err(Error::usage(format!("{} exists", path.display())).hint("--force replaces it"));
     }
-    // Said now, and not after the rows were read.
+    // An error comes now, and not after the rows were read.
     Unfinished::create(path)
         .map_err(|error| error.hint("name a file in a directory that exists and can be written"))?;
     Ok(shape)
@@ -115,7 +115,7 @@ impl Write for Out {
 
 /// A directory that is being filled, under another name beside its own.
 pub(super) struct Directory {
-    asked: PathBuf,
+    requested: PathBuf,
     unfinished: tempfile::TempDir,
 }
 
@@ -140,25 +140,25 @@ impl Directory {
             io::Error::other(error.to_string().split(" at path ").next().unwrap_or_default().to_owned())
         };
         let unfinished = unfinished.map_err(|error| wrong(plain(error)))?;
-        Ok(Self { asked: absolute, unfinished })
+        Ok(Self { requested: absolute, unfinished })
     }
 
-    /// A file in it, named as the readers take it: worker, milliseconds, what it is.
-    pub(super) fn file(&self, worker: &str, place: usize, milliseconds: i64) -> PathBuf {
+    /// The path of a file in the directory, named as the readers expect: worker, milliseconds, kind.
+    pub(super) fn file(&self, worker: &str, index: usize, milliseconds: i64) -> PathBuf {
         let name = |worker: &str| self.unfinished.path().join(format!("{worker}.{milliseconds}.pt.trace.json.gz"));
         let path = name(worker);
-        // Two traces of one rank that begin together.
-        if path.exists() { name(&format!("{worker}-{place}")) } else { path }
+        // A name is taken if two traces of one rank begin together.
+        if path.exists() { name(&format!("{worker}-{index}")) } else { path }
     }
 
-    /// Everything is in it.
+    /// Gives the directory its name, once all files are in it.
     pub(super) fn finish(self) -> Result<String> {
         use std::os::unix::fs::PermissionsExt;
-        let shown = self.asked.display().to_string();
+        let shown = self.requested.display().to_string();
         let failed = |error: io::Error| Error::failed(shown.as_str()).because(error);
         let path = self.unfinished.keep();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        if let Err(error) = fs::rename(&path, &self.asked) {
+        if let Err(error) = fs::rename(&path, &self.requested) {
             let _ = fs::remove_dir_all(&path);
             return Err(failed(error));
         }
@@ -166,7 +166,7 @@ impl Directory {
     }
 }
 
-/// How far it is, on a line of a terminal.
+/// The progress of an export, on a line of a terminal.
 pub(super) struct Bar {
     rows: u64,
     shown: Option<Instant>,

@@ -1,4 +1,4 @@
-//! The verdict as people read it: a sentence, and a line a rank.
+//! The verdict as a page for people: a sentence, and a line a rank.
 
 use std::fmt::Write;
 
@@ -10,9 +10,9 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::shared_steps::SharedSteps;
 
-/// All of it.
-pub(crate) fn page(answer: &HangAnswer, shared: &SharedSteps, of: &str) -> String {
-    let mut page = format!("{of}: {}\n\n", answer.verdict);
+/// The whole page, for the run or process called `name`.
+pub(crate) fn page(answer: &HangAnswer, shared: &SharedSteps, name: &str) -> String {
+    let mut page = format!("{name}: {}\n\n", answer.verdict);
     let head = ["", "steps", "last step", "waits in", "is in"].map(str::to_owned);
     let mut rows = vec![head];
     rows.extend(answer.ranks.iter().map(|rank| row(rank, shared)));
@@ -33,14 +33,14 @@ pub(crate) fn page(answer: &HangAnswer, shared: &SharedSteps, of: &str) -> Strin
         let _ = writeln!(page, "\n{unknown}");
     }
     for (number, state) in answer.ranks.iter().filter(|state| !state.flight_recorder.is_empty()).enumerate() {
-        let break_ =
+        let heading =
             if number == 0 { "\nNot finished, by PyTorch's Flight Recorder and its own numbers:\n" } else { "" };
-        let _ = writeln!(page, "{break_}{}  {}", names(&[owner(state)]), state.flight_recorder);
+        let _ = writeln!(page, "{heading}{}  {}", names(&[owner(state)]), state.flight_recorder);
     }
     if answer.capture > 0 {
         let _ = writeln!(
             page,
-            "\nprobe {of} stack shows all threads; python.stacks has these as capture {}",
+            "\nprobe {name} stack shows all threads; python.stacks has these as capture {}",
             answer.capture
         );
     }

@@ -1,5 +1,5 @@
-//! The collector of a launcher: a process of its own, so that nothing that befalls it befalls the command. The launcher
-//! starts it, brings it back when it dies, and at the end tells it how the command ended.
+//! The collector of a launcher: a process of its own, so that its failures do not reach the command. The launcher starts it,
+//! starts it again when it dies, and at the end tells it how the command ended.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -24,38 +24,38 @@ use super::greeting::{Launch, Ready};
 use crate::cli::report;
 use crate::cli::status::Status;
 
-/// A collector that gives no sign of life for so long is not waited for: it is stopped, or too busy to say one.
+/// How long a collector is waited for that sends nothing: it is stopped, or too busy to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one that has written the run may take to be gone.
+/// How long a collector that has written the run may take to end.
 const GONE: Duration = Duration::from_secs(5);
-/// Between two looks at what another process does.
-const LOOK: Duration = Duration::from_millis(10);
-/// Between two looks at a run that another collector keeps.
+/// The interval of checks of what another process does.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The interval of checks of a run that another collector keeps.
 const LOOK_AT_ANOTHER: Duration = Duration::from_secs(1);
-/// One that died is brought back at once, and after this where that did not last; longer each time, up to a minute.
+/// The pause before a collector is started again that died soon after a start: longer each time, up to a minute.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// The collector's process, and the ones that take its place.
+/// The collector's process, and the ones that replace it.
 #[derive(Debug)]
 pub(super) struct Collector {
-    /// None while there is none that this process started.
+    /// None while no collector runs that this process started.
     child: Option<Child>,
-    /// Open for as long as this process lives, by which the collector sees that it does.
+    /// Open for as long as this process lives: its end tells the collector that the launcher is gone.
     _input: Option<ChildStdin>,
-    /// What a collector is told to do beside its run's name.
+    /// Arguments of a collector beside its run's name.
     listening: Vec<OsString>,
     launch: Launch,
     run: String,
     endpoint: String,
-    /// It was ended on purpose and is not restarted.
+    /// Whether the collector was ended on purpose, and is not restarted.
     is_over: bool,
-    /// It has been told that the command has ended, and is to end too.
+    /// Whether the collector was told that the command has ended, and to end too.
     is_finishing: bool,
 }
 
 impl Collector {
-    /// Starts one for a new run called `name`. It says itself why it can't be one; it is [`Collector::ready`] later.
+    /// Starts a collector for a new run called `name`. [`Collector::ready`] waits until it listens; it prints its own errors.
     pub(super) async fn start(name: &str, command: String, listening: Vec<OsString>) -> Result<Self> {
         let launch = Launch { command };
         let words = [OsString::from("--name"), name.into()];
@@ -72,7 +72,7 @@ impl Collector {
         })
     }
 
-    /// Waits until it listens; with what it ended where it does not. It has said why.
+    /// Waits until the collector listens. Where it ended instead, returns its exit status: it has printed why.
     pub(super) async fn ready(&mut self) -> Result<Option<Status>> {
         let Some(child) = &mut self.child else { return Err(Error::failed("there is no collector")) };
         let mut line = String::new();
@@ -95,12 +95,12 @@ impl Collector {
         &self.run
     }
 
-    /// Where agents reach it.
+    /// The address at which agents reach the collector.
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Ends it, with what it has written; for a run that nothing comes of.
+    /// Ends the collector of a run whose command did not start.
     pub(super) async fn end(mut self) {
         let Some(mut child) = self.child.take() else { return };
         if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
@@ -109,7 +109,7 @@ impl Collector {
         let _ = timeout(PATIENCE, child.wait()).await;
     }
 
-    /// Sees to it that there is one, for as long as this is polled.
+    /// Keeps a collector running, for as long as this is polled.
     pub(super) async fn watch(&mut self) -> Infallible {
         let mut pause = MIN_PAUSE;
         loop {
@@ -125,7 +125,7 @@ impl Collector {
                 self.is_over = true;
                 std::future::pending::<()>().await;
             } else if runs::is_live(&self.run) {
-                // An agent has brought one back.
+                // An agent has started a collector.
                 sleep(LOOK_AT_ANOTHER).await;
             } else {
                 let words = [OsString::from("--resume"), OsString::from(&self.run)];
@@ -140,8 +140,8 @@ impl Collector {
         }
     }
 
-    /// Tells it that the command has ended, and waits until the run is written. None where it can't be told, or where
-    /// it does not say any more what comes of it.
+    /// Tells the collector that the command has ended, and waits until the run is written. None where the collector can't be
+    /// told, or stops answering before it reports the outcome.
     pub(super) async fn finish(&mut self, call: FinishCall) -> Option<FinishOutcome> {
         if self.is_over {
             return None;
@@ -152,7 +152,7 @@ impl Collector {
             biased;
             outcome = tell(&target, call) => {
                 if outcome.is_some() {
-                    let _ = timeout(GONE, async { while runs::is_live(&run) { sleep(LOOK).await } }).await;
+                    let _ = timeout(GONE, async { while runs::is_live(&run) { sleep(LOOK_EVERY).await } }).await;
                 }
                 outcome
             }
@@ -160,12 +160,12 @@ impl Collector {
         }
     }
 
-    /// Its process, where this one started it.
+    /// The process id of the collector, where this process started it.
     pub(super) fn pid(&self) -> Option<u32> {
         self.child.as_ref()?.id()
     }
 
-    /// Whether it was ended while the command was running.
+    /// Whether the collector was ended on purpose while the command was running.
     pub(super) fn was_ended(&self) -> bool {
         self.is_over
     }
@@ -202,7 +202,7 @@ impl Collector {
     }
 }
 
-/// A collector that is told what to do by `words`. Its errors are said where ours are.
+/// Starts a collector with the arguments `words`. It prints its errors on the standard error of this process.
 async fn spawn(
     words: impl Iterator<Item = OsString>,
     launch: &Launch,
@@ -211,7 +211,7 @@ async fn spawn(
     let program = program()?;
     let mut command = Command::new(&program);
     command.arg("serve").args(words).arg("--launched");
-    // The run's name is among the words, or has to be another one: this may be a run within a run.
+    // The variable would name the outer run where this is a run within a run: the name is among the words, or a new one.
     command.env_remove(env::PROBE_RUN);
     let started = command.stdin(Stdio::piped()).stdout(stdout).spawn();
     let not_started = |error| Error::failed(format!("{} could not be started", program.display())).because(error);
@@ -219,41 +219,41 @@ async fn spawn(
     let mut input = child.stdin.take();
     if let Some(input) = &mut input {
         let line = serde_json::to_string(launch).map_err(Error::caused)?;
-        // One that has ended already says why, and its end is seen.
+        // A collector that has ended already says why, and its end is seen.
         let _ = input.write_all(format!("{line}\n").as_bytes()).await;
     }
     Ok((child, input))
 }
 
-/// This program. Where its file was replaced meanwhile (an upgrade), it is the one that runs here that is meant.
+/// The path of this program. Where its file was replaced meanwhile (an upgrade), the one that runs here is meant.
 fn program() -> Result<PathBuf> {
     let path =
         std::env::current_exe().map_err(|error| Error::failed("the command does not find itself").because(error))?;
     Ok(if path.exists() { path } else { Path::new("/proc/self/exe").to_owned() })
 }
 
-/// Says it until it is heard, also to one that takes the place of one that died meanwhile.
+/// Tells the collector that the command has ended until it answers; also one that replaces a collector that died meanwhile.
 async fn tell(target: &Target, call: FinishCall) -> Option<FinishOutcome> {
     let mut heard = Instant::now();
     while heard.elapsed() < PATIENCE {
         if let Some(outcome) = tell_once(target, call, &mut heard).await {
             return Some(outcome);
         }
-        sleep(LOOK).await;
+        sleep(LOOK_EVERY).await;
     }
     None
 }
 
-/// None where the connection breaks, or where nothing has been heard for too long.
+/// Tells it once. None where the connection breaks, or where nothing was heard for [`PATIENCE`].
 async fn tell_once(target: &Target, call: FinishCall, heard: &mut Instant) -> Option<FinishOutcome> {
-    let left = PATIENCE.saturating_sub(heard.elapsed());
-    let told = async { Client::open(target, None).await?.finish(call).await };
-    let mut progress = timeout(left, told).await.ok()?.ok()?;
+    let remaining = PATIENCE.saturating_sub(heard.elapsed());
+    let finish = async { Client::open(target, None).await?.finish(call).await };
+    let mut progress = timeout(remaining, finish).await.ok()?.ok()?;
     loop {
-        let left = PATIENCE.saturating_sub(heard.elapsed());
-        let said = timeout(left, progress.message()).await.ok()?.ok()??;
+        let remaining = PATIENCE.saturating_sub(heard.elapsed());
+        let message = timeout(remaining, progress.message()).await.ok()?.ok()??;
         *heard = Instant::now();
-        if let Some(outcome) = said.outcome {
+        if let Some(outcome) = message.outcome {
             return Some(outcome);
         }
     }

@@ -1,5 +1,5 @@
-//! What a launcher and its collector say to each other when the collector starts: a line of JSON each, on the collector's
-//! standard input and output. Its input stays open for as long as the launcher lives.
+//! The messages of a launcher and its collector at the collector's start: a line of JSON each, on the collector's standard
+//! input and output. Its input stays open for as long as the launcher lives.
 
 use std::io::{self, BufRead, Write};
 use std::os::fd::AsFd;
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
-/// From the launcher: what the collector's command line does not say.
+/// The launcher's message: what the collector's command line does not say.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::cli) struct Launch {
-    /// What it starts, as a person would type it. It may be longer than an argument can be.
+    /// The command that the launcher starts, as a person would type it. It may be longer than an argument can be.
     pub(in crate::cli) command: String,
 }
 
-/// From the collector: it listens.
+/// The collector's message: it listens.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::cli) struct Ready {
-    /// With its number: "gpt@2".
+    /// Name of the run with its number: "gpt@2".
     pub(in crate::cli) run: String,
-    /// Where agents and commands of this machine reach it: "unix:/…".
+    /// Address at which agents and commands of this machine reach the collector: "unix:/…".
     pub(in crate::cli) endpoint: String,
 }
 
 impl Launch {
-    /// Reads it, in the collector.
+    /// Reads the message, in the collector.
     pub(in crate::cli) fn read() -> Result<Self> {
         let mut line = String::new();
         io::stdin().lock().read_line(&mut line)?;

@@ -15,21 +15,22 @@ use tokio::time::sleep;
 use super::seen::Seen;
 use crate::cli::launch;
 
-/// Processes that are named.
+/// Number of processes that are named.
 const MAX_NAMED: usize = 5;
 /// Characters of a command line that are shown.
 const MAX_COMMAND: usize = 200;
-/// Between two looks: first, and at most. Importing torch takes longer than the first ones.
+/// The pause between two looks at the processes: the first one, and the longest. Importing torch takes longer than the first
+/// pauses.
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// The Python processes that were met below one process.
+/// The Python processes that were found at or below one process.
 #[derive(Debug)]
 pub(super) struct Pythons {
     root: u32,
     /// `PROBE_COLLECTOR=…`, as it stands in a process's environment.
     variable: Vec<u8>,
-    met: BTreeSet<u32>,
+    pids: BTreeSet<u32>,
     found: Vec<Python>,
 }
 
@@ -45,18 +46,18 @@ struct Python {
 enum HasVariable {
     Yes,
     No,
-    /// It is another user's.
+    /// The process is another user's.
     NotReadable,
 }
 
 impl Pythons {
-    /// Of the processes below `root`, and itself, to be recorded by the collector at `endpoint`.
+    /// Watches `root` and the processes below it, to be recorded by the collector at `endpoint`.
     pub(super) fn below(root: u32, endpoint: &str) -> Self {
         let variable = format!("{}={endpoint}", env::PROBE_COLLECTOR).into_bytes();
-        Self { root, variable, met: BTreeSet::new(), found: Vec::new() }
+        Self { root, variable, pids: BTreeSet::new(), found: Vec::new() }
     }
 
-    /// Looks at them, less and less often, until one of them has said that it imported torch.
+    /// Looks at the processes, less and less often, until one of them has said that it imported torch.
     pub(super) async fn watch(&mut self, seen: &Seen) -> Infallible {
         let mut pause = MIN_PAUSE;
         loop {
@@ -73,10 +74,10 @@ impl Pythons {
         let mut waiting = vec![self.root];
         while let Some(pid) = waiting.pop() {
             waiting.extend(children(pid));
-            if !self.met.contains(&pid)
+            if !self.pids.contains(&pid)
                 && let Some(command) = python_command(pid)
             {
-                self.met.insert(pid);
+                self.pids.insert(pid);
                 self.found.push(Python { pid, command, has_variable: self.has_variable(pid) });
             }
         }
@@ -86,13 +87,13 @@ impl Pythons {
         match fs::read(format!("/proc/{pid}/environ")) {
             Ok(variables) if variables.split(|byte| *byte == 0).any(|one| one == self.variable) => HasVariable::Yes,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => HasVariable::NotReadable,
-            // It has gone meanwhile, and nothing is said of it.
+            // The process has ended meanwhile, and is not reported.
             Err(_) => HasVariable::Yes,
             Ok(_) => HasVariable::No,
         }
     }
 
-    /// Those that the agent's variables did not reach, a sentence each.
+    /// Processes that the agent's variables did not reach, a sentence each.
     pub(super) fn unreached(&self) -> Vec<String> {
         let without = |python: &&Python| python.has_variable != HasVariable::Yes;
         let unreached: Vec<&Python> = self.found.iter().filter(without).collect();
@@ -110,7 +111,7 @@ impl Pythons {
         sentences
     }
 
-    /// Those that they did reach, a sentence each.
+    /// Processes that the agent's variables reached, a sentence each.
     pub(super) fn reached(&self) -> Vec<String> {
         let with = |python: &&Python| python.has_variable == HasVariable::Yes;
         let reached = self.found.iter().filter(with).take(MAX_NAMED);
@@ -128,11 +129,11 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()).collect()
 }
 
-/// The command line of a Python interpreter; None of anything else, and of one that is about to begin or has ended: such a
+/// The command line of a Python interpreter; None for anything else, and for one that is about to begin or has ended: such a
 /// process has no command line, and its environment would seem to be empty.
 fn python_command(pid: u32) -> Option<String> {
-    // The file says what runs, also of a script. It is looked at first: a process that begins another program has that one's
-    // file before it has its command line, and so is never shown with the one before.
+    // The link names the program that runs, also for a script. It is read first: a process that starts another program has its
+    // file before its command line, and so is never shown with the command line of the program before.
     let program = fs::read_link(format!("/proc/{pid}/exe"));
     let words = processes::command(pid).filter(|words| !words.is_empty())?;
     let program = program.unwrap_or_else(|_| PathBuf::from(&words[0]));

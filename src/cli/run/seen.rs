@@ -1,5 +1,5 @@
-//! What the launcher is told by processes that import torch and are no agents yet, so that it can say why nothing was
-//! recorded: a file beside the run's socket, to which they append a line each.
+//! Reports of processes that import torch and are no agents yet, so that the launcher can say why nothing was recorded: a
+//! file beside the run's socket, to which they append a line each.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-/// So many processes are named.
-const MOST: usize = 5;
+/// Number of processes that are named.
+const MAX_NAMED: usize = 5;
 
-/// The file, which goes with this.
+/// The file, which is removed on drop.
 #[derive(Debug)]
 pub(super) struct Seen {
     path: PathBuf,
@@ -24,12 +24,12 @@ struct Line {
     pid: u32,
     unix_s: f64,
     command: String,
-    /// What it is or did, after "imported torch".
+    /// What the process is or did, in words that follow "imported torch".
     what: String,
 }
 
 impl Seen {
-    /// Makes the file of the run whose collector is at `endpoint`. Without it less can be said, and no more.
+    /// Makes the file of the run whose collector is at `endpoint`. Without the file only the hints are less exact.
     pub(super) fn begin(endpoint: &str) -> Self {
         let path = PathBuf::from(endpoint.strip_prefix("unix:").unwrap_or(endpoint)).with_extension("seen");
         let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -41,13 +41,13 @@ impl Seen {
         fs::metadata(&self.path).map_or(true, |file| file.len() == 0)
     }
 
-    /// What was seen, a sentence a process.
+    /// The reports, a sentence a process.
     pub(super) fn sentences(&self) -> Vec<String> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let mut sentences: Vec<String> = lines.iter().take(MOST).map(|line| self.sentence(line)).collect();
-        if lines.len() > MOST {
-            sentences.push(format!("{} more processes imported torch", lines.len() - MOST));
+        let mut sentences: Vec<String> = lines.iter().take(MAX_NAMED).map(|line| self.sentence(line)).collect();
+        if lines.len() > MAX_NAMED {
+            sentences.push(format!("{} more processes imported torch", lines.len() - MAX_NAMED));
         }
         sentences
     }

@@ -17,22 +17,22 @@ use super::super::connect;
 use crate::diagnose::{self, Asked, Change, Diagnosis, FindingsOverTime};
 use crate::small_rows::rows;
 
-/// Between two diagnoses, where nobody says.
+/// The default interval between two diagnoses.
 const INTERVAL: Duration = Duration::from_secs(60);
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// A diagnosis is followed by a pause of so many times its duration.
+/// The pause after a diagnosis is at least this many times its duration.
 const PAUSE_PER_DIAGNOSIS: u32 = 200;
 
-/// Between two diagnoses; None is never.
+/// The interval between two diagnoses, by PROBE_DIAGNOSE_EVERY; None for never.
 ///
 /// # Errors
-/// The variable says what is no duration.
+/// The value of the variable is no duration.
 pub(super) fn interval() -> Result<Option<Duration>> {
     interval_env::told(PROBE_DIAGNOSE_EVERY, INTERVAL, MIN_INTERVAL, "1m, 10m")
 }
 
-/// Begins, on a thread of its own: what diagnoses compute would hold up whoever the collector serves. Dropping what comes
-/// back ends it.
+/// Starts the diagnoses on a thread of their own, since their computation would delay the collector's answers. Dropping the
+/// guard ends them.
 ///
 /// # Errors
 /// The system's, if it has no threads left.
@@ -74,7 +74,7 @@ impl Watch {
             // Without a new step there is nothing new to say.
             let last = texts(&mut self.client, "SELECT CAST(MAX(ts) AS VARCHAR) FROM python.steps").await.pop();
             if last.is_some() && last != newest {
-                // Too few steps, or a limit of queries: the next one tells.
+                // Too few steps, or a limit of queries: the next diagnosis may succeed.
                 if let Ok(diagnosis) = diagnose::diagnose(&mut self.client, &self.run, &Asked::default()).await {
                     for change in over_time.take(&diagnosis) {
                         self.events.note(event(&change, &diagnosis));
@@ -96,7 +96,7 @@ async fn texts(client: &mut Client, sql: &str) -> Vec<String> {
 fn event(change: &Change, diagnosis: &Diagnosis) -> Event {
     let event = match change {
         Change::New(finding) => {
-            let saving = finding.saving.map(|of| format!(" ({:.1} ms a step, {:.0} %)", of.ms, of.percent));
+            let saving = finding.saving.map(|saving| format!(" ({:.1} ms a step, {:.0} %)", saving.ms, saving.percent));
             let message = format!("{}{}; {}", finding.says, saving.unwrap_or_default(), finding.remedy);
             let event = Event::new("finding", Severity::Warning, message);
             let rank = if let [rank] = finding.ranks[..] { i32::try_from(rank).ok() } else { None };

@@ -6,7 +6,7 @@ use probe_proto::v1::{ProcessStacks, StackFrame, StacksAnswer, ThreadStack};
 
 use crate::output::{Format, rows};
 
-/// A frame and where it belongs; a thread without frames is one row.
+/// A frame with its process and thread; a thread without frames is one row.
 struct Row<'a> {
     process: &'a ProcessStacks,
     thread: &'a ThreadStack,
@@ -15,7 +15,7 @@ struct Row<'a> {
     frame: Option<&'a StackFrame>,
 }
 
-/// Writes them to standard output.
+/// Writes the rows to standard output.
 pub(super) fn show(answer: &StacksAnswer, format: Format) -> Result<()> {
     let mut all = Vec::new();
     for process in &answer.processes {

@@ -1,4 +1,4 @@
-//! Whose stacks are read: a run's, by its collector; or one process's that no collector knows, by this command itself.
+//! The target whose stacks are read: a run, by its collector; or one process that no collector knows, by this command.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,14 +47,14 @@ impl StackTarget {
         Some(Self::Process { subject, name: format!("process {pid}, which has no agent"), readers: Arc::default() })
     }
 
-    /// What people call it.
+    /// The name of the target, for people.
     pub(in crate::cli) fn name(&self) -> &str {
         match self {
             Self::Run { name, .. } | Self::Process { name, .. } => name,
         }
     }
 
-    /// Reads, or has read.
+    /// Reads the stacks of a process, or asks the run's collector for them.
     pub(in crate::cli) async fn stacks(&mut self, call: StacksCall) -> Result<StacksAnswer> {
         let (subject, readers) = match self {
             Self::Run { client, .. } => return client.stacks(call).await,

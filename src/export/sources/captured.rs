@@ -7,7 +7,7 @@ use probe_export::{Flow, FlowKind};
 use serde_json::{Map, Value};
 
 use super::source::{Source, Whose, Within};
-use crate::export::drawing::{Drawing, Place};
+use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
 use crate::export::row::{CAPTURE, Column, OWN, Row, hidden, json, named, plain};
 
@@ -52,14 +52,14 @@ fn operator(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Res
         None => {}
     }
     let category = if is_operator { "cpu_op" } else { "user_annotation" };
-    // Readers look for what is said of a collective among the values of the operator.
-    let collective = row.text(OWN + 13).and_then(|said| serde_json::from_str::<Map<String, Value>>(said).ok());
-    let (place, mut arguments) = (Place::Captured(thread), row.arguments(columns));
+    // Readers look for the description of a collective among the values of the operator.
+    let collective = row.text(OWN + 13).and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
+    let (track, mut arguments) = (TrackKey::Captured(thread), row.arguments(columns));
     arguments.extend(collective.iter().flatten().filter_map(|(key, value)| {
         let text = |text| (key.as_str(), probe_export::Value::Text(text));
         value.as_str().map(text).or_else(|| Some((key.as_str(), probe_export::Value::Int(value.as_i64()?))))
     }));
-    let drawn = drawing.slice(process, place, row, (category, name), &arguments, flow.as_slice())?;
+    let drawn = drawing.slice(process, track, row, (category, name), &arguments, flow.as_slice())?;
     if let (Some(at), Some((sequence, id))) = (drawn, forward) {
         drawing.links.forward(process, sequence, thread, id, at);
     }
@@ -87,7 +87,7 @@ pub(super) const FRAMES: Source = Source {
 
 fn frame(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
-    let thread = Place::Captured(row.int(OWN).unwrap_or_default());
+    let thread = TrackKey::Captured(row.int(OWN).unwrap_or_default());
     let function = row.text(OWN + 1).unwrap_or_default();
     let name = match (row.text(OWN + 4), row.text(OWN + 2)) {
         (Some(_), _) => format!("nn.Module: {function}"),
@@ -116,7 +116,7 @@ pub(super) const LAUNCHES: Source = Source {
     draw: launch,
 };
 
-/// The arrow from a launch to what it launched.
+/// The id of the arrow from a launch to the activity that it launched.
 fn launched(process: usize, row: &Row<'_>, correlation: Option<i64>) -> Option<u64> {
     correlation.map(|correlation| number((process, row.text(CAPTURE), correlation)))
 }
@@ -130,8 +130,8 @@ fn launch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
     let starts = row.int(OWN + 3).is_some_and(|kernels| kernels > 0);
     let flow = launched(process, row, row.int(OWN + 2)).filter(|_| starts);
     let flow = flow.map(|id| Flow::Begin(FlowKind::Launch, id));
-    let (place, arguments) = (Place::Captured(thread), row.arguments(columns));
-    drawing.slice(process, place, row, (category, name), &arguments, flow.as_slice()).map(drop)
+    let (track, arguments) = (TrackKey::Captured(thread), row.arguments(columns));
+    drawing.slice(process, track, row, (category, name), &arguments, flow.as_slice()).map(drop)
 }
 
 pub(super) const KERNELS: Source = Source {
@@ -182,9 +182,9 @@ fn kernel(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
         "sync" => "cuda_sync",
         _ => "kernel",
     };
-    let place = Place::Stream { device: row.int(OWN + 2), stream: row.int(OWN + 3), waits: kind == "sync" };
+    let track = TrackKey::Stream { device: row.int(OWN + 2), stream: row.int(OWN + 3), waits: kind == "sync" };
     let mut flows = Vec::new();
-    // What has no launch in the capture has no number of activities that share it.
+    // An activity without a launch in the capture has no number of activities that share the launch.
     if let (Some(id), Some(together)) = (launched(process, row, row.int(OWN + 4)), row.int(OWN + 5)) {
         let kind = FlowKind::Launch;
         flows.push(if together == 1 { Flow::End(kind, id) } else { Flow::Through(kind, id) });
@@ -194,7 +194,7 @@ fn kernel(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
         _ => None,
     };
     flows.extend(collective.map(|id| drawing.links.collective(id)));
-    let drawn = drawing.slice(process, place, row, (category, name), &row.arguments(columns), &flows)?;
+    let drawn = drawing.slice(process, track, row, (category, name), &row.arguments(columns), &flows)?;
     if let (Some(id), Some(at)) = (collective, drawn) {
         drawing.links.drawn(id, row.int(OWN + 23).unwrap_or_default(), at);
     }

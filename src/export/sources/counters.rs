@@ -22,9 +22,9 @@ pub(super) const MEMORY: Source = Source {
 fn memory(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let device = row.text(OWN).unwrap_or_default();
-    for (place, name) in ["allocated", "reserved", "resident", "resident in workers"].into_iter().enumerate() {
+    for (index, name) in ["allocated", "reserved", "resident", "resident in workers"].into_iter().enumerate() {
         let name = format!("memory {device} {name}");
-        let value = row.float(OWN + 1 + place).map(|megabytes| megabytes * MB);
+        let value = row.float(OWN + 1 + index).map(|megabytes| megabytes * MB);
         drawing.count(process, row, (&name, "bytes"), value)?;
     }
     Ok(())
@@ -89,9 +89,9 @@ fn gpu(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()> {
         ("temperature", "°C", 1.0),
         ("clock", "MHz", 1.0),
     ];
-    for (place, (name, unit, factor)) in counters.into_iter().enumerate() {
+    for (index, (name, unit, factor)) in counters.into_iter().enumerate() {
         let name = format!("GPU {gpu} {name}");
-        drawing.count(process, row, (&name, unit), row.float(OWN + 1 + place).map(|value| value * factor))?;
+        drawing.count(process, row, (&name, unit), row.float(OWN + 1 + index).map(|value| value * factor))?;
     }
     Ok(())
 }

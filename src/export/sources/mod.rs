@@ -1,4 +1,4 @@
-//! What is drawn of each table: the columns that are asked for, and what a row becomes.
+//! The tables that are drawn: the columns that are asked for, and how a row is drawn.
 
 mod captured;
 mod counters;
@@ -7,7 +7,7 @@ mod trained;
 
 pub(super) use self::source::Source;
 
-/// All of them. Where rows begin and end together, those of an earlier one have the others within.
+/// All tables that are drawn. Of rows that begin and end together, those of an earlier table contain the others.
 pub(super) const SOURCES: &[&Source] = &[
     &trained::STEPS,
     &trained::CHECKPOINTS,

@@ -6,7 +6,7 @@ use crate::export::choice::Choice;
 use crate::export::drawing::Drawing;
 use crate::export::row::{Column, Row};
 
-/// Whose rows a table has.
+/// What the rows of a table belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// An agent's process.
@@ -22,11 +22,11 @@ pub(crate) enum Whose {
 /// How rows of chosen steps are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Within {
-    /// By their step.
+    /// Rows are found by their step.
     Step,
-    /// By their step; those that have none by their time.
+    /// Rows are found by their step, and those without one by their time.
     StepOrTime,
-    /// By their time.
+    /// Rows are found by their time.
     Time,
 }
 
@@ -35,23 +35,23 @@ pub(crate) struct Source {
     pub table: &'static str,
     pub whose: Whose,
     pub within: Within,
-    /// Seconds, in SQL.
+    /// The duration in seconds, in SQL.
     pub duration: &'static str,
-    /// What else rows are ordered by that begin and end together.
+    /// The order of rows that begin and end together, in SQL.
     pub order: &'static str,
     pub columns: &'static [Column],
     pub draw: fn(&mut Drawing<'_>, &Row<'_>, &[Column]) -> Result<()>,
 }
 
 impl Source {
-    /// The rows of what was chosen, in SQL; None where there are none.
+    /// The condition for the rows of the choice, in SQL; None where there are none.
     pub(crate) fn condition(&self, choice: &Choice) -> Option<String> {
         let whose = match self.whose {
             Whose::Process => choice.processes_condition.clone(),
             Whose::Capture => choice.captures_condition.clone(),
             Whose::Run if choice.per_rank => choice.processes_condition.clone(),
             Whose::Run => format!("({} OR pid IS NULL)", choice.processes_condition),
-            // Files of one process have no other.
+            // A file of one process has no rows of its machine.
             Whose::Host if choice.per_rank => return None,
             Whose::Host => {
                 let mut hosts: Vec<&str> = choice.processes.iter().map(|process| process.host.as_str()).collect();
@@ -83,13 +83,13 @@ impl Source {
         format!("{condition} AND {}", span(from, before))
     }
 
-    /// The query for its rows between two times.
+    /// The query for the rows between two times.
     pub(crate) fn select(&self, condition: &str, from: i64, before: i64) -> String {
         let capture = if self.whose == Whose::Capture { "capture" } else { "NULL" };
         let columns: Vec<&str> = self.columns.iter().map(|column| column.sql).collect();
         // Columns of one name may be asked for twice.
         let columns: Vec<String> =
-            columns.iter().enumerate().map(|(place, sql)| format!(", {sql} AS c{place}")).collect();
+            columns.iter().enumerate().map(|(index, sql)| format!(", {sql} AS c{index}")).collect();
         format!(
             "SELECT host, pid, {capture} AS capture, CAST(ts AS BIGINT) AS ts, CAST({} AS DOUBLE) AS duration{} FROM {} WHERE {} \
              ORDER BY ts, duration DESC NULLS LAST{}, host, pid, capture",

@@ -5,7 +5,7 @@ use std::io::Result;
 use probe_export::Flow;
 
 use super::source::{Source, Whose, Within};
-use crate::export::drawing::{Drawing, Place};
+use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
 use crate::export::row::{Column, OWN, Row, hidden, named, plain};
 
@@ -39,7 +39,7 @@ fn step(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<
         true => ("user_annotation", format!("ProfilerStep#{step}")),
         false => ("step", format!("step {step}")),
     };
-    drawing.slice(process, Place::Steps, row, (category, &name), &row.arguments(columns), &[]).map(drop)
+    drawing.slice(process, TrackKey::Steps, row, (category, &name), &row.arguments(columns), &[]).map(drop)
 }
 
 pub(super) const MODULES: Source = Source {
@@ -70,12 +70,12 @@ fn module(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
     let (thread, stage) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 2).unwrap_or_default());
     let module = row.text(OWN + 1).unwrap_or("outside of modules");
     let name = if stage == "forward" { module.to_owned() } else { format!("{module} {stage}") };
-    // Begins on the host and lasts as long as on the device: that is no interval of the thread.
-    let place = match row.text(OWN + 3) {
-        Some(device) if device != "cpu" => Place::DeviceTimed(thread),
-        _ => Place::Thread(thread),
+    // The slice begins on the host and lasts as long as on the device, which is no interval of the thread.
+    let track = match row.text(OWN + 3) {
+        Some(device) if device != "cpu" => TrackKey::DeviceTimed(thread),
+        _ => TrackKey::Thread(thread),
     };
-    drawing.slice(process, place, row, ("module", &name), &row.arguments(columns), &[]).map(drop)
+    drawing.slice(process, track, row, ("module", &name), &row.arguments(columns), &[]).map(drop)
 }
 
 pub(super) const SPANS: Source = Source {
@@ -139,10 +139,10 @@ pub(super) const COPIES: Source = Source {
 
 const CATEGORIES: [&str; 4] = ["span", "checkpoint", "pause", "copy"];
 
-/// A slice of a thread: its thread and name come first.
+/// Draws a slice on a thread, from a source whose own columns begin with the thread and the name.
 fn on_thread<const CATEGORY: usize>(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
-    let thread = Place::Thread(row.int(OWN).unwrap_or_default());
+    let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     let name = row.text(OWN + 1).unwrap_or_default();
     drawing.slice(process, thread, row, (CATEGORIES[CATEGORY], name), &row.arguments(columns), &[]).map(drop)
 }
@@ -168,7 +168,7 @@ pub(super) const BATCHES: Source = Source {
 
 fn batch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
-    let thread = Place::Thread(row.int(OWN).unwrap_or_default());
+    let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     drawing.slice(process, thread, row, ("data", "next batch"), &row.arguments(columns), &[])?;
     let ready = row.int(OWN + 1).map(|batches| batches as f64);
     drawing.count(process, row, ("data queue", "batches"), ready)
@@ -195,7 +195,7 @@ pub(super) const SYNC_POINTS: Source = Source {
 
 fn sync_point(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
-    let thread = Place::Thread(row.int(OWN).unwrap_or_default());
+    let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     let name = format!("waits for a device: {}", row.text(OWN + 1).unwrap_or_default());
     drawing.instant(process, thread, row, ("sync", &name), &row.arguments(columns))
 }
@@ -227,15 +227,15 @@ fn collective(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> R
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let group = row.text(OWN).unwrap_or_default();
     let operation = row.text(OWN + 3).unwrap_or_default();
-    let (place, arguments) = (Place::Collectives(group.to_owned()), row.arguments(columns));
+    let (track, arguments) = (TrackKey::Collectives(group.to_owned()), row.arguments(columns));
     if row.duration().is_none() {
-        // When it was done is not known.
+        // The end of the collective is not known.
         let name = format!("{operation} issued");
-        return drawing.instant(process, place, row, ("collective", &name), &arguments);
+        return drawing.instant(process, track, row, ("collective", &name), &arguments);
     }
     let id = number((group, row.int(OWN + 1), operation));
     let flows: [Flow; 1] = [drawing.links.collective(id)];
-    let drawn = drawing.slice(process, place, row, ("collective", operation), &arguments, &flows)?;
+    let drawn = drawing.slice(process, track, row, ("collective", operation), &arguments, &flows)?;
     if let Some(at) = drawn {
         drawing.links.drawn(id, row.int(OWN + 2).unwrap_or_default(), at);
     }
@@ -263,7 +263,7 @@ pub(super) const EXCEPTIONS: Source = Source {
 
 fn exception(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
-    let thread = Place::Thread(row.int(OWN).unwrap_or_default());
+    let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     let name = row.text(OWN + 1).unwrap_or_default();
     drawing.instant(process, thread, row, ("exception", name), &row.arguments(columns))
 }
@@ -284,5 +284,5 @@ fn event(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result
         None => drawing.beside("", "run")?,
     };
     let name = row.text(OWN).unwrap_or_default();
-    drawing.instant(process, Place::Events, row, ("event", name), &row.arguments(columns))
+    drawing.instant(process, TrackKey::Events, row, ("event", name), &row.arguments(columns))
 }

@@ -7,14 +7,14 @@ use crate::output::cell::NULL;
 use crate::output::terminal::Terminal;
 use crate::output::{layout, number};
 
-/// Labels are not wider than this.
-const LABEL: usize = 40;
+/// Width at which labels are cut.
+const MAX_LABEL: usize = 40;
 
-/// Draws a series as bars from nought, to the right and, where values are below it, to the left.
+/// Draws a series as bars from zero, to the right and, where values are below it, to the left.
 pub(super) fn draw(out: &mut String, labels: &[Option<String>], series: &Series, terminal: Terminal) {
     let missing = series.values.iter().filter(|value| value.is_none()).count();
     out.push_str(&format!("{}{}\n", series.name, left_out(missing)));
-    let name = |label: &Option<String>| layout::cut(label.as_deref().unwrap_or(NULL), LABEL);
+    let name = |label: &Option<String>| layout::cut(label.as_deref().unwrap_or(NULL), MAX_LABEL);
     let names: Vec<String> = labels.iter().map(name).collect();
     let texts: Vec<String> = series
         .values
@@ -32,7 +32,7 @@ pub(super) fn draw(out: &mut String, labels: &[Option<String>], series: &Series,
     let span = below / 2.0 + above / 2.0;
     let eighths = |value: f64| {
         let share = if span > 0.0 { value.abs() / 2.0 / span } else { 0.0 };
-        // What is not nought is seen.
+        // A value that is not zero is visible.
         ((share * (room * 8) as f64).round() as usize).max(usize::from(value != 0.0)).min(room * 8)
     };
     let left = if below > 0.0 { eighths(below).div_ceil(8) } else { 0 };
@@ -52,7 +52,7 @@ pub(super) fn draw(out: &mut String, labels: &[Option<String>], series: &Series,
     }
 }
 
-/// So many eighths of a character, beside each other.
+/// A bar of `eighths` eighths of a character.
 fn solid(eighths: usize) -> String {
     const PART: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     format!("{}{}", "█".repeat(eighths / 8), PART[eighths % 8])

@@ -10,19 +10,19 @@ use crate::output::terminal::Terminal;
 use crate::output::writer::io_error;
 use crate::output::{cell, number};
 
-/// Lines of a picture, where the terminal has room for them.
+/// Lines of a picture, unless the terminal is lower.
 const HEIGHT: usize = 12;
 
-/// What lines are drawn over.
+/// The horizontal axis of lines.
 pub(super) struct Axis {
     name: String,
-    places: Vec<Option<f64>>,
-    /// Every place as it is written.
+    positions: Vec<Option<f64>>,
+    /// Every position as text.
     labels: Vec<Option<String>>,
 }
 
 impl Axis {
-    /// A column of numbers or times.
+    /// An axis by a column of numbers or times.
     pub(super) fn of(name: &str, column: &ArrayRef) -> Result<Self> {
         let coarse = match column.data_type() {
             // To the second: a picture shows no microseconds.
@@ -33,31 +33,31 @@ impl Axis {
             _ => None,
         };
         let labels = cell::texts(coarse.as_ref().unwrap_or(column) as &dyn Array, false)?;
-        Ok(Self { name: name.to_owned(), places: values(column)?, labels })
+        Ok(Self { name: name.to_owned(), positions: values(column)?, labels })
     }
 
-    /// The numbers of rows.
+    /// An axis by the numbers of rows.
     pub(super) fn rows(count: usize) -> Self {
         let label = |row: usize| Some(row.to_string());
-        let places = (1..=count).map(|row| Some(row as f64)).collect();
-        Self { name: "row".to_owned(), places, labels: (1..=count).map(label).collect() }
+        let positions = (1..=count).map(|row| Some(row as f64)).collect();
+        Self { name: "row".to_owned(), positions, labels: (1..=count).map(label).collect() }
     }
 
-    /// How the place `at` is written.
+    /// The text of the position `at`.
     fn label(&self, at: f64) -> &str {
-        let row = self.places.iter().position(|place| *place == Some(at));
+        let row = self.positions.iter().position(|position| *position == Some(at));
         row.and_then(|row| self.labels[row].as_deref()).unwrap_or_default()
     }
 }
 
 /// Draws one series over an axis.
 pub(super) fn draw(out: &mut String, axis: &Axis, series: &Series, terminal: Terminal) {
-    let points: Vec<Option<(f64, f64)>> = axis.places.iter().zip(&series.values).map(|(x, y)| x.zip(*y)).collect();
+    let points: Vec<Option<(f64, f64)>> = axis.positions.iter().zip(&series.values).map(|(x, y)| x.zip(*y)).collect();
     let missing = points.iter().filter(|point| point.is_none()).count();
     out.push_str(&format!("{}{}\n", series.name, left_out(missing)));
-    let seen = || points.iter().flatten();
+    let drawn = || points.iter().flatten();
     let (Some((left, right)), Some((low, high))) =
-        (bounds(seen().map(|point| point.0)), bounds(seen().map(|point| point.1)))
+        (bounds(drawn().map(|point| point.0)), bounds(drawn().map(|point| point.1)))
     else {
         out.push_str("nothing to draw\n");
         return;
@@ -99,7 +99,7 @@ pub(super) fn draw(out: &mut String, axis: &Axis, series: &Series, terminal: Ter
     ));
 }
 
-/// Where a value lies among so many dots; all in the middle where they are all the same.
+/// The dot of a value among `dots`; the middle one where all values are the same.
 fn scale(least: f64, most: f64, dots: usize) -> impl Fn(f64) -> usize {
     move |value| {
         // Halves, so that the span of the greatest values is not infinite.

@@ -1,8 +1,8 @@
 //! An answer as a picture in a terminal: lines over numbers and times, bars for everything that has a name.
 //!
 //! The first column is what is drawn over, each further column of numbers is drawn by itself, below the one before it and
-//! on a scale of its own: a loss and a step time have no axis in common. What is NULL or not finite is not drawn, and
-//! its number is said.
+//! on a scale of its own: a loss and a step time have no axis in common. Values that are NULL or not finite are not
+//! drawn but counted.
 
 mod bar;
 mod line;
@@ -27,16 +27,16 @@ pub enum Kind {
     Bar,
 }
 
-/// Columns that are drawn of one answer.
-const SERIES: usize = 4;
+/// Number of columns of an answer that are drawn.
+const MAX_SERIES: usize = 4;
 
 /// Draws the rows of an answer.
 ///
 /// # Errors
-/// Where no column has numbers, or the first one is nothing that a line can be drawn over.
+/// No column has numbers, or a line can't be drawn over the first one.
 pub fn draw(schema: &SchemaRef, batches: &[RecordBatch], kind: Option<Kind>, terminal: Terminal) -> Result<String> {
     let rows = concat_batches(schema, batches).map_err(io_error)?;
-    let is_place = |kind: &DataType| kind.is_numeric() || matches!(kind, DataType::Timestamp(..));
+    let is_axis = |kind: &DataType| kind.is_numeric() || matches!(kind, DataType::Timestamp(..));
     let first = schema.fields().first().ok_or_else(|| Error::failed("the answer has no columns to draw"))?;
     // A single column is drawn over the numbers of its rows.
     let alone = schema.fields().len() == 1;
@@ -48,8 +48,8 @@ pub fn draw(schema: &SchemaRef, batches: &[RecordBatch], kind: Option<Kind>, ter
         return Err(Error::failed("the answer has no column of numbers to draw")
             .hint("the first column is what is drawn over, and each further column of numbers is drawn"));
     }
-    let more = series.split_off(series.len().min(SERIES));
-    let kind = kind.unwrap_or(if alone || is_place(first.data_type()) { Kind::Line } else { Kind::Bar });
+    let more = series.split_off(series.len().min(MAX_SERIES));
+    let kind = kind.unwrap_or(if alone || is_axis(first.data_type()) { Kind::Line } else { Kind::Bar });
     let mut out = String::new();
     match kind {
         Kind::Bar => {
@@ -64,7 +64,7 @@ pub fn draw(schema: &SchemaRef, batches: &[RecordBatch], kind: Option<Kind>, ter
         Kind::Line => {
             let over = match alone {
                 true => line::Axis::rows(rows.num_rows()),
-                false if is_place(first.data_type()) => line::Axis::of(first.name(), rows.column(0))?,
+                false if is_axis(first.data_type()) => line::Axis::of(first.name(), rows.column(0))?,
                 false => {
                     return Err(Error::failed(format!(
                         "cannot draw a line over '{}', which is not a number",

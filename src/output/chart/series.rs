@@ -7,13 +7,13 @@ use probe_common::error::Result;
 
 use crate::output::writer::io_error;
 
-/// A column of numbers to draw; None is what can't be.
+/// A column of numbers to draw; None for a value that can't be drawn.
 pub(super) struct Series {
     pub(super) name: String,
     pub(super) values: Vec<Option<f64>>,
 }
 
-/// A column's numbers; of times, nanoseconds.
+/// A column's numbers; times are in the column's unit.
 pub(super) fn values(column: &ArrayRef) -> Result<Vec<Option<f64>>> {
     if matches!(column.data_type(), DataType::Timestamp(..)) {
         let whole = cast(column, &DataType::Int64).map_err(io_error)?;
@@ -23,7 +23,7 @@ pub(super) fn values(column: &ArrayRef) -> Result<Vec<Option<f64>>> {
     Ok(floats.as_primitive::<Float64Type>().iter().map(|value| value.filter(|value| value.is_finite())).collect())
 }
 
-/// The least and the greatest.
+/// The least and the greatest value.
 pub(super) fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.fold(None, |bounds, value| match bounds {
         None => Some((value, value)),
@@ -31,7 +31,7 @@ pub(super) fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// What could not be drawn, in words.
+/// The number of values that are not drawn, in words.
 pub(super) fn left_out(count: usize) -> String {
     match count {
         0 => String::new(),
